@@ -1,0 +1,60 @@
+"""Argument checks: each names the argument, the value and the rule, and refuses NaN.
+
+Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from numbers import Integral, Real
+
+from bursar.errors import ArgumentError
+
+__all__ = ["between", "number", "one_of", "positive", "whole", "within"]
+
+
+def number(**named: object) -> None:
+    """Refuse what is not a real number (NaN included)."""
+    for name, value in named.items():
+        # bool is a Real to Python; as a privacy parameter it is a mistake
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ArgumentError(f"{name}={value!r} must be a number")
+        if value != value:
+            raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
+
+
+def within(low: float, high: float, **named: object) -> None:
+    """Refuse what is outside the closed interval [low, high]."""
+    number(**named)
+    for name, value in named.items():
+        if not low <= value <= high:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [{low:g}, {high:g}]")
+
+
+def between(low: float, high: float, **named: object) -> None:
+    """Refuse what is outside the open interval (low, high)."""
+    number(**named)
+    for name, value in named.items():
+        if not low < value < high:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in ({low:g}, {high:g})")
+
+
+def positive(**named: object) -> None:
+    """Refuse what is not a finite number above zero."""
+    number(**named)
+    for name, value in named.items():
+        if not 0 < value < inf:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be positive and finite")
+
+
+def whole(low: int, **named: object) -> None:
+    """Refuse what is not a whole number >= low."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
+            raise ArgumentError(f"{name}={value!r} must be a whole number >= {low}")
+
+
+def one_of(options: Sequence[object], **named: object) -> None:
+    """Refuse what is not among the options."""
+    for name, value in named.items():
+        if value not in options:
+            raise ArgumentError(f"{name}={value!r} must be one of {', '.join(map(repr, options))}")

@@ -1,0 +1,68 @@
+"""Money: privacy is counted in whole units, as a bank counts cents.
+
+One unit is 10**-15 of the measure that adds up (rho, mu squared, a Rényi divergence), and 10**-30 of a
+probability of failure. What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary
+fraction); what is computed is rounded up when it is spent and down when it is a budget. Sums of units are exact.
+
+Arrays of units are int64. Amounts of RANGE or more count as infinite there.
+"""
+
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor, inf, nextafter
+
+from bursar.errors import ArgumentError
+
+__all__ = ["FAILURE", "MEASURE", "RANGE", "Units", "budget", "exact", "range_checked", "to_float", "up"]
+
+MEASURE = 10**15
+"""Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence."""
+
+FAILURE = 10**30
+"""Units in a probability of one."""
+
+RANGE = 9_200_000_000_000_000_000
+"""Amounts from here on (9200 of the measure) count as infinite where they are stored as int64."""
+
+Units = int | float
+"""A whole number of units; a float only for infinity."""
+
+
+def exact(value: float | int | Fraction | Decimal) -> Fraction:
+    """The number that was written: decimals as decimals, fractions as they are. The value must be finite."""
+    return (
+        value
+        if isinstance(value, Fraction)
+        else Fraction(Decimal(repr(float(value)) if not isinstance(value, int | Decimal) else value))
+    )
+
+
+def up(cost: float | Fraction, *, per: int = MEASURE) -> Units:
+    """What is spent: the least whole number of units that is not below the cost; NaN counts as infinite."""
+    if isinstance(cost, float) and not -inf < cost < inf:
+        return inf
+    return max(0, ceil(exact(cost) * per))
+
+
+def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
+    """What may be spent: the largest whole number of units that is not above the amount."""
+    return floor(exact(amount) * per)
+
+
+def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
+    """Units as a float in the measure, rounded up (spent) or down (left)."""
+    if units == inf:
+        return inf
+    value = float(Fraction(units) / per)
+    if down and Fraction(value) * per > units:
+        return nextafter(value, -inf)
+    if not down and Fraction(value) * per < units:
+        return nextafter(value, inf)
+    return value
+
+
+def range_checked(units: int, *, name: str) -> int:
+    """A budget that int64 accounts can hold."""
+    if not 0 <= units < RANGE:
+        raise ArgumentError(f"{name}={units / MEASURE:g} must be in [0, {RANGE / MEASURE:g}) of the measure")
+    return units

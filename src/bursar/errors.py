@@ -1,0 +1,86 @@
+"""Every error that Bursar raises on purpose.
+
+::
+
+    BursarError
+    ├── ArgumentError (also ValueError)      an argument breaks a rule; nothing was spent
+    ├── BudgetExceeded                       a filter refuses; nothing was spent, the filter stays open
+    ├── Unsupported (also TypeError)         no theorem that we know covers this combination
+    ├── UnknownPerson (also KeyError)        an account was addressed that does not exist
+    ├── CopyRefused (also TypeError)         a budget that can be copied can be spent twice
+    ├── DataError (also ValueError)          a table or file does not fit its schema
+    ├── CalibrationFailed                    no parameter in the searched range meets the target
+    └── MissingExtra (also ImportError)      an optional library is not installed
+
+Messages name the argument, the value and the rule. They never hold private values.
+"""
+
+__all__ = [
+    "ArgumentError",
+    "BudgetExceeded",
+    "BursarError",
+    "CalibrationFailed",
+    "CopyRefused",
+    "DataError",
+    "MissingExtra",
+    "UnknownPerson",
+    "Unsupported",
+]
+
+
+class BursarError(Exception):
+    """The root of the tree: catch this to catch all of them."""
+
+
+class ArgumentError(BursarError, ValueError):
+    """An argument breaks a rule. Nothing was spent."""
+
+
+class BudgetExceeded(BursarError):
+    """A filter refuses a charge. Nothing was spent and the filter stays open for something cheaper.
+
+    Attributes (public, in the filter's own measure):
+        asked: what the refused mechanism would have cost.
+        spent: what was spent before.
+        left: what is left.
+    """
+
+    def __init__(self, message: str, *, asked: object, spent: object, left: object) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.spent = spent
+        self.left = left
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_budget_exceeded, (str(self), self.asked, self.spent, self.left)
+
+
+def _rebuild_budget_exceeded(message: str, asked: object, spent: object, left: object) -> BudgetExceeded:
+    return BudgetExceeded(message, asked=asked, spent=spent, left=left)
+
+
+class Unsupported(BursarError, TypeError):
+    """No theorem that we know covers this combination, so we give no number."""
+
+
+class UnknownPerson(BursarError, KeyError):
+    """An account was addressed that does not exist."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return Exception.__str__(self)
+
+
+class CopyRefused(BursarError, TypeError):
+    """A budget that can be copied can be spent twice."""
+
+
+class DataError(BursarError, ValueError):
+    """A table or a file does not fit its schema."""
+
+
+class CalibrationFailed(BursarError):
+    """No parameter in the searched range meets the target."""
+
+
+class MissingExtra(BursarError, ImportError):
+    """An optional library is not installed; the message names the extra that brings it."""

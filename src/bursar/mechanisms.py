@@ -1,0 +1,199 @@
+"""WHAT was run: frozen descriptions with public parameters. What they cost is in :mod:`bursar.curves`.
+
+Adjacency is always "add or remove one person, with all of that person's records". What single people contribute
+(their norms) is private, and so never a field here: it is an argument beside the mechanism.
+
+Names and symbols
+    sigma         standard deviation of Gaussian noise, absolute, in the unit of the sum; a noise multiplier z with
+                  clip C means sigma = z * C
+    scale         scale of Laplace noise, absolute
+    sensitivity   the most that one person can contribute (L2 norm; L1 norm for Laplace): the clip, a promise
+    sample_rate   probability with which each person is sampled, independently (Poisson)
+    epsilon, delta, rho, orders, values   in nats; delta a probability
+
+>>> Repeated(Gaussian(sigma=170.0), 104)
+Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from bursar import _check
+from bursar.errors import ArgumentError
+
+__all__ = [
+    "Approximate",
+    "Composed",
+    "DiscreteGaussian",
+    "Exponential",
+    "Gaussian",
+    "Laplace",
+    "Mechanism",
+    "Pure",
+    "RandomizedResponse",
+    "Renyi",
+    "Repeated",
+    "SampledGaussian",
+    "Zcdp",
+]
+
+
+class Mechanism:
+    """What was run. Every field of every mechanism is public."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian(Mechanism):
+    """A sum plus Gaussian noise of standard deviation sigma; theory 2.1."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian(Mechanism):
+    """A sum over a Poisson sample of people, plus Gaussian noise; theory 2.6.
+
+    Only true Poisson sampling counts: shuffled or fixed-size batches do not.
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity, sample_rate=self.sample_rate)
+        _check.within(0, 1, sample_rate=self.sample_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian(Mechanism):
+    """An integer sum plus discrete Gaussian noise: zCDP, but not Gaussian DP; theory 2.7."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class Laplace(Mechanism):
+    """A sum plus Laplace noise; sensitivity is in L1; theory 2.2."""
+
+    scale: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check.positive(scale=self.scale, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomizedResponse(Mechanism):
+    """One bit, told truthfully with probability e^epsilon / (1 + e^epsilon); theory 2.3."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check.positive(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Pure(Mechanism):
+    """Any epsilon-DP mechanism; theory 2.3."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate(Mechanism):
+    """Any (epsilon, delta)-DP mechanism; theory 2.4."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, epsilon=self.epsilon)
+        _check.within(0, 1, delta=self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Mechanism):
+    """The exponential mechanism, or any mechanism of bounded range eta; theory 2.5.
+
+    With score sensitivity s and weights exp(epsilon * score / (2 s)), eta is epsilon (and less for one-sided
+    scores). Bounded range eta implies eta-DP.
+    """
+
+    eta: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, eta=self.eta)
+
+
+@dataclass(frozen=True, slots=True)
+class Zcdp(Mechanism):
+    """Any rho-zCDP mechanism."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, rho=self.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class Renyi(Mechanism):
+    """Any mechanism whose Rényi curve is known at some orders: at orders[j] at most values[j], in both directions.
+
+    Between its orders a curve is never interpolated: the value at the next order above is used, which is larger.
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "orders", tuple(self.orders))
+        object.__setattr__(self, "values", tuple(self.values))
+        if not self.orders or len(self.orders) != len(self.values):
+            raise ArgumentError(
+                f"orders and values must be equally long and not empty, not {len(self.orders)} and {len(self.values)}"
+            )
+        for order, value in zip(self.orders, self.values, strict=True):
+            _check.between(1, inf, order=order)
+            _check.within(0, inf, value=value)
+        if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
+            raise ArgumentError(f"orders={self.orders!r} must increase strictly")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(Mechanism):
+    """The same mechanism, count times, with fresh noise each time."""
+
+    mechanism: Mechanism
+    count: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism):
+            raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
+        _check.whole(0, count=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Mechanism):
+    """Several mechanisms, one after the other; empty means that nothing was run."""
+
+    mechanisms: tuple[Mechanism, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
+        for mechanism in self.mechanisms:
+            if not isinstance(mechanism, Mechanism):
+                raise ArgumentError(f"mechanisms: {mechanism!r} must be a mechanism")
