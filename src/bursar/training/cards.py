@@ -65,8 +65,12 @@ class Card:
     def to_markdown(self) -> str:
         """The card in words."""
         clip, noise = f"{self.max_grad_norm:g}", f"{self.sigma:.6g}"
-        taken = f"{self.steps} steps" + (f" and {self.extra_steps} more" if self.individual and self.extra_steps else "")
-        count = "" if self.count_sigma is None else f" (noise of standard deviation {self.count_sigma:.4g} on the count)"
+        taken = f"{self.steps} steps" + (
+            f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
+        )
+        count = (
+            "" if self.count_sigma is None else f" (noise of standard deviation {self.count_sigma:.4g} on the count)"
+        )
         averaged = (
             f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
         )

@@ -31,8 +31,8 @@ class Notion:
     name: str
     measure: str
     theorem: str
-    budget: Callable[[float], Any]
-    """A fresh filter from a parameter."""
+    budget: Callable[..., Any]
+    """A fresh filter, from epsilon= and delta= or from a parameter."""
     parameter: Callable[[float], float]
     """The parameter of a total."""
     total: Callable[[float], float]
@@ -53,7 +53,7 @@ NOTIONS = {
             "Honkela 2023, Theorems 11 and 12; Smith & Thakurta 2022), (epsilon, delta) by their Corollary C.2; "
             "theory 4.3, 5.1 and 3.3"
         ),
-        budget=lambda mu: filters.Gaussian(mu=mu),
+        budget=lambda mu=None, **target: filters.Gaussian(mu=mu, **target),
         parameter=sqrt,
         total=lambda mu: mu * mu,
         cost=gaussian.cost,
@@ -68,7 +68,7 @@ NOTIONS = {
             "Theorem 4.5 and Remark 4.4), (epsilon, delta) by Canonne, Kamath & Steinke 2020, Proposition 12; "
             "theory 4.2, 5.1 and 3.2"
         ),
-        budget=lambda rho: filters.Zcdp(rho=rho),
+        budget=lambda rho=None, **target: filters.Zcdp(rho=rho, **target),
         parameter=lambda total: total,
         total=lambda rho: rho,
         cost=zcdp.cost,
@@ -86,12 +86,16 @@ class Plan:
     parameter: float
     epsilon: float
     delta: float
+    given: bool
+    """Whether epsilon was given, rather than the noise that it follows from."""
     step: Gaussian
     count: Gaussian | None
     """A noisy count of the people, where their number is not public."""
 
     def budget(self) -> Any:
         """A fresh filter that holds the whole budget."""
+        if self.given:
+            return self.notion.budget(epsilon=self.epsilon, delta=self.delta)
         return self.notion.budget(self.parameter)
 
     @property
@@ -149,7 +153,8 @@ def plan(
     else:
         sigma = noise_multiplier * max_grad_norm
     step = Gaussian(sigma, max_grad_norm)
-    return Plan(notion, parameter, notion.epsilon(parameter, delta), delta, step, count)
+    given = epsilon is not None
+    return Plan(notion, parameter, epsilon if given else notion.epsilon(parameter, delta), delta, given, step, count)
 
 
 def _unit_noise(notion: Notion, total: float) -> float:

@@ -21,6 +21,10 @@ not depend on the people in the table: a codebook, a questionnaire, a law. A sch
     [columns.sex]                      # a category
     categories = ["Female", "Male"]
 
+    [columns.married]                  # a second look at a column, with some categories taken together
+    source = "marital-status"
+    categories = [["Married-civ-spouse", "Married-AF-spouse"], ["Divorced", "Never-married", "Widowed"]]
+
     [[crosses]]                        # pairs of columns with bins or categories
     columns = ["hours", "sex"]
 
@@ -52,6 +56,8 @@ class Numeric:
     high: float
     bins: tuple[float, ...] = ()
     missing: str = "indicator"
+    source: str = ""
+    """The column of the file; empty: the one of the same name."""
 
     def __post_init__(self) -> None:
         if not (_finite(self.low) and _finite(self.high) and self.low < self.high):
@@ -76,12 +82,15 @@ class Categorical:
     """A column of categories, publicly known."""
 
     name: str
-    categories: tuple[str, ...]
+    categories: tuple[tuple[str, ...], ...]
+    """Each is a group of entries that count as the same; mostly a group of one."""
     missing: str = "indicator"
     unseen: str = "zeros"
+    source: str = ""
 
     def __post_init__(self) -> None:
-        if len(set(self.categories)) != len(self.categories) or len(self.categories) < 2:
+        entries = [entry for group in self.categories for entry in group]
+        if len(set(entries)) != len(entries) or len(self.categories) < 2 or not all(self.categories):
             raise DataError(f"column {self.name!r}: categories must be at least two, all different")
         _policy(self.name, missing=self.missing, options=("indicator", "refuse"))
         _policy(self.name, unseen=self.unseen, options=("zeros", "refuse"))
@@ -116,7 +125,7 @@ class Schema:
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise DataError("classes must name at least two labels, all different")
-        names = [column.name for column in self.columns]
+        names = [name for column in self.columns for name in (column.name, column.source)]
         if not names:
             raise DataError("the schema lists no columns: give [columns.NAME] with low and high, or categories")
         for name in (self.target, *([self.person] if self.person else [])):
@@ -134,7 +143,8 @@ class Schema:
     @property
     def wanted(self) -> list[str]:
         """The columns that are read from a file to train."""
-        return [column.name for column in self.columns] + ([self.person] if self.person else [])
+        sources = dict.fromkeys(column.source or column.name for column in self.columns)
+        return [*sources, *([self.person] if self.person else [])]
 
     @classmethod
     def read(cls, path: Path, *, target: str | None = None, person: str | None = None) -> "Schema":
@@ -173,12 +183,14 @@ class Schema:
         """The schema as `parse` takes it."""
         columns: dict[str, Any] = {}
         for column in self.columns:
+            source = {"source": column.source} if column.source else {}
             if isinstance(column, Numeric):
                 bins = {"bins": list(column.bins)} if column.bins else {}
-                columns[column.name] = {"low": column.low, "high": column.high, "missing": column.missing} | bins
+                bounds = {"low": column.low, "high": column.high, "missing": column.missing}
+                columns[column.name] = bounds | bins | source
             else:
-                columns[column.name] = {
-                    "categories": list(column.categories),
+                columns[column.name] = source | {
+                    "categories": [list(group) for group in column.categories],
                     "missing": column.missing,
                     "unseen": column.unseen,
                 }
@@ -202,7 +214,9 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
         "# Bounds and categories must not be read off the data: that would tell something about the people in them.",
         f"target = {_quoted(target)}",
         "classes = []          # the labels that there may be",
-        f"person = {_quoted(person)}" if person else '# person = "id"      # whose row it is; else each row is a person',
+        f"person = {_quoted(person)}"
+        if person
+        else '# person = "id"       # whose row it is; else each row is a person',
         "# people = 1000       # the number of people, only if it is public",
         'missing = [""]        # entries that mean "not known"',
     ]
@@ -217,17 +231,15 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
 def _column(name: str, entry: Any) -> Numeric | Categorical:
     if not isinstance(entry, dict):
         raise DataError(f"column {name!r}: give low and high, or categories")
-    numeric, categorical = {"low", "high", "bins", "missing"}, {"categories", "missing", "unseen"}
-    keys = set(entry)
-    if {"low", "high"} <= keys <= numeric:
-        bins = tuple(entry.get("bins", ()))
-        return Numeric(name, entry["low"], entry["high"], bins, entry.get("missing", "indicator"))
-    if "categories" in keys and keys <= categorical:
-        options = {key: entry[key] for key in ("missing", "unseen") if key in entry}
-        return Categorical(name, tuple(map(str, entry["categories"])), **options)
+    options = {key: entry[key] for key in ("missing", "unseen", "source") if key in entry}
+    if {"low", "high"} <= set(entry) <= {"low", "high", "bins", "missing", "source"}:
+        return Numeric(name, entry["low"], entry["high"], tuple(entry.get("bins", ())), **options)
+    if "categories" in entry and set(entry) <= {"categories", "missing", "unseen", "source"}:
+        groups = (group if isinstance(group, list) else [group] for group in entry["categories"])
+        return Categorical(name, tuple(tuple(map(str, group)) for group in groups), **options)
     raise DataError(
-        f"column {name!r}: give low and high (and bins, missing), or categories (and missing, unseen); "
-        "they are public and cannot be read from the data"
+        f"column {name!r}: give low and high (and bins, missing, source), or categories (and missing, "
+        "unseen, source); they are public and cannot be read from the data"
     )
 
 

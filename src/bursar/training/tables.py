@@ -5,6 +5,7 @@ name the column and the rule; they never hold an entry, a row number or a count.
 """
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     compute = _arrow("compute")
     entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
     entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
-    codes = _positions(entries, schema.classes)
+    codes = _positions(entries, tuple((label,) for label in schema.classes))
     if (codes < 0).any():
         raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
     return codes
@@ -84,10 +85,10 @@ def feature_names(schema: Schema) -> list[str]:
     names = []
     for column in schema.columns:
         if isinstance(column, Categorical):
-            names += [f"{column.name}={category}" for category in column.categories]
+            names += [f"{column.name}={' or '.join(group)}" for group in column.categories]
         elif column.bins:
             edges = [column.low, *column.bins, column.high]
-            names += [f"{column.name} in [{a:g}, {b:g})" for a, b in zip(edges, edges[1:], strict=False)]
+            names += [f"{column.name} in [{a:g}, {b:g})" for a, b in pairwise(edges)]
         else:
             names.append(column.name)
         names.append(f"{column.name} missing")
@@ -109,7 +110,7 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     codes: dict[str, Any] = {}
     offset = 0
     for block, column in enumerate(schema.columns):
-        found, value = _block(table[column.name], column)
+        found, value = _block(table[column.source or column.name], column)
         codes[column.name] = (found, column.codes)
         indices[:, block] = np.where(found < 0, -1, offset + found)
         values[:, block] = value
@@ -144,9 +145,9 @@ def _block(entries: Any, column: Numeric | Categorical) -> tuple[NDArray[np.int6
     return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
 
 
-def _positions(entries: Any, known: tuple[str, ...]) -> NDArray[np.int64]:
-    """Where each entry stands in a list of texts, or -1."""
-    order = {text: position for position, text in enumerate(known)}
+def _positions(entries: Any, known: tuple[tuple[str, ...], ...]) -> NDArray[np.int64]:
+    """In which group each entry stands, or -1."""
+    order = {text: position for position, group in enumerate(known) for text in group}
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
 
 
@@ -171,12 +172,11 @@ def _load(path: Path, found: list[str], wanted: list[str], schema: Schema, skip_
 def _clean(name: str, column: Any, schema: Schema) -> Any:
     """Text without blanks around it, or float64; null where missing."""
     arrow, compute = _arrow(), _arrow("compute")
-    kinds = {column.name: column for column in schema.columns}
+    numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
     entries = column.combine_chunks()
     if arrow.types.is_dictionary(entries.type):
         entries = entries.dictionary_decode()
     simple = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_boolean, arrow.types.is_integer)
-    numeric = isinstance(kinds.get(name), Numeric)
     if arrow.types.is_floating(entries.type) and numeric:
         return compute.if_else(compute.is_finite(entries), entries, None).cast(arrow.float64())
     if not (any(test(entries.type) for test in simple) or arrow.types.is_floating(entries.type)):
