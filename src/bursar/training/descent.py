@@ -108,7 +108,7 @@ def descend(
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
-        average: public, in [0, 1]. The share of the iterates, counted from the end, whose mean is returned; 0: the last.
+        average: public, in [0, 1]. The share of the iterates, from the end, whose mean is returned; 0: the last.
         observe: public. Called after each step with the step's number and the parameters.
 
     Returns:

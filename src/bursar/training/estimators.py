@@ -12,7 +12,7 @@ from bursar import _check, individual
 from bursar.errors import ArgumentError, DataError
 from bursar.training import descent, linear
 from bursar.training.cards import Card
-from bursar.training.holder import HolderReport, Watch
+from bursar.training.holder import Watch
 from bursar.training.plan import Plan, check_worst_case, plan
 
 __all__ = ["LogisticRegression"]
