@@ -54,7 +54,12 @@ class Row:
 
 # What the paper prints: epsilon, sigma, k, accuracy with filtering. The sigma of the row "1.0" is, by the paper's own
 # formula, the sigma of epsilon = 0.5; 309.94 would be the one of 1.0.
-PRINTED = [(0.3, 455.34, 800, 83.91), (0.5, 433.80, 2000, 84.18), (1.0, 613.49, 4000, 84.42), (1.2, 259.33, 4000, 84.48)]
+PRINTED = [
+    (0.3, 455.34, 800, 83.91),
+    (0.5, 433.80, 2000, 84.18),
+    (1.0, 613.49, 4000, 84.42),
+    (1.2, 259.33, 4000, 84.48),
+]
 BARS = {0.3: 84.4, 0.5: 84.5, 1.0: 84.6, 1.2: 84.7}
 # Tuned on a split of the training file with `tuning.py`.
 SETTINGS = {"clip": 1.0, "rate": 8.0, "extra": 0.25}

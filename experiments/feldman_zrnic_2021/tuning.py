@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[16, 32, 48, 64])
     parser.add_argument("--extra", type=float, nargs="+", default=[0.0, 0.25, 0.5], help="extra steps, as a share")
     parser.add_argument("--splits", type=int, default=4)
+    parser.add_argument("--no-filter", action="store_true", help="private gradient descent without individual accounts")
     parser.add_argument("--data", type=Path, default=None)
     given = parser.parse_args()
     x, y = features(SCHEMAS[given.features], data_folder(given.data) / "adult.data")
@@ -51,6 +52,7 @@ def _score(
         learning_rate=rate,
         steps=steps,
         extra_steps=round(extra * steps),
+        individual=not given.no_filter,
         fit_intercept=False,
         classes=[0, 1],
         n_people=len(learn),

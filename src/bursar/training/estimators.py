@@ -211,7 +211,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> tuple[float, str]:
         """The public number of people: given, or counted with noise that everybody pays for."""
         if planned.count is None:
-            return float(self.n_people), "a public number given by the caller"
+            return float(self.n_people), "a public number given by the caller"  # type: ignore[arg-type]
         counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))
         noisy = counted + noise.normal(0.0, planned.count.sigma)
         return max(1.0, float(noisy)), "a noisy count of the people, paid for by everybody"

@@ -75,7 +75,7 @@ class Logistic:
         weights = weights if self._people is None else weights[self._people]
         residuals = np.where(weights[:, None] > 0, self._residuals * weights[:, None], 0.0)
         total = np.asarray(self._x.T @ residuals)
-        return np.vstack([total, residuals.sum(axis=0)]) if self._intercept else total
+        return np.asarray(np.vstack([total, residuals.sum(axis=0)])) if self._intercept else total
 
     def _grouped_norms(self) -> Array:
         """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
@@ -98,4 +98,4 @@ def scores(x: Any, parameters: Array, *, intercept: bool) -> Array:
     """Records times parameters: (rows, columns)."""
     if not intercept:
         return np.asarray(x @ parameters)
-    return np.asarray(x @ parameters[:-1]) + parameters[-1]
+    return np.asarray(np.asarray(x @ parameters[:-1]) + parameters[-1])

@@ -145,21 +145,19 @@ def plan(
         parameter = notion.parameter(one * steps / share * (1 + TINY)) * (1 + TINY)
     else:
         raise ArgumentError("epsilon=None needs a noise_multiplier: one of the two must be given")
-    total = notion.total(parameter)
-    count = Gaussian(_unit_noise(notion, total * COUNT_SHARE)) if counted else None
+    given = epsilon is not None
+    planned = notion.budget(epsilon=epsilon, delta=delta) if given else notion.budget(parameter)
+    count = None
+    if counted:
+        share = notion.parameter(notion.total(parameter) * COUNT_SHARE)
+        count = Gaussian(calibrate.sigma(notion.budget(share), 1))
+        planned.charge(count)
     if noise_multiplier is None:
-        rest = notion.parameter(total * (1 - COUNT_SHARE if counted else 1.0) * (1 - TINY))
-        sigma = calibrate.sigma(notion.budget(rest), steps, sensitivity=max_grad_norm)
+        sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
     else:
         sigma = noise_multiplier * max_grad_norm
-    step = Gaussian(sigma, max_grad_norm)
-    given = epsilon is not None
-    return Plan(notion, parameter, epsilon if given else notion.epsilon(parameter, delta), delta, given, step, count)
-
-
-def _unit_noise(notion: Notion, total: float) -> float:
-    """The noise with which something of sensitivity 1 costs at most this total."""
-    return calibrate.sigma(notion.budget(notion.parameter(total * (1 - TINY))), 1)
+    reached = epsilon if epsilon is not None else notion.epsilon(parameter, delta)
+    return Plan(notion, parameter, reached, delta, given, Gaussian(sigma, max_grad_norm), count)
 
 
 def check_worst_case(planned: Plan, steps: int) -> None:
