@@ -189,15 +189,12 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, y: Any) -> tuple[Any, Any]:
         """The classes, and the number of each row's class."""
-        if self.classes is None:
-            classes, codes = np.unique(y, return_inverse=True)
-        else:
-            classes = np.unique(np.asarray(self.classes))
-            codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-            if not np.array_equal(classes[codes], y):
-                raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
+        classes = np.unique(np.asarray(y if self.classes is None else self.classes))
         if len(classes) < 2:
             raise ArgumentError(f"classes must name at least two labels, not {len(classes)} class")
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if not np.array_equal(classes[codes], y):
+            raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
         return classes, codes
 
     def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Any, Watch]:

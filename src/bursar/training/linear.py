@@ -36,12 +36,12 @@ class Logistic:
     """
 
     def __init__(self, x: Any, y: Any, classes: int, *, intercept: bool, people: Any = None) -> None:
-        self._x = x
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
         self._intercept = intercept
-        square = x.multiply(x).sum(axis=1) if sparse.issparse(x) else np.einsum("ij,ij->i", x, x)
-        self._lengths = np.sqrt(np.asarray(square).ravel() + float(intercept))
+        self._lengths = np.sqrt(_squares(x) + float(intercept))
+        self._broken = ~np.isfinite(self._lengths)
+        self._x = _without(x, self._broken) if self._broken.any() else x
         self._people = None if people is None else np.asarray(people)
         if self._people is not None:
             self._rows_of = np.argsort(self._people, kind="stable")
@@ -89,9 +89,26 @@ class Logistic:
                 squares += np.asarray(gather.sum(axis=1)).ravel() ** 2
             for low in range(0, n, size):
                 part = gather[low : low + size] @ self._x
-                square = part.multiply(part).sum(axis=1) if sparse.issparse(part) else np.einsum("ij,ij->i", part, part)
-                squares[low : low + size] += np.asarray(square).ravel()
+                squares[low : low + size] += _squares(part)
+        squares[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
         return np.asarray(np.sqrt(squares))
+
+
+def _squares(x: Any) -> Array:
+    """Squared L2 norms of rows."""
+    if sparse.issparse(x):
+        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel()
+    return np.asarray(np.einsum("ij,ij->i", x, x))
+
+
+def _without(x: Any, rows: NDArray[np.bool_]) -> Any:
+    """A copy with some rows set to zero."""
+    copy = x.copy()
+    if sparse.issparse(x):
+        copy.data[np.repeat(rows, np.diff(x.indptr))] = 0.0
+    else:
+        copy[rows] = 0.0
+    return copy
 
 
 def scores(x: Any, parameters: Array, *, intercept: bool) -> Array:
