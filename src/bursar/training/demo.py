@@ -1,4 +1,4 @@
-"""The demonstration: one real data set, without privacy, with private gradient descent, and with a budget per person."""
+"""The demonstration: real data without privacy, with private gradient descent, and with a budget for every person."""
 
 import os
 import time

@@ -12,6 +12,7 @@ The folder holds no pickle, and nothing that the guarantee does not cover, excep
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,14 @@ class Trained:
 
 
 def train(
-    data: Path, schema: Schema, *, test: Path | None = None, skip_rows: int = 0, test_skip_rows: int = 0, **options: Any
+    data: Path,
+    schema: Schema,
+    *,
+    test: Path | None = None,
+    skip_rows: int = 0,
+    test_skip_rows: int = 0,
+    observe: Callable[[int, Any], None] | None = None,
+    **options: Any,
 ) -> Trained:
     """Train a private logistic regression on a file.
 
@@ -82,6 +90,7 @@ def train(
         schema: public.
         test: a held-out file with labels; its people are not covered by the guarantee.
         skip_rows, test_skip_rows: lines to leave out at the start of the files.
+        observe: called after each step with the step's number and the parameters, which are public.
         **options: parameters of `LogisticRegression`.
 
     Guarantee: model and card are (epsilon, delta)-differentially private for the people in `data`, whatever is said in
@@ -95,7 +104,7 @@ def train(
     estimator = LogisticRegression(
         classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
     )
-    estimator.fit(features, codes, groups=people)
+    estimator.fit(features, codes, groups=people, observe=observe)
     model = Model(schema, estimator.coef_, estimator.intercept_)
     card = replace(
         estimator.card_,
