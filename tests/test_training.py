@@ -332,11 +332,25 @@ def test_several_rows_of_a_person_are_one_gradient_and_one_charge():
     assert len(twice.holder_report_.shares) == 2
 
 
-def test_groups_of_another_length_are_refused():
-    """One group for each row."""
+def test_groups_that_leave_a_row_to_nobody_are_refused():
+    """One group for each row; rows of nobody would be taken for rows of one and the same person."""
     x, y = people_and_labels()
     with pytest.raises(ArgumentError, match="groups"):
         LogisticRegression().fit(x, y, groups=np.zeros(3))
+    for nobody in (None, np.nan):
+        with pytest.raises(DataError, match="whose"):
+            LogisticRegression().fit(x, y, groups=["a"] * 39 + [nobody] if nobody is None else [1.0] * 39 + [nobody])
+
+
+@pytest.mark.parametrize("individual_accounts", [True, False])
+def test_renyi_accounting_trains_too_with_more_noise(individual_accounts):
+    """accounting="renyi" keeps zCDP accounts; nobody spends more than rho."""
+    x, y = people_and_labels()
+    model = LogisticRegression(accounting="renyi", individual=individual_accounts, steps=20, seed=0).fit(x, y)
+    exact = LogisticRegression(individual=individual_accounts, steps=20, seed=0).fit(x, y)
+    assert model.card_.measure == "rho"
+    assert model.card_.sigma > exact.card_.sigma
+    assert model.holder_report_.shares.max() <= 1
 
 
 def test_an_unknown_label_is_refused_without_being_shown():

@@ -195,13 +195,23 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _insert(text: str, page: Path) -> None:
+    """Put the table between the marks of a page that is there, or make a page of it."""
+    marks = ("<!-- table: begin -->\n", "<!-- table: end -->")
+    if not page.is_file():
+        page.write_text(text, encoding="utf-8")
+        return
+    before, rest = page.read_text(encoding="utf-8").split(marks[0])
+    page.write_text(before + marks[0] + text + marks[1] + rest.split(marks[1])[1], encoding="utf-8")
+
+
 def main() -> None:
     """Run, print, and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2 seeds, the first printed row and our first row")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--data", type=Path, default=None, help="the folder of adult.data and adult.test")
-    parser.add_argument("--out", type=Path, default=None, help="where adult.json and adult-table.md go")
+    parser.add_argument("--out", type=Path, default=None, help="the folder of adult.json and adult.md")
     given = parser.parse_args()
     folder = data_folder(given.data)
     data = {
@@ -220,7 +230,7 @@ def main() -> None:
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "adult.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        (out / "adult-table.md").write_text(text, encoding="utf-8")
+        _insert(text, out / "adult.md")
 
 
 if __name__ == "__main__":

@@ -118,9 +118,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = self._labels(y)
-        people = None if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
-        if people is not None and len(people) != len(codes):
-            raise ArgumentError("groups must have one entry for each row of X")
+        people = None if groups is None else _people(column_or_1d(groups), len(codes))
         gradients = linear.Logistic(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         steps = self.steps + (self.extra_steps if self.individual else 0)
         accounts, watch = self._accounts(planned, gradients.people, steps)
@@ -269,3 +267,12 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _people(groups: Any, rows: int) -> Any:
+    """The number of the person to whom each row belongs; a row of nobody could not be charged to anybody."""
+    if len(groups) != rows:
+        raise ArgumentError("groups must have one entry for each row of X")
+    if any(owner is None or owner != owner for owner in groups.tolist()):
+        raise DataError("groups must say of every row whose it is: None and NaN are nobody")
+    return np.unique(groups, return_inverse=True)[1]
