@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from bursar.cli import training
-from bursar.errors import ArgumentError, BursarError
+from bursar.cli import app
 
 SCHEMA = """
 target = "bought"
@@ -24,15 +22,11 @@ high = 100
 """
 
 
-def call(*arguments):
-    """Run one command; errors of the library come out as they are."""
-    app = typer.Typer()
-    training.add(app)
+def call(*arguments, code=0):
+    """Run one command; what it prints, or what it complains about when another exit code is expected."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, BursarError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else " ".join(result.stderr.split())
 
 
 @pytest.fixture
@@ -68,26 +62,23 @@ def test_train_writes_a_model_and_predict_uses_it(folder):
 def test_a_model_that_is_there_is_refused_before_any_training(folder):
     """Without --force nothing is trained and nothing overwritten."""
     (folder / "model").mkdir()
-    with pytest.raises(ArgumentError, match="--force"):
-        call(
-            *["train", folder / "absent.csv", "--target", "bought"],
-            *["--schema", folder / "schema.toml", "--out", folder / "model"],
-        )
+    arguments = ["train", folder / "absent.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    assert "--force" in call(*arguments, "--out", folder / "model", code=2)
+    assert "cannot be read" in call(*arguments, "--out", folder / "other", code=2)
 
 
 def test_without_a_schema_the_reason_is_told_and_a_template_can_be_had(folder):
     """Data-dependent preprocessing is refused with an explanation; the template holds the names of the columns."""
-    with pytest.raises(ArgumentError, match=r"must be public.*--init-schema"):
-        call("train", folder / "data.csv", "--target", "bought", "--out", folder / "model")
+    told = call("train", folder / "data.csv", "--target", "bought", "--out", folder / "model", code=2)
+    assert "must be public" in told
+    assert "--init-schema" in told
     made = folder / "mine.toml"
     call("train", folder / "data.csv", "--target", "bought", "--init-schema", made)
     assert set(tomllib.loads(made.read_text(encoding="utf-8"))["columns"]) == {"age"}
-    with pytest.raises(ArgumentError, match="exists already"):
-        call("train", folder / "data.csv", "--target", "bought", "--init-schema", made)
-    with pytest.raises(ArgumentError, match="no column 'sold'"):
-        call("train", folder / "data.csv", "--target", "sold", "--init-schema", folder / "other.toml")
-    with pytest.raises(ArgumentError, match="--out is missing"):
-        call("train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml")
+    arguments = ["train", folder / "data.csv", "--target"]
+    assert "exists already" in call(*arguments, "bought", "--init-schema", made, code=2)
+    assert "no column 'sold'" in call(*arguments, "sold", "--init-schema", folder / "other.toml", code=2)
+    assert "--out is missing" in call(*arguments, "bought", "--schema", folder / "schema.toml", code=2)
 
 
 def test_the_demo_falls_back_to_digits(folder, monkeypatch):
@@ -101,5 +92,4 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     assert sorted(path.name for path in (folder / "demo").iterdir()) == ["spends-private.json", "spends-private.png"]
     assert [Path(path).name for path in told["private"]] == ["spends-private.png", "spends-private.json"]
     assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo")
-    with pytest.raises(ArgumentError, match=r"adult\.data"):
-        call("demo", "--data", folder)
+    assert "adult.data" in call("demo", "--data", folder, code=2)

@@ -130,17 +130,17 @@ def demo(
         _print_json(found.to_dict() | {"private": private})
         return
     console = Console()
-    table = Table(title=f"{found.data}: {found.people:,} people")
-    for column in ("trained with", "epsilon", "delta", "accuracy on the test data", "seconds"):
+    table = Table(title=f"{found.data}: {found.people:,} people", caption=f"private: mean ± spread of {runs} runs")
+    for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
         table.add_column(column, justify="left" if column == "trained with" else "right")
     for line in found.lines:
-        spread = f" ± {line.spread:.2f} ({line.runs} runs)" if line.runs > 1 else ""
+        spread = f" ± {line.spread:.2f}" if line.runs > 1 else ""
         promise = ("-", "-") if line.epsilon is None else (f"{line.epsilon:g}", f"{found.delta:g}")
         table.add_row(line.method, *promise, f"{line.accuracy:.2f} %{spread}", f"{line.seconds:.2f}")
     console.print(table)
     console.print(
-        "Each private run is a release of its own. Guarantee: adding or removing one person, "
-        f"{found.card.charged_at_most}."
+        f"The promise of each run is for adding or removing one person. Charged, with a budget for every person: "
+        f"{found.card.charged_at_most}. Each run is a release of its own."
     )
     console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")
 
