@@ -112,33 +112,32 @@ def test_the_descent_is_algorithm_8_written_out():
     scale=st.sampled_from([1e-12, 1e-3, 1.0, 1e3, 1e9]),
     seed=st.integers(0, 2**32),
 )
-def test_nobody_contributes_more_than_the_budget(clip, noise, scale, seed):
-    """In exact arithmetic, the squared norms of what a person really contributes never exceed the account's budget."""
+def test_nobody_contributes_more_than_is_charged(clip, noise, scale, seed):
+    """In exact arithmetic, what a person really contributes has at most the norm charged, and all fits the budget."""
     x, y = people_and_labels(rows=6, seed=seed)
-    model, given_norms = Logistic(x * scale, y, 2, intercept=False), []
+    budget, step = filters.Gaussian(mu=2.5 / noise), Gaussian(noise * clip, clip)
+    contributed, charged = [], []
 
-    class Spy(Logistic):
+    class SeenGradients(Logistic):
         def weighted_sum(self, weights):
-            each = self._x * (self._residuals * weights[:, None])
-            given_norms.append([sum(Fraction(float(value)) ** 2 for value in row) for row in each])
+            each = [
+                [Fraction(float(w)) * Fraction(float(r)) * Fraction(float(v)) for v in row]
+                for w, r, row in zip(weights, self._residuals[:, 0], self._x, strict=True)
+            ]
+            contributed.append([sum(value**2 for value in row) for row in each])
             return super().weighted_sum(weights)
 
-    model = Spy(x * scale, y, 2, intercept=False)
-    step = Gaussian(noise * clip, clip)
-    budget = filters.Gaussian(mu=2.5 / noise)
-    descend(
-        model,
-        model.start,
-        individual.Filter(6, budget),
-        step,
-        steps=20,
-        learning_rate=1.0,
-        divisor=6,
-        noise=np.random.default_rng(seed),
-    )
+    class SeenAccounts(individual.Filter):
+        def charge(self, step, norms, people=None):
+            charged.append([Fraction(float(norm)) ** 2 for norm in norms])
+            return super().charge(step, norms, people)
+
+    model = SeenGradients(x * scale, y, 2, intercept=False)
+    noisy = {"learning_rate": 1.0, "divisor": 6, "noise": np.random.default_rng(seed)}
+    descend(model, model.start, SeenAccounts(6, budget), step, steps=20, **noisy)
+    assert all(a <= b for one, other in zip(contributed, charged, strict=True) for a, b in zip(one, other, strict=True))
     most = Fraction(budget.mu) ** 2 * Fraction(step.sigma) ** 2
-    for person in range(6):
-        assert sum(norms[person] for norms in given_norms) <= most
+    assert all(sum(norms) <= most for norms in zip(*charged, strict=True))
 
 
 def test_noise_is_one_draw_of_one_size_whoever_is_left():
