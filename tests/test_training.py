@@ -191,6 +191,31 @@ def test_whoever_has_no_number_for_a_gradient_is_out_and_the_others_go_on(form, 
     np.testing.assert_array_equal(*results)
 
 
+def test_whoever_the_accounts_refuse_leaves_no_trace():
+    """Accounts may refuse for reasons of their own: then the data of the refused do not move the model."""
+    x, y = people_and_labels(rows=6)
+
+    class Closed(individual.Filter):
+        def charge(self, step, norms, people=None):
+            return super().charge(step, norms, people) & (np.arange(6) != 2)
+
+    results = []
+    for third in (x[2], -5 * x[2]):
+        model = Logistic(np.vstack([x[:2], third, x[3:]]), y, 2, intercept=False)
+        accounts, noise = Closed(6, filters.Gaussian(mu=1.0)), np.random.default_rng(0)
+        run = {"steps": 5, "learning_rate": 1.0, "divisor": 6, "noise": noise}
+        results.append(descend(model, model.start, accounts, Gaussian(5.0), **run))
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_person_of_weight_zero_is_left_out_of_a_sum_even_without_a_number():
+    """Where parameters overflow, a gradient is NaN; with weight zero it does not spoil the sum."""
+    model = Logistic(np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([0, 1]), 2, intercept=False)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(model.norms(np.full((2, 1), np.inf))).tolist() == [True, False]
+    np.testing.assert_array_equal(model.weighted_sum(np.array([0.0, 1.0])), np.zeros((2, 1)))
+
+
 def test_without_individual_accounts_the_filter_is_charged_the_worst_case():
     """Algorithm 7: the public filter pays every step in full, and refuses the one that does not fit."""
     x, y = people_and_labels(rows=5)
