@@ -218,18 +218,26 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_ = np.ascontiguousarray(weights.T)
         self.intercept_ = found[-1].copy() if self.fit_intercept else np.zeros(found.shape[1])
         self.n_iter_ = steps
-        self.card_ = Card(
+        self.card_ = self._card(planned, divisor, where, grouped)
+
+    def _card(self, planned: Plan, divisor: float, where: str, grouped: bool) -> Card:
+        """The guarantee; public."""
+        algorithm = (
+            "private gradient descent with an account for each person (Feldman & Zrnic 2021, Algorithm 8)"
+            if self.individual
+            else "private gradient descent (Feldman & Zrnic 2021, Algorithm 7)"
+        )
+        undeclared = "read from the data, and declared public by not giving any; the promise does not cover them"
+        one_row = "each row is one person, so the caller declares"
+        system = "noise from a generator seeded by the operating system"
+        return Card(
             epsilon=planned.epsilon,
             delta=planned.delta,
             notion=planned.notion.name,
             measure=planned.notion.measure,
             total=planned.total,
             theorem=planned.notion.theorem,
-            algorithm=(
-                "private gradient descent with an account for each person (Feldman & Zrnic 2021, Algorithm 8)"
-                if self.individual
-                else "private gradient descent (Feldman & Zrnic 2021, Algorithm 7)"
-            ),
+            algorithm=algorithm,
             individual=self.individual,
             sigma=planned.step.sigma,
             noise_multiplier=planned.step.sigma / planned.step.sensitivity,
@@ -241,19 +249,9 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             divisor=divisor,
             divisor_from=where,
             count_sigma=None if planned.count is None else planned.count.sigma,
-            classes_from=(
-                "given by the caller, public"
-                if self.classes is not None
-                else "read from the data, and declared public by not giving any; the promise does not cover them"
-            ),
-            people_from=(
-                "all rows of one group together" if grouped else "each row is one person, so the caller declares"
-            ),
-            seed=(
-                "noise from a generator seeded by the operating system"
-                if self.seed is None
-                else "reproducible: not private"
-            ),
+            classes_from=undeclared if self.classes is None else "given by the caller, public",
+            people_from="all rows of one group together" if grouped else one_row,
+            seed=system if self.seed is None else "reproducible: not private",
         )
 
     def __getstate__(self) -> dict[str, Any]:
