@@ -90,7 +90,7 @@ def table(odometer: object, menu: tuple[Play, Play], rounds: int, ex_post: bool 
         first, second = counts[:, None] * costs[0], counts[:, None] * costs[1]
     first[0] = second[0] = 0.0
     read = odometer._ex_post if ex_post else odometer._bound
-    delta = odometer._rest(odometer.delta)
+    delta = odometer._rest(odometer.delta, odometer._kept(False))
     rows = [read(row + second[: rounds + 1 - j], delta=delta) for j, row in enumerate(first)]
     full = np.full((rounds + 1, rounds + 1), np.inf)
     for j, row in enumerate(rows):

@@ -6,13 +6,14 @@ from fractions import Fraction
 from functools import lru_cache
 from math import exp, expm1, inf, log1p
 from threading import Lock
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from bursar import _check, mechanisms
+from bursar._uncopyable import Uncopyable
 from bursar._units import FAILURE, MEASURE, Units, budget, exact, up
-from bursar.errors import ArgumentError, CopyRefused, Unsupported
+from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Odometer", "Price", "as_floats"]
 
@@ -29,21 +30,23 @@ class Price(NamedTuple):
     failure_excess: int
 
 
-class Odometer(ABC):
+class Odometer(Uncopyable, ABC):
     """An account with a boundary that is right at every moment at once.
 
     ``charge`` is the only method that changes it. Totals are whole units, so they are exact, and a charge costs the
     same however many there were. Weights, orders and scales are fixed before the first charge, and so is the part of
     delta that is kept for rounds with a delta of their own (``sum_delta``): a part of delta that is left over on one
-    path of the interaction may not be spent on another.
+    path of the interaction may not be spent on another. By default it is half of delta if the first mechanism charged
+    may fail (which is known before there is a result), otherwise nothing.
     """
 
-    def __init__(self, delta: float, sum_delta: float, columns: int, **parameters: Any) -> None:
+    def __init__(self, delta: float, sum_delta: float | None, columns: int, **parameters: Any) -> None:
         _check.between(0, 1, delta=delta)
-        _check.number(sum_delta=sum_delta)
-        if not 0 <= sum_delta < delta:
-            raise ArgumentError(f"sum_delta={sum_delta!r} must be in [0, delta={delta!r})")
-        self._delta, self._kept = delta, exact(sum_delta) / exact(delta)
+        if sum_delta is not None:
+            _check.number(sum_delta=sum_delta)
+            if not 0 <= sum_delta < delta:
+                raise ArgumentError(f"sum_delta={sum_delta!r} must be in [0, delta={delta!r})")
+        self._delta = delta
         self._parameters = {"delta": delta, "sum_delta": sum_delta, **parameters}
         self._totals: tuple[Units, ...] = (0,) * columns
         self._excess: tuple[Units, ...] = (0,) * columns
@@ -70,11 +73,20 @@ class Odometer(ABC):
         """
         price, rounds = self._checked(mechanism)
         with self._lock:
+            if self._parameters["sum_delta"] is None:
+                self._parameters["sum_delta"] = self._delta / 2 if price.failure else 0.0
             self._totals = _added(self._totals, price.costs)
             if price.excess is not None:
                 self._excess = _added(self._excess, price.excess)
                 self._failures = [self._failures[0] + price.failure, self._failures[1] + price.failure_excess]
             self._count += rounds
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
+        """For accounts per person: the units that one round adds to each total."""
+        price, _ = self._checked(leaf)
+        if price.failure:
+            raise Unsupported(f"{leaf!r} may fail with probability delta, for which accounts per person have no budget")
+        return price.costs
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The pathwise bound now; see the class for what it promises. Reading changes nothing.
@@ -100,14 +112,22 @@ class Odometer(ABC):
 
     def _read(self, boundary: Callable[..., Any], totals: tuple[Units, ...], failure: int, delta: float) -> float:
         _check.between(0, 1, delta=delta)
-        if failure > budget(self._kept * exact(delta), per=FAILURE):
+        kept = self._kept(bool(failure))
+        if failure > budget(kept * exact(delta), per=FAILURE):
             return inf
-        bound = float(boundary(as_floats(totals), delta=self._rest(delta)))
+        bound = float(boundary(as_floats(totals), delta=self._rest(delta, kept)))
         return bound if bound >= 0 else inf
 
-    def _rest(self, delta: float) -> float:
+    def _kept(self, failing: bool) -> Fraction:
+        """The share of delta for rounds that may fail."""
+        given = self._parameters["sum_delta"]
+        if given is None:  # nothing was charged yet
+            return Fraction(1, 2) if failing else Fraction(0)
+        return exact(given) / exact(self._delta)
+
+    def _rest(self, delta: float, kept: Fraction) -> float:
         """What is left of delta for the losses, rounded down."""
-        return delta if not self._kept else float(np.nextafter(float((1 - self._kept) * exact(delta)), 0))
+        return delta if not kept else float(np.nextafter(float((1 - kept) * exact(delta)), 0))
 
     @abstractmethod
     def _bound(self, totals: Any, /, *, delta: float) -> Any:
@@ -128,7 +148,7 @@ class Odometer(ABC):
             if isinstance(error, Unsupported):
                 raise
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism") from None
-        if price.failure and not self._kept:
+        if price.failure and not self._kept(True):
             raise Unsupported(
                 f"{mechanism!r} may fail: give sum_delta=, the part of delta kept for such rounds, at the start"
             )
@@ -194,17 +214,6 @@ class Odometer(ABC):
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items() if value is not None)
         return f"{type(self).__name__}({given})"
-
-    def __copy__(self) -> NoReturn:
-        raise CopyRefused(
-            f"{type(self).__name__} cannot be copied: two copies would each miss the other's; use state()"
-        )
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__copy__()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self.__copy__()
 
 
 def as_floats(totals: tuple[Units, ...]) -> Any:

@@ -4,11 +4,12 @@ Source: theory 6.1 D; Lécuyer (2021), https://arxiv.org/abs/2103.01379, section
 """
 
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from bursar import _check, mechanisms
+from bursar._uncopyable import Uncopyable
 from bursar.curves import zcdp
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused
+from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.odometers._account import Odometer
 from bursar.odometers.renyi import Renyi
 from bursar.odometers.restarts import Restarts
@@ -29,7 +30,7 @@ class Rounds:
     tuned: int
 
 
-class Capped:
+class Capped(Uncopyable):
     """Refuses like a filter, reads like an odometer.
 
     Promises: whenever and why ever one stops, the interaction is (epsilon, delta)-DP, with the delta of the odometer,
@@ -130,21 +131,13 @@ class Capped:
     def __repr__(self) -> str:
         return f"Capped({self._odometer!r}, epsilon={self._epsilon!r})"
 
-    def __copy__(self) -> NoReturn:
-        raise CopyRefused("Capped cannot be copied: a copied budget can be spent twice; use state()")
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__copy__()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self.__copy__()
-
     def _after(self, mechanism: mechanisms.Mechanism) -> float:
         price, _ = self._odometer._checked(mechanism)
         return self._odometer._ex_post_after(price, self.delta)
 
-    def _sum_delta(self) -> float:
-        return float(self._odometer._parameters["sum_delta"])
+    def _sum_delta(self) -> float | None:
+        given: float | None = self._odometer._parameters["sum_delta"]
+        return given
 
     def _fresh(self) -> Odometer:
         return type(self._odometer)(**self._odometer._parameters)

@@ -66,7 +66,8 @@ class Gaussian(Clocked):
         delta: failure probability, in (0, 1/2).
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small. Without a plan,
             thirteen plans from 1e-6 to 1e6 are mixed, and no tuning is needed.
-        sum_delta: the part of delta kept for rounds with a delta of their own, by default nothing.
+        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
+            charged may fail, otherwise nothing.
 
     >>> odometer = Gaussian(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -78,7 +79,7 @@ class Gaussian(Clocked):
     """
 
     def __init__(
-        self, *, delta: float, plan: mechanisms.Mechanism | float | None = None, sum_delta: float = 0.0
+        self, *, delta: float, plan: mechanisms.Mechanism | float | None = None, sum_delta: float | None = None
     ) -> None:
         _check.between(0, 0.5, delta=delta)
         chosen = None if plan is None else planned(plan)
@@ -102,7 +103,8 @@ class Line(Clocked):
     Args:
         delta: failure probability, in (0, 1).
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small.
-        sum_delta: the part of delta kept for rounds with a delta of their own, by default nothing.
+        sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
+            charged may fail, otherwise nothing.
 
     >>> odometer = Line(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -113,7 +115,7 @@ class Line(Clocked):
     Source: theory 6.1, 6.5; ex-post by 3.2 at the one order of the line.
     """
 
-    def __init__(self, *, delta: float, plan: mechanisms.Mechanism | float, sum_delta: float = 0.0) -> None:
+    def __init__(self, *, delta: float, plan: mechanisms.Mechanism | float, sum_delta: float | None = None) -> None:
         _check.between(0, 1, delta=delta)
         chosen = planned(plan)
         self._lam = np.asarray([sqrt(2 * log(1 / delta) / chosen)])

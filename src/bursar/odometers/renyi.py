@@ -106,6 +106,10 @@ class Renyi(Odometer):
         values = renyi.values(mechanism, self._orders)
         return (*(up(float(value)) for value in values), _certain(mechanism))
 
+    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
+        """For accounts per person: the units that one round adds at each order."""
+        return super().person_price(leaf)[:-1]
+
     def _bound(self, totals: Array, /, *, delta: float) -> Array:
         return np.minimum(self._at_orders(totals[..., :-1], delta=delta), totals[..., -1])
 

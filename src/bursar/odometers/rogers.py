@@ -10,6 +10,7 @@ The constants are second-hand: we quote them and do not vouch for them.
 Source: theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), https://arxiv.org/abs/1605.08294
 """
 
+from fractions import Fraction
 from math import e, expm1, inf, log, log2
 from typing import Any
 
@@ -53,7 +54,7 @@ class Rogers(Odometer):
         self._people = int(people)
         super().__init__(delta, delta / 2 if sum_delta is None else sum_delta, 2, people=self._people)
 
-    def _rest(self, delta: float) -> float:
+    def _rest(self, delta: float, kept: Fraction) -> float:
         return delta  # the authors' formula is written for the whole delta
 
     def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:

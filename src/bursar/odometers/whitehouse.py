@@ -34,7 +34,8 @@ class Mixture(Clocked):
     Args:
         delta: failure probability, in (0, 1/2).
         plan: the V, or the mechanism, at whose end the bound should be small.
-        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up.
+        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
+            default half if the first mechanism charged may fail, otherwise nothing.
 
     >>> odometer = Mixture(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 100))
@@ -45,7 +46,9 @@ class Mixture(Clocked):
     Source: theory 6.6; Whitehouse et al. (2023), with the drift V/2 added.
     """
 
-    def __init__(self, *, delta: float, plan: mechanisms.Mechanism | float = 1.0, sum_delta: float = 0.0) -> None:
+    def __init__(
+        self, *, delta: float, plan: mechanisms.Mechanism | float = 1.0, sum_delta: float | None = None
+    ) -> None:
         _check.between(0, 0.5, delta=delta)
         chosen = planned(plan)
         self._scale = tuned(chosen, delta)
@@ -68,7 +71,8 @@ class Stitched(Clocked):
         delta: failure probability, in (0, 1).
         start: v0, fixed in advance; by default the V of the first round that costs anything, which is known before
             there is a result (the poster's epsilon_1 squared).
-        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up.
+        sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
+            default half if the first mechanism charged may fail, otherwise nothing.
 
     >>> odometer = Stitched(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 1000))
@@ -80,7 +84,7 @@ class Stitched(Clocked):
     the drift V/2 added.
     """
 
-    def __init__(self, *, delta: float, start: float | None = None, sum_delta: float = 0.0) -> None:
+    def __init__(self, *, delta: float, start: float | None = None, sum_delta: float | None = None) -> None:
         if start is not None:
             _check.positive(start=start)
         super().__init__(delta, sum_delta, 1, start=start)
