@@ -11,7 +11,7 @@ from bursar import mechanisms, odometers
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, to_numpy
-from bursar.individual._tariff import Tariff, tariff
+from bursar.individual._tariff import Table, Tariff, tariff
 from bursar.odometers.normal import Clocked
 from bursar.odometers.restarts import Restarts
 
@@ -159,6 +159,11 @@ class Odometer(Accounts):
             given = xp.astype(given, xp.float64, copy=False)
         if isinstance(self._boundary, Restarts):
             return self._restarted(*price(given, xp), before)
+        if isinstance(price, Table):
+            index, known = price.place(given, xp)
+            cost = xp.asarray(price.units, device=self._device)[index]
+            total = before + xp.where(known[:, None] & (cost < _MOST), cost, _MOST)
+            return xp.where(total < _MOST, total, _MOST)
         after = xp.empty_like(before)
         for column in range(self._columns):
             cost, known = price(given, xp, column)
@@ -195,6 +200,6 @@ class Odometer(Accounts):
         totals = xp.astype(units, xp.float64) * ((1 + 1e-15) / MEASURE)
         totals = xp.where(units >= _MOST, xp.inf, totals)
         if isinstance(boundary, Clocked):
-            return boundary._at_clock(totals[:, 0], delta=delta, ex_post=ex_post, xp=xp)
+            return boundary._at_clock(totals[:, 0], delta=delta, ex_post=ex_post, steps=_STEPS, xp=xp)
         bounds = boundary._at_orders(totals, delta=delta, ex_post=ex_post, steps=_STEPS, xp=xp)
         return xp.where(xp.all(units == 0, axis=1), 0.0, bounds)

@@ -107,7 +107,9 @@ def _finish(bound: Array, exists: Array, xp: Any) -> Array:
     return xp.where(exists & (bound == bound), raised(bound, xp=xp), inf)
 
 
-def normal(clock: Array, scale: Array, log_weight: Array, /, *, delta: float, xp: Any = np) -> Array:
+def normal(
+    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Any = np
+) -> Array:
     """The loss at which a mixture of one-sided normal mixtures reaches 1/delta, rounded up.
 
     Args:
@@ -128,10 +130,12 @@ def normal(clock: Array, scale: Array, log_weight: Array, /, *, delta: float, xp
         value, first, _ = parts(u)
         return xp.log(value), first / value
 
-    return _normal_finish(_descend(start, logarithm, _STEPS, xp), clock, xp)
+    return _normal_finish(_descend(start, logarithm, steps, xp), clock, xp)
 
 
-def normal_ex_post(clock: Array, scale: Array, log_weight: Array, /, *, delta: float, xp: Any = np) -> Array:
+def normal_ex_post(
+    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Any = np
+) -> Array:
     """As ``normal``, for the ex-post promise.
 
     Guarantee: at the result u, 1 - e^(u-l) <= delta times the mixture at l, for every loss l.
@@ -143,7 +147,7 @@ def normal_ex_post(clock: Array, scale: Array, log_weight: Array, /, *, delta: f
         value, first, second = parts(u)
         return xp.log(value + first), (first + second) / (value + first)
 
-    location = _descend(start, logarithm, _STEPS, xp)
+    location = _descend(start, logarithm, steps, xp)
     value, first, _ = parts(location)
     return _normal_finish(_tangent(location, value + first, value, xp), clock, xp)
 

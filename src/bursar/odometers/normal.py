@@ -48,7 +48,7 @@ class Clocked(Odometer):
         return self._at_clock(totals[..., 0], delta=delta, ex_post=True)
 
     @abstractmethod
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, xp: Any = np) -> Array:
+    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
         """Either boundary at V (...), for one account or for everybody's."""
 
 
@@ -88,11 +88,11 @@ class Gaussian(Clocked):
         self._log_weights = np.full(len(plans), -log(len(plans)) - (1e-14 if len(plans) > 1 else 0.0))
         super().__init__(delta, sum_delta, 1, plan=chosen)
 
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, xp: Any = np) -> Array:
+    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
         where = {} if xp is np else {"device": clock.device}
         scales, weights = xp.asarray(self._scales, **where), xp.asarray(self._log_weights, **where)
         solve = _boundary.normal_ex_post if ex_post else _boundary.normal
-        return solve(clock, scales, weights, delta=delta, xp=xp)
+        return solve(clock, scales, weights, delta=delta, steps=steps, xp=xp)
 
 
 class Line(Clocked):
@@ -121,11 +121,11 @@ class Line(Clocked):
         self._lam = np.asarray([sqrt(2 * log(1 / delta) / chosen)])
         super().__init__(delta, sum_delta, 1, plan=chosen)
 
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, xp: Any = np) -> Array:
+    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
         lam = xp.asarray(self._lam) if xp is np else xp.asarray(self._lam, device=clock.device)
         exponent = log(delta) - lam * (1.0 + lam) * clock[..., None] / 2.0
         solve = _boundary.exponentials_ex_post if ex_post else _boundary.exponentials
-        return xp.where(clock == 0, 0.0, solve(exponent, lam, xp=xp))
+        return xp.where(clock == 0, 0.0, solve(exponent, lam, steps=steps, xp=xp))
 
 
 def planned(plan: mechanisms.Mechanism | float) -> float:

@@ -54,7 +54,7 @@ class Mixture(Clocked):
         self._scale = tuned(chosen, delta)
         super().__init__(delta, sum_delta, 1, plan=chosen)
 
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, xp: Any = np) -> Array:
+    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
         total = clock + self._scale
         level = xp.log(xp.sqrt(total / self._scale) / (2.0 * delta) + 1.0)
         return _zero_at_start(clock, clock / 2 + xp.sqrt(2.0 * total * level), xp)
@@ -111,7 +111,7 @@ class Stitched(Clocked):
         units: Units = self._checked(mechanism)[0].costs[0]
         return to_float(units) if 0 < units < float("inf") else None
 
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, xp: Any = np) -> Array:
+    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
         start = self._parameters["start"] or 1.0  # the clock has not moved then, or is infinite
         time = xp.where(clock > start, clock, start)
         level = xp.log(xp.log(2.0 * time / start)) + 0.72 * log(5.2 / delta)
