@@ -11,19 +11,18 @@ Source: theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), https://arxiv.org/abs/
 """
 
 from fractions import Fraction
-from math import e, expm1, inf, log, log2
+from math import e, log, log2
 from typing import Any
 
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import Units, exact, up
-from bursar.curves import approximate, zcdp
-from bursar.errors import Unsupported
+from bursar._units import Units
+from bursar.curves import _rogers
 from bursar.odometers import _boundary
 from bursar.odometers._account import Odometer
 
-__all__ = ["Rogers", "prices"]
+__all__ = ["Rogers"]
 
 Array = Any
 
@@ -58,7 +57,7 @@ class Rogers(Odometer):
         return delta  # the authors' formula is written for the whole delta
 
     def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return prices(mechanism)
+        return _rogers.prices(mechanism)
 
     def _bound(self, totals: Array, /, *, delta: float) -> Array:
         square, drift = totals[..., 0], totals[..., 1]
@@ -68,16 +67,3 @@ class Rogers(Odometer):
         outside = np.sqrt(2 * (floor + square) * growth * log(4 * log2(self._people) / delta))
         bound = drift + np.where((square >= floor) & (square <= 1 + 1e-14), middle, outside)
         return np.where(square == 0, 0.0, _boundary.raised(bound))
-
-
-def prices(mechanism: mechanisms.Mechanism) -> tuple[Units, Units]:
-    """What one round adds to V and to the drift, in units, rounded up."""
-    try:
-        epsilon, _ = approximate.cost(mechanism)
-    except Unsupported:
-        rho = zcdp.cost(mechanism)
-        return up(2 * rho), up(rho)
-    if epsilon == inf:
-        return inf, inf
-    value = float(epsilon) * (1 + 1e-15)
-    return up(exact(epsilon) ** 2), up(value * expm1(value) / 2 * (1 + 1e-15)) if value < 700 else inf
