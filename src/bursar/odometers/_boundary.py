@@ -49,7 +49,7 @@ def _exponentials(exponent: Array, slope: Array, powers: Array, steps: int, xp: 
     start = xp.min(-exponent / slope, axis=-1)  # here one term alone is 1, and no term is above it
     exists = start < inf
     start = xp.where(exists, start, 0.0)
-    known = xp.where(exponent > -inf, exponent, -1e300)
+    known = xp.where(exists[..., None], xp.where(exponent > -inf, exponent, -1e300), 0.0)
 
     def logarithm(u: Array) -> tuple[Array, Array]:
         sums = xp.matmul(xp.exp(known + slope * u[..., None]), powers)

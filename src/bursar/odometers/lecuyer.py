@@ -68,10 +68,9 @@ class Lecuyer(Odometer):
         return tuple(up(float(value)) for value in renyi.values(mechanism, 1 + self._lam))
 
     def _bound(self, totals: Array, /, *, delta: float) -> Array:
-        ratio = np.log(2 * self._lam.size / delta) / self._lam
-        size = self._first * ratio
+        size = self._first * np.log(2 * self._lam.size / self._delta) / self._lam  # fixed with the odometer's own delta
         with np.errstate(divide="ignore"):
             filters = np.maximum(np.ceil(np.log2(totals / size)), 0.0)  # doublings
         filters = filters + (totals > np.exp2(filters) * size)  # where the logarithm was rounded down
-        bounds = np.exp2(filters) * size + ratio + 2 * np.log1p(filters) / self._lam
+        bounds = np.exp2(filters) * size + (np.log(2 * self._lam.size / delta) + 2 * np.log1p(filters)) / self._lam
         return _boundary.raised(np.min(np.where(bounds >= 0, bounds, np.inf), axis=-1))
