@@ -1,6 +1,6 @@
 """Speed of odometers: a million charges on one account, and one step for a million people.
 
-    python benchmarks/odometers.py
+python benchmarks/odometers.py
 """
 
 import resource
