@@ -1,14 +1,14 @@
-"""Odometers against simulated adversaries, who can fail them; and formulas that fail, caught by the same adversaries."""
+"""Odometers against simulated adversaries who can fail them; formulas that fail are caught by the same adversaries."""
 
 import math
 
 import numpy as np
 import pytest
-from odometer_adversaries import MENUS, POLICIES, TIE, at_least, at_most, crossings, gaussian, response, table
 
 from bursar import mechanisms as m
 from bursar import odometers
 from bursar.curves import zcdp
+from odometer_adversaries import MENUS, POLICIES, TIE, at_least, at_most, crossings, gaussian, response, table
 
 DELTA, ROUNDS, RUNS = 0.05, 250, 8_000  # three adversaries of 8,000 runs each for every odometer and menu
 
@@ -119,7 +119,7 @@ def poster_stitched(clock, delta, start):
 
 @pytest.mark.parametrize("formula", [poster_mixture, poster_stitched])
 def test_the_formulas_without_drift_are_crossed(formula):
-    """As the poster prints them, without V/2, they are crossed by nearly every run of 4 10^4 rounds of 0.1-DP, at delta 1e-6."""
+    """As the poster prints them, without V/2: nearly every run of 4 10^4 rounds of 0.1-DP crosses, at delta 1e-6."""
     crossed = np.zeros(2000, bool)
     for rounds, loss in long_run(m.RandomizedResponse(0.1), response_block(0.1), 40_000, 2000, 12):
         crossed |= loss > formula(rounds * 0.01, 1e-6, 0.0338 if formula is poster_mixture else 0.01)
@@ -145,7 +145,7 @@ def test_a_running_total_is_no_odometer():
 
 @pytest.mark.parametrize("kind", ["feldman_zrnic", "gaussian_restarts"])
 def test_restarts_keep_their_promise_at_the_end_of_a_filter(kind):
-    """An adversary spends K filters, choosing steps by the loss so far; at their end E[(1 - e^(epsilon-L))_+] <= delta."""
+    """An adversary spends K filters, steps chosen by the loss so far; then E[(1 - e^(epsilon-L))_+] <= delta."""
     filters, runs, rng = 3, 20_000, np.random.default_rng(21)
     small, large = gaussian(0.1), gaussian(0.45)
     if kind == "feldman_zrnic":
