@@ -1,0 +1,1 @@
+"""Accounts in, tables and pictures out."""
