@@ -7,12 +7,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bursar import cli_compare, errors
+from bursar import errors
 from bursar import mechanisms as m
+from bursar.cli import compare as cli_compare
 from bursar.compare import compare
 
 APP = typer.Typer()
-APP.command("compare")(cli_compare.command)
+cli_compare.add(APP)
 APP.callback()(lambda: None)
 
 

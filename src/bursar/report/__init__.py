@@ -1,1 +1,1 @@
-"""Accounts in, tables and pictures out."""
+"""Pictures and tables of accounts. What shows single people is private, and says so."""

@@ -6,7 +6,7 @@ from typing import Any
 from bursar.compare import Comparison
 from bursar.errors import MissingExtra
 
-__all__ = ["draw"]
+__all__ = ["draw", "pyplot"]
 
 _PANELS = (("filter", "filters"), ("pathwise", "odometers, pathwise"), ("ex-post", "odometers, ex-post"))
 _MARKS = "osv^Dx+<>*"
@@ -23,8 +23,8 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
         path: where to save; the ending says the format (png, svg, pdf).
         title: by default the mechanism and delta.
     """
-    pyplot = _pyplot()
-    figure, panels = pyplot.subplots(1, 3, figsize=(15, 5.5), sharex=True, sharey=True, layout="constrained")
+    plots = pyplot()
+    figure, panels = plots.subplots(1, 3, figsize=(15, 5.5), sharex=True, sharey=True, layout="constrained")
     fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
     reference = [min(column) for column in zip(*fixed, strict=True)]
     for axes, (promise, heading) in zip(panels, _PANELS, strict=True):
@@ -42,15 +42,16 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
     panels[0].set_ylabel("epsilon")
     figure.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    plots.close(figure)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """matplotlib.pyplot without a display; asks for the extra if it is missing."""
     try:
         import matplotlib
     except ImportError as error:
         raise MissingExtra("pictures need matplotlib: pip install 'bursar[plots]'") from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as loaded
 
-    return pyplot
+    return loaded

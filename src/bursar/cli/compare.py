@@ -10,7 +10,7 @@ from bursar import mechanisms
 from bursar.compare import compare
 from bursar.errors import ArgumentError
 
-__all__ = ["command", "described"]
+__all__ = ["add", "command", "described"]
 
 
 def described(
@@ -61,3 +61,8 @@ def command(
 
         save(table, draw)
     typer.echo(json.dumps(table.as_dict(), indent=1) if as_json else str(table))
+
+
+def add(app: typer.Typer) -> None:
+    """Make ``bursar compare`` a command of an application."""
+    app.command("compare")(command)
