@@ -1,6 +1,6 @@
 """The table of docs/odometers.md: every odometer for Gaussian mechanisms, delta = 1e-5.
 
-    python benchmarks/tightness.py
+python benchmarks/tightness.py
 """
 
 from bursar import mechanisms, odometers

@@ -96,7 +96,7 @@ def train(people: int | None, quick: bool) -> dict[str, object]:
 
 
 def _histogram(values: np.ndarray) -> dict[str, object]:
-    counts, edges = np.histogram(values, bins=40, range=(0.0, 0.6))
+    counts, edges = np.histogram(values, bins=40, range=(0.0, 0.32))
     quantiles = np.quantile(values, [0.0, 0.1, 0.5, 0.9, 1.0])
     return {"counts": counts.tolist(), "edges": edges.tolist(), "quantiles": quantiles.tolist()}
 

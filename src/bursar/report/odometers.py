@@ -8,7 +8,11 @@ from bursar.errors import MissingExtra
 
 __all__ = ["draw", "pyplot"]
 
-_PANELS = (("filter", "filters"), ("pathwise", "odometers, pathwise"), ("ex-post", "odometers, ex-post"))
+_PANELS = (
+    (("filter", "restarts"), "filters"),
+    (("pathwise",), "odometers, pathwise"),
+    (("ex-post",), "odometers, ex-post"),
+)
 _MARKS = "osv^Dx+<>*"
 
 
@@ -23,22 +27,25 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
         path: where to save; the ending says the format (png, svg, pdf).
         title: by default the mechanism and delta.
     """
-    plots = pyplot()
-    figure, panels = plots.subplots(1, 3, figsize=(15, 5.5), sharex=True, sharey=True, layout="constrained")
+    groups = [(heading, [b for b in comparison.bounds if b.promise in promises]) for promises, heading in _PANELS]
+    groups = [(heading, bounds) for heading, bounds in groups if bounds]
+    plots, count = pyplot(), max(1, len(groups))
+    figure, axes = plots.subplots(1, count, figsize=(5 * count, 5), sharey=True, squeeze=False, layout="constrained")
+    panels = axes[0]
     fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
     reference = [min(column) for column in zip(*fixed, strict=True)]
-    for axes, (promise, heading) in zip(panels, _PANELS, strict=True):
+    for panel, (heading, bounds) in zip(panels, groups, strict=False):
         if reference:
-            axes.plot(comparison.rounds, reference, "k-", lw=2, label="rounds fixed in advance")
-        shown = [
-            b for b in comparison.bounds if b.promise in ((promise, "restarts") if promise == "filter" else promise)
-        ]
-        for bound, mark in zip(shown, _MARKS * len(shown), strict=False):
+            panel.plot(comparison.rounds, reference, "k-", lw=2, label="rounds fixed in advance")
+        for bound, mark in zip(bounds, _MARKS * len(bounds), strict=False):
             style = ":" if bound.promise == "restarts" else "-"
-            axes.plot(comparison.rounds, bound.epsilons, style, marker=mark, ms=4, lw=1, label=bound.name)
-        axes.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+            every = max(1, len(comparison.rounds) // 12)
+            panel.plot(
+                comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
+            )
+        panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=7)
     panels[0].set_ylabel("epsilon")
     figure.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
     figure.savefig(path, dpi=120)
