@@ -11,6 +11,7 @@ RenyiCurve    the same at several orders, against a target curve fixed in advanc
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Pure          pure mechanisms at that rate
 Basic         plain sums of epsilon and delta
+Rogers        Rogers et al., for comparison
 
 >>> from bursar import mechanisms
 >>> budget = Gaussian(epsilon=1.0, delta=1e-6)
@@ -24,5 +25,6 @@ Basic         plain sums of epsilon and delta
 from bursar.filters._account import Filter
 from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCurve, RenyiOrder, Zcdp
 from bursar.filters._renyi import Renyi
+from bursar.filters._rogers import Rogers
 
-__all__ = ["Approximate", "Basic", "Filter", "Gaussian", "Pure", "Renyi", "RenyiCurve", "RenyiOrder", "Zcdp"]
+__all__ = ["Approximate", "Basic", "Filter", "Gaussian", "Pure", "Renyi", "RenyiCurve", "RenyiOrder", "Rogers", "Zcdp"]
