@@ -34,7 +34,7 @@ class Gaussian:
     """The guarantee "mu-GDP". Every field is public.
 
     >>> round(Gaussian(0.5).epsilon(delta=1e-5), 6)
-    2.010231
+    1.993091
     """
 
     mu: float
@@ -66,7 +66,7 @@ def of(mechanism: mechanisms.Mechanism) -> Gaussian:
     Source: theory 2.1.
 
     >>> of(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 100)).mu
-    0.5000000000000001
+    0.5000000000000002
     """
     total = cost(mechanism)
     return Gaussian(float(np.nextafter(np.nextafter(sqrt(total), inf), inf)) if total else 0.0)
@@ -204,7 +204,7 @@ def mu(*, epsilon: float, delta: float) -> float:
     Source: theory 3.3.
 
     >>> round(mu(epsilon=1.0, delta=1e-5), 6)
-    0.26783
+    0.268051
     """
     _check.within(0, 1e6, epsilon=epsilon)
     _check.between(0, 1, delta=delta)

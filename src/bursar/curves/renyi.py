@@ -23,7 +23,7 @@ from bursar._units import exact
 from bursar.curves import _sampled, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["ORDERS", "Renyi", "cost", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values"]
+__all__ = ["ORDERS", "Renyi", "budget", "cost", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values"]
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Renyi:
     """The guarantee "at most values[j] at orders[j]". Every field is public.
 
     >>> round(Renyi((8.0, 16.0, 32.0), (0.1, 0.2, 0.4)).epsilon(delta=1e-5), 4)
-    0.7182
+    0.6278
     """
 
     orders: tuple[float, ...]
@@ -261,6 +261,19 @@ def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
     bounds = _at_orders(np.asarray(values, np.float64), _checked(orders), delta)
     best: Floats = np.maximum(np.min(bounds, axis=-1), 0.0)
     return best
+
+
+def budget(order: float, /, *, epsilon: float, delta: float) -> float:
+    """The largest Rényi divergence at one order that implies (epsilon, delta)-DP; may be negative (then none does).
+
+    Guarantee: a mechanism with at most this divergence at this order, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 3.2, solved for the divergence and rounded down.
+    """
+    _check.between(1, inf, order=order)
+    _check.positive(epsilon=epsilon)
+    _check.between(0, 1, delta=delta)
+    shift, tail = float(np.log1p(-1 / order)), float(-np.log(order * delta) / (order - 1))
+    return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail))
 
 
 def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:

@@ -21,7 +21,7 @@ from bursar._units import exact
 from bursar.curves._search import last_true
 from bursar.errors import Unsupported
 
-__all__ = ["Zcdp", "cost", "delta", "epsilon", "of", "rho"]
+__all__ = ["Zcdp", "best_order", "cost", "delta", "epsilon", "of", "rho"]
 
 _GOLDEN = (sqrt(5) - 1) / 2
 _GUARD = 2e-15  # relative, on the sum of the magnitudes of the terms added up: over ten times their rounding
@@ -147,21 +147,34 @@ def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
     _check.between(0, 1, delta=delta)
     rhos = np.asarray(rho, dtype=np.float64)
     known = (rhos >= 0) & (rhos < inf)
-    safe = np.where(known & (rhos > 0), rhos, 1.0)
-    # every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order
-    middle = 0.5 * np.log(max(log(1 / delta), 1e-3) / safe)
+    best = np.maximum(_best(np.where(known & (rhos > 0), rhos, 1.0), delta)[1], 0.0)
+    return np.where(rhos == 0, 0.0, np.where(known, best, inf))
+
+
+def best_order(rho: float, /, *, delta: float) -> float:
+    """The Rényi order that converts a budget of rho best; a good centre for orders and weights."""
+    _check.positive(rho=rho)
+    _check.between(0, 1, delta=delta)
+    return 1 + float(np.exp(_best(np.asarray(rho, np.float64), delta)[0]))
+
+
+def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Golden-section search for the best order, as the logarithm of lam, and its bound.
+
+    Every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order.
+    """
+    middle = 0.5 * np.log(max(log(1 / delta), 1e-3) / rho)
     low, high = middle - 8.0, middle + 8.0
     inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    f_inner, f_outer = _at_order(safe, inner, delta), _at_order(safe, outer, delta)
+    f_inner, f_outer = _at_order(rho, inner, delta), _at_order(rho, outer, delta)
     for _ in range(50):
         left = f_inner < f_outer
         high, low = np.where(left, outer, high), np.where(left, low, inner)
         fresh = np.where(left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
-        f_fresh = _at_order(safe, fresh, delta)
+        f_fresh = _at_order(rho, fresh, delta)
         inner, outer = np.where(left, fresh, outer), np.where(left, inner, fresh)
         f_inner, f_outer = np.where(left, f_fresh, f_outer), np.where(left, f_inner, f_fresh)
-    best = np.maximum(np.minimum(f_inner, f_outer), 0.0)
-    return np.where(rhos == 0, 0.0, np.where(known, best, inf))
+    return np.where(f_inner < f_outer, inner, outer), np.minimum(f_inner, f_outer)
 
 
 def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
@@ -220,7 +233,7 @@ def rho(*, epsilon: float, delta: float) -> float:
     Source: theory 3.2 and 4.7.
 
     >>> round(rho(epsilon=1.0, delta=1e-6), 6)
-    0.024355
+    0.024356
     """
     _check.positive(epsilon=epsilon)
     _check.between(0, 1, delta=delta)
