@@ -54,7 +54,7 @@ def certified(pair: Pair, *, square: float, charge: float, slack: float) -> bool
     if end == inf:
         return False
     width = end / _CELLS
-    left = width * np.arange(_CELLS)
+    left: Floats = width * np.arange(_CELLS, dtype=np.float64)
     for _ in range(_DEPTH):
         low, points = _lower_bounds(pair, left, width + 8 * _ULP * end, b, rest, slack)
         if not points.min() >= 0:
@@ -123,9 +123,7 @@ def _tail(pair: Pair, b: float, rest: float, slack: float) -> float:
     return inf
 
 
-def _lower_bounds(
-    pair: Pair, left: Floats, width: float, b: float, rest: float, slack: float
-) -> tuple[Floats, Floats]:
+def _lower_bounds(pair: Pair, left: Floats, width: float, b: float, rest: float, slack: float) -> tuple[Floats, Floats]:
     """Lower bounds on D: over the cells [left, left + width], and at their ends.
 
     The cubic with the values and slopes of D at both ends is at least the smallest of its Bernstein coefficients, and

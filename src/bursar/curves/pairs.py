@@ -16,6 +16,7 @@ https://arxiv.org/abs/2106.08567; Doroshenko et al. (2022), https://arxiv.org/ab
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, expm1, inf, tanh
 
 import numpy as np
@@ -30,15 +31,19 @@ __all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampl
 Floats = NDArray[np.float64]
 
 GUARD = 2.0**-46
-"""Relative error allowed to one value of the normal distribution function (what is measured is below 2**-49)."""
+"""Relative error allowed to one value of the normal distribution function; tests measure it."""
 
 ROUND_UP = 1.0 + 2.0**-48
+"""Factor that covers the rounding of a few operations."""
+
+_HOPELESS = 100.0  # from this epsilon on a mechanism counts as revealing everything
+_LOUDEST = 0.05  # from this relative noise down a sampled Gaussian counts as revealing everybody in the sample
 """Factor that covers the rounding of a few operations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """One ordered dominating pair. Every field is public; masses are rounded up, so their sum may be just above one.
+    """One ordered dominating pair. Every field is public and rounded up, so the masses may add up to just above one.
 
     Attributes:
         losses: (k,) float64, public, nats.
@@ -57,6 +62,9 @@ class Pair:
         Source: docs/proofs/residue-filter.md, section 4.
         """
         return float(np.sum(self.masses * np.maximum(0.0, -np.expm1(epsilon - self.losses)))) + self.leak
+
+
+_NOTHING_HIDDEN = Pair(np.zeros(1), np.zeros(1), 1.0)
 
 
 def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
@@ -89,14 +97,19 @@ def randomized_response(epsilon: float) -> tuple[Pair, ...]:
     Guarantee: dominates every epsilon-DP mechanism in both directions.
     Source: theory.md statement 2.3; Kairouz, Oh & Viswanath (2015), Theorem 3.
     """
-    return (_two_points(-epsilon, epsilon),)
+    return (_two_points(-epsilon, epsilon),) if epsilon < _HOPELESS else (_NOTHING_HIDDEN,)
 
 
 def _two_points(low: float, high: float) -> Pair:
     """Losses low < 0 < high: their masses follow from both laws having mass one."""
     truth = -expm1(low) / -expm1(low - high)  # P(high); E[e^-loss] = 1
     lie = expm1(high) / expm1(high - low)
-    return Pair(np.array([low, high]), np.array([lie, truth]) * ROUND_UP)
+    return _rounded(np.array([low, high]), np.array([lie, truth]))
+
+
+def _rounded(losses: Floats, masses: Floats, leak: float = 0.0) -> Pair:
+    """A pair with all its numbers rounded up: that raises its curve."""
+    return Pair(losses + np.abs(losses) * 2.0**-49, masses * ROUND_UP, leak * ROUND_UP)
 
 
 def laplace(epsilon: float, *, cells: int = 32) -> tuple[Pair, ...]:
@@ -105,11 +118,13 @@ def laplace(epsilon: float, *, cells: int = 32) -> tuple[Pair, ...]:
     Guarantee: dominates the mechanism in both directions (the pair is its own mirror image).
     Source: docs/proofs/residue-filter.md, section 4.3; theory.md statement 2.2.
     """
+    if epsilon > _HOPELESS:
+        return (_NOTHING_HIDDEN,)
     losses = np.linspace(-epsilon, epsilon, cells + 1)
     masses = np.exp((losses - epsilon) / 2) * tanh(epsilon / (2 * cells))
     masses[0] = masses[0] / 2 + exp(-epsilon) / 2
     masses[-1] = masses[-1] / 2 + 0.5
-    return (Pair(losses, masses * ROUND_UP),)
+    return (_rounded(losses, masses),)
 
 
 def exponential(eta: float, *, cells: int = 64) -> tuple[Pair, ...]:
@@ -118,10 +133,10 @@ def exponential(eta: float, *, cells: int = 64) -> tuple[Pair, ...]:
     Guarantee: for every two neighbouring data sets one of the pairs dominates; the mirror images are among them.
     Source: docs/proofs/residue-filter.md, section 4.4; Dong, Durfee & Rogers (2020), https://arxiv.org/abs/1909.13830
     """
-    if cells * eta < 1e-6:
-        return randomized_response(eta)
+    if eta > _HOPELESS:
+        return (_NOTHING_HIDDEN,)
     ends = [eta * j / cells for j in range(cells + 1)]
-    return tuple(_two_points(low - eta, high) for low, high in zip(ends, ends[1:], strict=False))
+    return tuple(_two_points(low - eta, high) for low, high in pairwise(ends))
 
 
 def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[Pair, ...]:
@@ -130,18 +145,19 @@ def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[P
     Guarantee: the first pair dominates when the person's data are in P, the second when they are in Q.
     Source: docs/proofs/residue-filter.md, section 4.5; theory.md statement 2.6.
     """
+    if noise < _LOUDEST:
+        lost = np.log1p(np.array([-sample_rate]))
+        return _rounded(lost, np.array([1 - sample_rate]), sample_rate), _rounded(-lost, np.array([1.0]))
     ratios, masses, leak = _gaussian_dots(noise, cut=cut / sample_rate)
     losses = np.log1p(sample_rate * (ratios - 1))
     weights = masses * (1 - sample_rate + sample_rate * ratios)
-    there = Pair(losses, weights * ROUND_UP, leak * sample_rate * ROUND_UP)
-    back = Pair(-losses[::-1], masses[::-1] * ROUND_UP)
-    return there, back
+    return _rounded(losses, weights, leak * sample_rate), _rounded(-losses[::-1], masses[::-1])
 
 
 def _gaussian_dots(noise: float, *, cut: float) -> tuple[Floats, Floats, float]:
     """N(1, z^2) against N(0, z^2) on points r: masses under N(0, z^2), rounded up, and the leak under N(1, z^2)."""
     shift = 1 / noise
-    step = 0.1 * min(1.0, noise)
+    step = 0.1 * min(1.0, max(noise, 0.25))
     top = shift
     while ndtr(shift - top) > cut:
         top += step

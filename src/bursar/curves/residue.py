@@ -12,7 +12,6 @@ out on a grid of b squared, once, and looked up at the next grid point below.
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
-from fractions import Fraction
 from functools import lru_cache
 from math import floor, inf, log2
 
@@ -20,9 +19,8 @@ from bursar import _check, mechanisms
 from bursar._units import FAILURE, MEASURE, Units, up
 from bursar.curves import gaussian, pairs
 from bursar.curves._certificate import KEEP, certified, spare
-from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["PER_OCTAVE", "charge", "charge_at", "grid", "level", "size"]
+__all__ = ["PER_OCTAVE", "charge", "charge_at", "grid", "ladder", "level", "needs_no_slack", "size"]
 
 PER_OCTAVE = 8
 """Grid points of b squared between one power of two and the next."""
@@ -32,7 +30,8 @@ _CLOSE = 1e-4  # how near to the least charge a search comes, relative
 
 def grid(level: int) -> int:
     """Units of b squared at a point of the grid: 2**(level / 8), rounded down."""
-    return floor(MEASURE * 2.0 ** (level / PER_OCTAVE))
+    power: float = 2.0 ** (level / PER_OCTAVE)
+    return floor(MEASURE * power)
 
 
 def level(square: int) -> int:
@@ -57,7 +56,8 @@ def charge(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units
     Guarantee: the charge is valid at this b, for every neighbouring pair of data sets in both directions.
     Source: theory.md statement 4.8; docs/proofs/residue-filter.md, sections 2 to 6.
 
-    >>> charge(mechanisms.RandomizedResponse(0.01), square=MEASURE // 20, slack=10**18)
+    >>> charge(mechanisms.RandomizedResponse(0.01), square=MEASURE // 20, slack=10**16) / MEASURE
+    0.000100...
     """
     _check.whole(0, square=square)
     _check.whole(1, slack=slack)
@@ -98,9 +98,20 @@ def charge_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
     return found if found <= grid(level) else inf
 
 
-def size(mechanism: mechanisms.Mechanism, slack: int) -> float:
+@lru_cache(maxsize=2**10)
+def size(mechanism: mechanisms.Mechanism) -> float:
     """The mean square of the privacy loss of one round: about what it costs while much is left. No bound."""
-    return max(float(pair.masses @ pair.losses**2) for pair in _pairs(mechanism, slack / FAILURE))
+    return max(float(pair.masses @ pair.losses**2) for pair in _pairs(mechanism, 1e-12))
+
+
+def ladder(slack: int) -> int:
+    """The largest of 1, 2 or 5 times a power of ten that is at most the slack, and at least 1; units of FAILURE.
+
+    Few different slacks mean few tables.
+    """
+    units = max(1, slack)
+    ten: int = 10 ** (len(str(units)) - 1)
+    return ten if units < 2 * ten else 2 * ten if units < 5 * ten else 5 * ten
 
 
 @lru_cache(maxsize=64)
@@ -115,7 +126,7 @@ def _searched(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> fl
         return all(spare(pair, square=square, charge=cost, slack=slack) >= 0 for pair in rounds)
 
     most = square * KEEP
-    high = min(most, max(float(pair.masses @ pair.losses**2) for pair in rounds))
+    high = min(most, max(float(pair.masses @ pair.losses**2) for pair in rounds)) or most
     low = high / 2
     while not looks_right(high):
         if high == most:
@@ -126,7 +137,6 @@ def _searched(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> fl
         low, high = (low, middle) if looks_right(middle) else (middle, high)
     step = _CLOSE
     while (cost := high * (1 + step)) <= most:
-        # the account is charged whole units: certify less, charge more
         if all(certified(pair, square=square, charge=cost, slack=slack) for pair in rounds):
             return cost
         step *= 2
