@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import inf, log, log1p, sqrt
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,7 @@ class Approximate(WithFailures):
 
     def _most(self, delta: Fraction) -> int:
         """Units of the largest V admitted: 2 (sqrt(ell + epsilon) - sqrt(ell))**2, rounded down."""
-        return budget(2 * mironov_rho(self._parameters["epsilon"], float(delta)))
+        return budget(2 * Fraction(zcdp.mironov(epsilon=self._parameters["epsilon"], delta=float(delta))))
 
     def _holds(self, totals: tuple[Units, ...], delta: Fraction) -> bool:
         return totals[0] <= self._most(delta)
@@ -222,7 +222,7 @@ class Pure(_Scalar):
     def __init__(self, *, epsilon: float, delta: float) -> None:
         _check.positive(epsilon=epsilon)
         _check.between(0, 1, delta=delta)
-        super().__init__((budget(mironov_rho(epsilon, delta)),), epsilon=epsilon, delta=delta)
+        super().__init__((budget(Fraction(zcdp.mironov(epsilon=epsilon, delta=delta))),), epsilon=epsilon, delta=delta)
 
     def _price_of(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
         refuse_failures(mechanism, renyi.failure(mechanism), "Pure")
@@ -269,14 +269,3 @@ class Basic(Filter):
             return composite
         epsilon, delta = approximate.cost(mechanism)
         return up(epsilon), up(delta, per=FAILURE)
-
-
-def mironov_rho(epsilon: float, delta: float) -> Fraction:
-    """The largest rho that implies (epsilon, delta)-DP by Mironov's conversion: rounded down.
-
-    Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
-    Source: theory 4.7 and 3.1; Feldman & Zrnic (2021), Thm 4.7.
-    """
-    ell = -log(delta) if delta < 0.5 else -log1p(delta - 1)
-    root = epsilon / (sqrt(ell + epsilon) + sqrt(ell))
-    return Fraction(root) ** 2 * (1 - Fraction(1, 10**14))
