@@ -1,5 +1,6 @@
 """The residue filter: its charges against independent high precision, its adversaries, its figures."""
 
+import copy
 import json
 import math
 import time
@@ -15,7 +16,7 @@ from scipy.stats import laplace, norm
 
 from bursar import calibrate, errors, filters
 from bursar import mechanisms as m
-from bursar._units import FAILURE, MEASURE, up
+from bursar._units import FAILURE, MEASURE, RANGE, up
 from bursar.curves import _certificate, gaussian, pairs, residue
 from enumeration import delta as true_delta
 from enumeration import leak, response
@@ -313,6 +314,54 @@ def test_what_reveals_too_much_is_refused(mechanism):
         filters.Residue(epsilon=5.0, delta=1e-3).charge(mechanism)
 
 
+def test_people_pay_by_their_own_norm_and_state():
+    """A table for people: every entry is at least the charge at its norm and b, and unknown norms do not fit."""
+    step, rng = m.SampledGaussian(2.0, 1.0, 0.05), np.random.default_rng(4)
+    table = residue.table(step, most=MEASURE // 10, slack=10**18, norms=6, span=4)
+    norms, squares = rng.random(200), rng.integers(0, MEASURE // 10, 200)
+    units = table(norms, squares)
+    fits = units < RANGE
+    assert fits.mean() > 0.7
+    assert (units[fits] <= squares[fits]).all()
+    for size, square, cost in list(zip(norms, squares, units, strict=True))[:40]:
+        row = table.norms[np.searchsorted(table.norms, size)]
+        columns = [residue.level(int(at)) for at in table.squares if at <= square]
+        own = [residue.charge_at(m.SampledGaussian(2.0, float(row), 0.05), at, table.slack) for at in columns]
+        assert cost >= min(*own, RANGE)
+    assert table(np.array([np.nan, -0.1, 1.1, 0.0]), np.full(4, MEASURE // 20)).tolist() == [RANGE, RANGE, RANGE, 0]
+
+
+def test_either_of_two_filters_with_delta_split():
+    """Goes on while one filter has admitted every round; a filter that refused one stays closed, also when restored."""
+    both = filters.Either(filters.Residue(epsilon=1.0, delta=5e-7), filters.Renyi(epsilon=1.0, delta=5e-7))
+    assert both.delta == 1e-6
+    both.charge(m.Repeated(m.Pure(0.01), 100))
+    both.charge(m.Zcdp(1e-4))
+    assert both.open == (False, True)
+    again = filters.Either.from_state(json.loads(json.dumps(both.state())))
+    assert again.open == (False, True)
+    with pytest.raises(errors.BudgetExceeded):
+        again.charge(m.Repeated(m.Pure(0.01), 400))
+    assert again.state() == both.state()
+    with pytest.raises(errors.CopyRefused):
+        copy.copy(both)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: [filters.Residue(epsilon=1.0, delta=1e-6)],
+        lambda: [filters.Residue(epsilon=1.0, delta=1e-6), filters.Zcdp(epsilon=2.0, delta=1e-6)],
+        lambda: [filters.Residue(epsilon=1.0, delta=1e-6), filters.Zcdp(rho=0.1)],
+        lambda: [filters.Basic(epsilon=1.0)] * 2,
+    ],
+)
+def test_either_wants_fresh_filters_of_one_epsilon(parts):
+    """One filter, different epsilons, no epsilon, or the same filter twice are refused."""
+    with pytest.raises(errors.ArgumentError):
+        filters.Either(*parts())
+
+
 # ---- adversaries ---------------------------------------------------------------------------------------------------
 
 
@@ -353,11 +402,11 @@ def best_adversary(account, rounds, depth, epsilon, basic=True):
         if state not in known:
             known[state] = []
             for mechanism, there, back in rounds:
-                copy = filters.Residue.from_state(json.loads(state))
-                if copy.admits(mechanism):
-                    copy.charge(mechanism)
-                    if basic or copy.spent < math.inf:
-                        known[state].append((there, back, json.dumps(copy.state())))
+                world = filters.Residue.from_state(json.loads(state))
+                if world.admits(mechanism):
+                    world.charge(mechanism)
+                    if basic or world.spent < math.inf:
+                        known[state].append((there, back, json.dumps(world.state())))
         return known[state]
 
     def value(state, p, q, rest):

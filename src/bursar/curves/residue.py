@@ -12,15 +12,30 @@ out on a grid of b squared, once, and looked up at the next grid point below.
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor, inf, log2
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, MEASURE, Units, up
+from bursar._units import FAILURE, MEASURE, RANGE, Units, up
 from bursar.curves import gaussian, pairs
 from bursar.curves._certificate import KEEP, certified, spare
 
-__all__ = ["PER_OCTAVE", "charge", "charge_at", "grid", "ladder", "level", "needs_no_slack", "size"]
+__all__ = [
+    "PER_OCTAVE",
+    "Table",
+    "charge",
+    "charge_at",
+    "grid",
+    "ladder",
+    "level",
+    "needs_no_slack",
+    "size",
+    "table",
+]
 
 PER_OCTAVE = 8
 """Grid points of b squared between one power of two and the next."""
@@ -141,3 +156,74 @@ def _searched(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> fl
             return cost
         step *= 2
     return inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Charges for many people at once, each with a norm and a b squared of their own. Every field is public.
+
+    Attributes:
+        norms: (k,) increasing, the first is 0; a norm is rounded up to the next, above the last is unknown.
+        squares: (j,) int64, increasing; units of b squared, what is left is rounded down to the next below.
+        units: (k, j) int64; the charge, RANGE where the round does not fit.
+        slack: units of FAILURE that everybody who is charged anything pays from delta each time.
+    """
+
+    norms: NDArray[np.float64]
+    squares: NDArray[np.int64]
+    units: NDArray[np.int64]
+    slack: int
+
+    def __call__(self, norms: NDArray[np.float64], squares: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the round costs each person.
+
+        Args:
+            norms: (n,) private, in the unit of the sensitivity; NaN, negative or above the promise does not fit.
+            squares: (n,) int64, private; units of b squared that each has left.
+
+        Returns:
+            (n,) int64, private; RANGE where the round does not fit.
+
+        Guarantee: the charge is valid for each person's norm and b, in both directions.
+        Source: theory.md statements 4.8 and 5.1; docs/proofs/residue-filter.md, sections 2 and 6.
+        """
+        known = (norms >= 0) & (norms <= self.norms[-1])
+        row = np.searchsorted(self.norms, np.where(known, norms, 0.0))
+        column = np.searchsorted(self.squares, squares, side="right") - 1
+        cost = np.where(column >= 0, self.units[row, np.maximum(column, 0)], np.where(row == 0, 0, RANGE))
+        return np.where(known & (cost <= squares), cost, np.int64(RANGE))
+
+
+def table(
+    mechanism: mechanisms.SampledGaussian | mechanisms.Laplace,
+    *,
+    most: int,
+    slack: int,
+    norms: int = 48,
+    span: int = 32,
+) -> Table:
+    """Charges of one mechanism for people who contribute less than its sensitivity: theory 2.6 and 2.2 with the norm.
+
+    Args:
+        mechanism: a sampled Gaussian or Laplace mechanism; public.
+        most: public; units of b squared that people start with.
+        slack: public; units of FAILURE paid from delta by everybody who is charged.
+        norms: public; how many norms, geometrically from the sensitivity / span to the sensitivity.
+        span: public.
+
+    Returns:
+        A table, built once: a minute for the defaults. Two grid points of b squared per octave.
+
+    Guarantee: every entry is a valid charge for everybody whose norm is at most the row's and whose b squared is at
+    least the column's.
+    Source: docs/proofs/residue-filter.md, sections 2 and 6.
+    """
+    _check.whole(1, most=most, slack=slack, norms=norms, span=span)
+    sizes = mechanism.sensitivity * np.geomspace(1 / span, 1, norms)
+    sizes[-1] = mechanism.sensitivity
+    least = up(size(replace(mechanism, sensitivity=float(sizes[0]))))
+    levels = list(range(level(int(least)), level(most) + 1, PER_OCTAVE // 2))
+    rows = [[charge_at(replace(mechanism, sensitivity=float(norm)), at, slack) for at in levels] for norm in sizes]
+    units = np.array([[0] * len(levels)] + [[min(int(min(c, RANGE)), RANGE) for c in row] for row in rows], np.int64)
+    units = np.maximum.accumulate(np.minimum.accumulate(units, axis=1), axis=0)
+    return Table(np.append(0.0, sizes), np.array([grid(at) for at in levels], np.int64), units, slack)
