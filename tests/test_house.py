@@ -22,6 +22,7 @@ FLOORS = {
     "calibrate": 4,
     "individual": 4,
     "interop": 4,
+    "compare": 5,
     "ledger": 5,
     "queries": 6,
     "training": 6,
