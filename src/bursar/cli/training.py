@@ -220,9 +220,9 @@ def _write_template(data: Path, target: str, person: str | None, path: Path, *, 
 
 def _draw(report: Any, path: Path, title: str) -> list[str]:
     """The data holder's picture and numbers; private."""
-    from bursar.report import pictures
+    from bursar.report import spends
 
-    return [str(made) for made in pictures.spends(report, path, title=title)]
+    return [str(made) for made in spends(report, path, title=title)]
 
 
 def _progress(*, quiet: bool) -> Progress:
