@@ -118,7 +118,9 @@ def test_modules_are_small_and_honest(path):
         assert exported, "__all__ is missing"
     for node in exported:
         names = ast.literal_eval(node.value)
-        assert names == sorted(names, key=lambda name: (not name.isupper(), not name[:1].isupper(), name)) or names == sorted(names)
+        assert names == sorted(
+            names, key=lambda name: (not name.isupper(), not name[:1].isupper(), name)
+        ) or names == sorted(names)
 
 
 def public(module_name):
