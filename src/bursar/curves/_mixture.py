@@ -67,11 +67,11 @@ def _mixture(
         return top[..., 0] + np.log(total), (terms * lam).sum(axis=-1) / total, size
 
 
-def default_weights(best: float) -> tuple[Floats, Floats]:
+def default_weights(best: float, *, share: float = 0.5) -> tuple[Floats, Floats]:
     """Default orders and weights around the best order of a zCDP budget (theory 4.4).
 
-    Half of the weight at lam* = best; half on 61 geometric points from lam*/30 to 3000 lam*, falling as lam*/lam above
-    and as (lam/lam*)**3 below. Orders above 20 are whole numbers, whose curves are quickest to compute.
+    A share of the weight at lam* = best; the rest on 61 geometric points from lam*/30 to 3000 lam*, falling as
+    lam*/lam above and as (lam/lam*)**3 below. Orders above 20 are whole numbers, whose curves are quickest to compute.
 
     Returns:
         (m,) orders; (m,) weights that add up to 1.
@@ -80,7 +80,7 @@ def default_weights(best: float) -> tuple[Floats, Floats]:
     fall = np.where(grid > best, best / grid, (grid / best) ** 3)
     orders = 1 + np.concatenate([[best], grid])
     orders = np.where(orders > 20, np.round(orders), orders)
-    weights = np.concatenate([[0.5], 0.5 * fall / fall.sum()])
+    weights = np.concatenate([[share], (1 - share) * fall / fall.sum()])
     unique, place = np.unique(orders, return_inverse=True)
     merged: Floats = np.bincount(place, weights=weights).astype(np.float64)
     return unique, merged

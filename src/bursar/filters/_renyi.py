@@ -24,10 +24,13 @@ class Renyi(WithFailures):
     reaches almost twice the delta. The mixture is right, and costs little: the default weights admit 92 to 100 % of
     what the best single order in hindsight would.
 
-    Args (keyword-only, public): epsilon; delta; orders and weights, both or none, fixed before the first charge
-    (weights > 0; they are scaled to add up to 1); sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). ``spent`` and
-    ``left`` are (m + 1,) arrays in nats: at each order, and last the plain sum of the epsilons of pure mechanisms.
+    Args (keyword-only, public): epsilon; delta; plan, the mechanism that will be charged most often, on whose best
+    order the weights are centred (default: the best order for Gaussian noise; a plan matters for small sample rates,
+    whose best orders are much lower); or orders and weights themselves (weights > 0; they are scaled to add up to 1).
+    All are fixed before the first charge, and any mechanism may still be charged, whatever the plan. sum_delta, the
+    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise
+    nothing; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
+    last the plain sum of the epsilons of pure mechanisms.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.4 (corrected); docs/proofs/whole-curve-filter.md.
@@ -40,10 +43,16 @@ class Renyi(WithFailures):
         delta: float,
         orders: Sequence[float] | None = None,
         weights: Sequence[float] | None = None,
+        plan: mechanisms.Mechanism | None = None,
         sum_delta: float | None = None,
     ) -> None:
         _check.positive(epsilon=epsilon)
         _check.between(0, 1, delta=delta)
+        if plan is not None:
+            if orders is not None or weights is not None:
+                raise ArgumentError("give either plan= or orders= and weights=")
+            grid, shares = _mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
+            orders, weights = tuple(map(float, grid)), tuple(map(float, shares))
         grid, shares = _chosen(epsilon, delta, orders, weights)
         self.orders: tuple[float, ...] = tuple(map(float, grid))
         self._lam, self._log_weights = grid - 1, np.log(shares)
@@ -126,6 +135,14 @@ def _pure(mechanism: mechanisms.Mechanism) -> Fraction | float:
         return approximate.cost(mechanism)[0]
     except Unsupported:
         return inf
+
+
+def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> float:
+    """The order that alone admits the most rounds of a plan."""
+    lam = np.geomspace(0.3, 3000, 80)
+    orders = 1 + np.where(lam > 15, np.round(lam), lam)
+    alone = np.array([renyi.budget(order, epsilon=epsilon, delta=delta) for order in orders])
+    return float(orders[int(np.argmax(alone / renyi.values(plan, orders)))])
 
 
 def _chosen(

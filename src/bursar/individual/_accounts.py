@@ -101,7 +101,7 @@ class Accounts(Uncopyable):
 
     def _show(self, units: Array, people: Any) -> Array:
         rows = self._rows(people)
-        chosen = self._xp.astype(units if rows is None else units[rows], self._xp.float64) / MEASURE
+        chosen = self._xp.astype(units if rows is None else units[rows, ...], self._xp.float64) / MEASURE
         return chosen[:, 0] if chosen.shape[1] == 1 else chosen
 
     def _like(self, active: Array, norms: Array) -> Array:

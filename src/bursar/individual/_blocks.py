@@ -11,7 +11,7 @@ from os import cpu_count
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.individual._tariff import Quadratic
+from bursar.individual._tariff import TINY, Quadratic, at_least_tiny
 
 __all__ = ["charge_all"]
 
@@ -44,8 +44,11 @@ def _charge_span(
         for start in range(0, norms.size, _BLOCK):
             norm, held, fits = (array[start : start + _BLOCK] for array in (norms, spent, active))
             f, c, k = real[: norm.size], cost[: norm.size], low[: norm.size]
+            np.greater_equal(norm, TINY, out=k)
+            if not k.all():
+                norm = at_least_tiny(norm, np)
+                np.greater_equal(norm, 0.0, out=k)
             np.less_equal(norm, price.sensitivity, out=fits)
-            np.greater_equal(norm, 0.0, out=k)
             np.logical_and(fits, k, out=fits)
             np.multiply(norm, norm, out=f)
             np.multiply(f, price.factor[0], out=f)

@@ -19,13 +19,19 @@ from bursar import mechanisms
 from bursar._units import RANGE, Units
 from bursar.errors import Unsupported
 
-__all__ = ["Quadratic", "Table", "Tariff", "Whole", "tariff"]
+__all__ = ["TINY", "Quadratic", "Table", "Tariff", "Whole", "at_least_tiny", "tariff"]
 
 Array = Any
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
 _EXACT = 2**53
+TINY = 1e-150  # smaller contributions are rounded up to this, lest their squares vanish
+
+
+def at_least_tiny(norms: Array, xp: Any) -> Array:
+    """Contributions between 0 and TINY as TINY; 0 stays 0, and NaN stays NaN."""
+    return xp.where((norms > 0) & (norms < TINY), TINY, norms)
 
 
 class Priced(Protocol):
@@ -46,7 +52,7 @@ class Quadratic:
     def __call__(self, norms: Array, xp: Any, column: int = 0) -> tuple[Array, Array]:
         full = self.full[column]
         known = (norms >= 0) & (norms <= self.sensitivity)
-        safe = xp.where(known, norms, self.sensitivity)
+        safe = at_least_tiny(xp.where(known, norms, self.sensitivity), xp)
         # rounded up three times over; never above the full price, which is a bound for everybody
         cost = xp.minimum(xp.ceil(safe * safe * self.factor[column]), xp.asarray(float(full), dtype=xp.float64))
         units = xp.astype(cost, xp.int64)

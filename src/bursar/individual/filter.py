@@ -95,13 +95,13 @@ class Filter(Accounts):
         price = self._tariff(step)
         with self._lock:
             rows = self._rows(people)
-            given = self._contributions(price, norms, len(self._spent) if rows is None else len(rows))
+            given = self._contributions(price, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             active = self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device)
             if rows is None and isinstance(price, Quadratic) and self._plain(given):
                 charge_all(price, self._most[0], self._spent[:, 0], given, active)
                 return self._like(active, norms)
             for start in range(0, given.shape[0], self._step()):
-                block = slice(start, start + self._step())
+                block = slice(start, min(start + self._step(), given.shape[0]))
                 where = block if rows is None else rows[block]
                 active[block] = self._pay(price, given[block], where)
         return self._like(active, norms)
@@ -111,8 +111,8 @@ class Filter(Accounts):
         price = self._tariff(step)
         with self._lock:
             rows = self._rows(people)
-            given = self._contributions(price, norms, len(self._spent) if rows is None else len(rows))
-            before = self._spent if rows is None else self._spent[rows]
+            given = self._contributions(price, norms, self._spent.shape[0] if rows is None else rows.shape[0])
+            before = self._spent if rows is None else self._spent[rows, ...]
             return self._like(self._fits(price, given, before)[1], norms)
 
     def allowance(self, step: mechanisms.Mechanism, people: Any = None) -> Array:
@@ -132,7 +132,7 @@ class Filter(Accounts):
         if isinstance(price, Whole):
             raise Unsupported(f"{step!r} has no sensitivity: it costs everybody who takes part the same")
         rows = self._rows(people)
-        spent = self._spent if rows is None else self._spent[rows]
+        spent = self._spent if rows is None else self._spent[rows, ...]
         if spent.shape[1] == 1:
             return price.allowance(self._most[0] - spent[:, 0], self._xp)
         return self._search_allowance(price, spent)
@@ -174,12 +174,12 @@ class Filter(Accounts):
         return small and isinstance(given, np.ndarray) and given.dtype == np.float64
 
     def _pay(self, price: Tariff, given: Array, where: Any) -> Array:
-        before = self._spent[where]
+        before = self._spent[where, ...]
         after, fits = self._fits(price, given, before)
         if len(self._most) == 1:
-            self._spent[where] = after
+            self._spent[where, ...] = after
         else:
-            self._spent[where] = self._xp.where(fits[:, None], after, before)
+            self._spent[where, ...] = self._xp.where(fits[:, None], after, before)
         return fits
 
     def _fits(self, price: Tariff, given: Array, before: Array) -> tuple[Array, Array]:
@@ -190,7 +190,7 @@ class Filter(Accounts):
         if len(self._most) == 1:
             cost, known = price(given, xp)
             fits = known & (cost <= self._most[0] - before[:, 0])
-            return before + (cost * fits)[:, None], fits
+            return before + xp.where(fits, cost, 0)[:, None], fits
         columns = [price(given, xp, column) for column in range(len(self._most))]
         known = columns[0][1]
         cap = RANGE // 2  # twice of it cannot overflow, and no budget reaches it
