@@ -136,6 +136,8 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
     """
     if not isinstance(mechanism, mechanisms.Pure | mechanisms.RandomizedResponse):
         raise Unsupported(f"{type(mechanism).__name__} is not dominated exactly by randomised response")
+    if mechanism.epsilon == inf:
+        return inf
     lies = np.arange(rounds + 1)
     losses = mechanism.epsilon * (rounds - 2.0 * lies)
     shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
@@ -144,8 +146,8 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
         return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
 
     low, high = 0.0, rounds * mechanism.epsilon
-    if holds(low) or high == inf:
-        return 0.0 if high < inf else inf
+    if holds(low):
+        return low
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
