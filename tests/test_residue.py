@@ -327,7 +327,7 @@ def test_people_pay_by_their_own_norm_and_state():
         row = table.norms[np.searchsorted(table.norms, size)]
         columns = [residue.level(int(at)) for at in table.squares if at <= square]
         own = [residue.charge_at(m.SampledGaussian(2.0, float(row), 0.05), at, table.slack) for at in columns]
-        assert cost >= min(*own, RANGE)
+        assert cost >= min([*own, RANGE])
     assert table(np.array([np.nan, -0.1, 1.1, 0.0]), np.full(4, MEASURE // 20)).tolist() == [RANGE, RANGE, RANGE, 0]
 
 
