@@ -16,6 +16,7 @@ from collections.abc import Callable
 from math import inf, log, pi
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from scipy import special
 
@@ -178,6 +179,9 @@ def _normal_finish(bound: Array, clock: Array, xp: Any) -> Array:
 
 
 def _log_ndtr(x: Array, xp: Any) -> Array:
-    if isinstance(x, np.ndarray | np.generic):
-        return special.log_ndtr(x)
-    return xp.special.log_ndtr(x)  # PyTorch
+    """The logarithm of the normal distribution function, which the array standard does not have."""
+    if array_api_compat.is_torch_array(x):
+        import torch
+
+        return torch.special.log_ndtr(x)
+    return xp.asarray(special.log_ndtr(np.asarray(x)))
