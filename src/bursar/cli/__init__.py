@@ -4,13 +4,14 @@ Exit codes: 0 done; 1 a budget or a calibration refuses; 2 an argument, a file o
 library is not installed.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from bursar.cli import compare, training
+from bursar import __version__
+from bursar.cli import accounting, compare, training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -29,6 +30,20 @@ class _Frame(TyperGroup):
             raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
 app = typer.Typer(cls=_Frame, no_args_is_help=True, help="A privacy account for every person.")
+accounting.add(app)
 training.add(app)
 compare.add(app)
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """A privacy account for every person."""

@@ -8,6 +8,8 @@ Zcdp          one rho for Gaussian, discrete Gaussian, Laplace, pure and bounded
 Renyi         any mechanism: all orders at once, with weights fixed in advance
 RenyiOrder    any mechanism that cannot fail, at one order fixed in advance
 RenyiCurve    the same at several orders, against a target curve fixed in advance
+Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms: the tightest for them
+Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Pure          pure mechanisms at that rate
 Basic         plain sums of epsilon and delta
@@ -24,7 +26,22 @@ Rogers        Rogers et al., for comparison
 
 from bursar.filters._account import Filter
 from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCurve, RenyiOrder, Zcdp
+from bursar.filters._either import Either
 from bursar.filters._renyi import Renyi
+from bursar.filters._residue import Residue
 from bursar.filters._rogers import Rogers
 
-__all__ = ["Approximate", "Basic", "Filter", "Gaussian", "Pure", "Renyi", "RenyiCurve", "RenyiOrder", "Rogers", "Zcdp"]
+__all__ = [
+    "Approximate",
+    "Basic",
+    "Either",
+    "Filter",
+    "Gaussian",
+    "Pure",
+    "Renyi",
+    "RenyiCurve",
+    "RenyiOrder",
+    "Residue",
+    "Rogers",
+    "Zcdp",
+]

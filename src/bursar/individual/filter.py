@@ -48,9 +48,7 @@ class Filter(Accounts):
     def __init__(
         self, people: int | Sequence[Hashable], budget: filters.Filter, *, xp: Any = None, device: Any = None
     ) -> None:
-        if not isinstance(
-            budget, filters.Gaussian | filters.Zcdp | filters.RenyiOrder | filters.RenyiCurve | filters.Renyi
-        ):
+        if not isinstance(budget, _BUDGETS):
             raise Unsupported(
                 f"budget={budget!r}: individual accounts need a Gaussian, Zcdp, RenyiOrder, RenyiCurve or Renyi budget"
             )
