@@ -16,7 +16,6 @@ from collections.abc import Callable
 from math import inf, log, pi
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from scipy import special
 
@@ -180,8 +179,5 @@ def _normal_finish(bound: Array, clock: Array, xp: Any) -> Array:
 
 def _log_ndtr(x: Array, xp: Any) -> Array:
     """The logarithm of the normal distribution function, which the array standard does not have."""
-    if array_api_compat.is_torch_array(x):
-        import torch
-
-        return torch.special.log_ndtr(x)
-    return xp.asarray(special.log_ndtr(np.asarray(x)))
+    own = getattr(xp, "special", None)  # PyTorch's
+    return xp.asarray(special.log_ndtr(np.asarray(x))) if own is None else own.log_ndtr(x)
