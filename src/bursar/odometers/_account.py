@@ -142,12 +142,9 @@ class Odometer(Uncopyable, ABC):
         """What one round of a leaf that cannot fail adds to the totals, in units, rounded up."""
 
     def _checked(self, mechanism: mechanisms.Mechanism) -> tuple[Price, int]:
-        try:
-            price, rounds = self._price(mechanism)
-        except TypeError as error:
-            if isinstance(error, Unsupported):
-                raise
-            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism") from None
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        price, rounds = self._price(mechanism)
         if price.failure and not self._kept(True):
             raise Unsupported(
                 f"{mechanism!r} may fail: give sum_delta=, the part of delta kept for such rounds, at the start"
@@ -166,9 +163,7 @@ class Odometer(Uncopyable, ABC):
                 return self._approximate(mechanism), 1
             case mechanisms.Approximate():
                 return Price(self._costs(mechanisms.Pure(mechanism.epsilon)), 0, None, 0), 1
-            case mechanisms.Mechanism():
-                return Price(self._costs(mechanism), 0, None, 0), 1
-        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        return Price(self._costs(mechanism), 0, None, 0), 1
 
     def _approximate(self, mechanism: mechanisms.Approximate) -> Price:
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
