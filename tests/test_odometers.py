@@ -371,6 +371,8 @@ def test_capped_refuses_like_a_filter_and_reads_like_an_odometer():
     assert account.epsilon() > account.ex_post_epsilon()
     restored = odometers.Capped.from_state(json.loads(json.dumps(account.state())))
     assert restored.state() == account.state()
+    with pytest.raises(errors.ArgumentError):
+        odometers.Capped.from_state(account.state() | {"target": 1.0})
     plain = filters.Renyi(epsilon=2.0, delta=1e-5)
     while plain.admits(step):
         plain.charge(step)

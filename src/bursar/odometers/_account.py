@@ -94,10 +94,11 @@ class Odometer(Uncopyable, ABC):
         Args:
             delta: another failure probability, in (0, 1), chosen without looking at the results; public.
         """
-        totals = self._totals
-        if any(self._failures):
-            totals = _added(totals, self._excess)
-        return self._read(self._bound, totals, sum(self._failures), self._delta if delta is None else delta)
+        with self._lock:
+            totals, excess, failures = self._totals, self._excess, sum(self._failures)
+        if failures:
+            totals = _added(totals, excess)
+        return self._read(self._bound, totals, failures, self._delta if delta is None else delta)
 
     def ex_post_epsilon(self, *, delta: float | None = None) -> float:
         """The ex-post bound now; see the class for what it promises. Reading changes nothing."""
@@ -105,7 +106,8 @@ class Odometer(Uncopyable, ABC):
 
     def _ex_post_after(self, price: Price | None, delta: float) -> float:
         """The ex-post bound if a mechanism of this price were charged as well."""
-        totals, failures = self._totals, self._failures[0]
+        with self._lock:
+            totals, failures = self._totals, self._failures[0]
         if price is not None:
             totals, failures = _added(totals, price.costs), failures + price.failure
         return self._read(self._ex_post, totals, failures, delta)
