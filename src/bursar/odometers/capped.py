@@ -62,6 +62,10 @@ class Capped(Uncopyable):
             raise ArgumentError(f"odometer={odometer!r} must be an odometer with an ex-post promise")
         if odometer.count:
             raise ArgumentError("odometer must be fresh: the cap is fixed before the first charge")
+        if odometer._parameters.get("start", 1.0) is None:
+            raise ArgumentError(
+                "odometer: give Stitched its start=, so that its bound is known before the first charge"
+            )
         _check.positive(epsilon=epsilon)
         self._odometer, self._epsilon = odometer, epsilon
         self._lock = Lock()
