@@ -161,7 +161,7 @@ class Odometer(Accounts):
             return self._restarted(*price(given, xp), before)
         if isinstance(price, Table):
             index, known = price.place(given, xp)
-            cost = xp.asarray(price.units, device=self._device)[index]
+            cost = xp.take(xp.asarray(price.units, device=self._device), index, axis=0)
             total = before + xp.where(known[:, None] & (cost < _MOST), cost, _MOST)
             return xp.where(total < _MOST, total, _MOST)
         after = xp.empty_like(before)
