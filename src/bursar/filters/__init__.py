@@ -13,6 +13,7 @@ Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Pure          pure mechanisms at that rate
 Basic         plain sums of epsilon and delta
+Rogers        Rogers et al., for comparison
 
 >>> from bursar import mechanisms
 >>> budget = Gaussian(epsilon=1.0, delta=1e-6)
@@ -28,6 +29,7 @@ from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCu
 from bursar.filters._either import Either
 from bursar.filters._renyi import Renyi
 from bursar.filters._residue import Residue
+from bursar.filters._rogers import Rogers
 
 __all__ = [
     "Approximate",
@@ -40,5 +42,6 @@ __all__ = [
     "RenyiCurve",
     "RenyiOrder",
     "Residue",
+    "Rogers",
     "Zcdp",
 ]

@@ -11,5 +11,6 @@ array([False,  True,  True])
 """
 
 from bursar.individual.filter import Filter
+from bursar.individual.odometer import Odometer, Statement
 
-__all__ = ["Filter"]
+__all__ = ["Filter", "Odometer", "Statement"]

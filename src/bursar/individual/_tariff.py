@@ -10,7 +10,7 @@ Source: theory 2.1 (a person's own norm in place of the sensitivity), 2.8, 5.1
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from bursar import mechanisms
 from bursar._units import RANGE, Units
 from bursar.errors import Unsupported
-from bursar.filters import Filter
 
 __all__ = ["TINY", "Quadratic", "Table", "Tariff", "Whole", "at_least_tiny", "tariff"]
 
@@ -33,6 +32,13 @@ TINY = 1e-150  # smaller contributions are rounded up to this, lest their square
 def at_least_tiny(norms: Array, xp: Any) -> Array:
     """Contributions between 0 and TINY as TINY; 0 stays 0, and NaN stays NaN."""
     return xp.where((norms > 0) & (norms < TINY), TINY, norms)
+
+
+class Priced(Protocol):
+    """A filter or an odometer: what accounts per person need of it here."""
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
+        """The units that one round adds to each total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class Whole:
 Tariff = Quadratic | Table | Whole
 
 
-def tariff(budget: Filter, mechanism: mechanisms.Mechanism) -> Tariff:
+def tariff(budget: Priced, mechanism: mechanisms.Mechanism) -> Tariff:
     """The tariff of a mechanism in the measure of a budget."""
     times, leaf = 1, mechanism
     while isinstance(leaf, mechanisms.Repeated):
@@ -125,7 +131,7 @@ def tariff(budget: Filter, mechanism: mechanisms.Mechanism) -> Tariff:
     return Table(grid, np.maximum.accumulate(np.array(rows, np.int64), axis=0), sensitivity)
 
 
-def _capped(budget: Filter, leaf: mechanisms.Mechanism, times: int) -> tuple[int, ...]:
+def _capped(budget: Priced, leaf: mechanisms.Mechanism, times: int) -> tuple[int, ...]:
     price: tuple[Units, ...] = budget.person_price(leaf)
     return tuple(RANGE if units == inf or times * units >= RANGE else int(times * units) for units in price)
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from threading import Lock
 from typing import Any, Self
 
-import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
 from bursar import _check, filters, mechanisms
-from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE, RANGE
-from bursar.errors import ArgumentError, UnknownPerson, Unsupported
+from bursar.errors import ArgumentError, Unsupported
+from bursar.individual._accounts import Accounts, to_numpy
 from bursar.individual._blocks import charge_all
 from bursar.individual._tariff import Quadratic, Table, Tariff, Whole, tariff
 
@@ -27,10 +24,9 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.RenyiCurve,
     filters.Renyi,
 )
-_BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
 
 
-class Filter(Uncopyable):
+class Filter(Accounts):
     """One account per person, all with the same budget.
 
     Args:
@@ -52,26 +48,20 @@ class Filter(Uncopyable):
     def __init__(
         self, people: int | Sequence[Hashable], budget: filters.Filter, *, xp: Any = None, device: Any = None
     ) -> None:
-        if not isinstance(
-            budget, filters.Gaussian | filters.Zcdp | filters.RenyiOrder | filters.RenyiCurve | filters.Renyi
-        ):
+        if not isinstance(budget, _BUDGETS):
             raise Unsupported(
                 f"budget={budget!r}: individual accounts need a Gaussian, Zcdp, RenyiOrder, RenyiCurve or Renyi budget"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
-        self._budget, self._device = budget, device
-        self._xp = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
+        self._budget = budget
         self._most = budget.person_budget()
         self._mixture = budget.person_mixture if isinstance(budget, filters.Renyi) else None
         for most in self._most:
             if most >= RANGE:
                 raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of its measure per person")
         self._tariff = lru_cache(maxsize=64)(lambda step: tariff(self._budget, step))
-        self._lock = Lock()
-        self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
-        self._spent = self._zeros(0)
-        self.join(people)
+        super().__init__(people, len(self._most), xp, device)
 
     def __repr__(self) -> str:
         return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
@@ -80,28 +70,6 @@ class Filter(Uncopyable):
     def budget(self) -> filters.Filter:
         """What everybody may spend. Public."""
         return self._budget
-
-    def join(self, people: int | Sequence[Hashable]) -> None:
-        """Open accounts with the full budget for people who were never here before.
-
-        Args:
-            people: how many rows to append; or new ids. Keep the account of whoever leaves: a returning person must
-                not get a fresh budget.
-        """
-        if _is_count(people):
-            _check.whole(0, people=people)
-            if self._rows_of is not None:
-                raise ArgumentError("people: these accounts have ids, so give the ids of the people who join")
-            count = int(people)  # type: ignore[arg-type]
-        else:
-            ids = list(people)  # type: ignore[arg-type]
-            if self._rows_of is None:
-                raise ArgumentError("people: these accounts have rows, so give the number of people who join")
-            if len(set(ids)) != len(ids) or not self._rows_of.keys().isdisjoint(ids):
-                raise ArgumentError("people: every id must be new and different")
-            count, start = len(ids), len(self._rows_of)
-            self._rows_of.update({person: start + j for j, person in enumerate(ids)})
-        self._spent = self._xp.concat([self._spent, self._zeros(count)])
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """Charge everybody who can pay; the others are left out and keep what they have.
@@ -181,7 +149,7 @@ class Filter(Uncopyable):
         return {
             "budget": self._budget.state(),
             "ids": None if self._rows_of is None else list(self._rows_of),
-            "spent": _to_numpy(self._spent).copy(),
+            "spent": to_numpy(self._spent).copy(),
         }
 
     @classmethod
@@ -197,51 +165,6 @@ class Filter(Uncopyable):
             raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
-
-    def _zeros(self, count: int) -> Array:
-        return self._xp.zeros((count, len(self._most)), dtype=self._xp.int64, device=self._device)
-
-    def _step(self) -> int:
-        return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
-
-    def _rows(self, people: Any) -> Array | None:
-        """Rows of the people addressed; None for everybody."""
-        if people is None:
-            return None
-        if self._rows_of is not None:
-            found = [self._rows_of.get(person, -1) for person in people]
-            rows = np.asarray(found, np.int64)
-        else:
-            rows = _to_numpy(people)
-            if rows.size and not np.issubdtype(rows.dtype, np.integer):
-                raise ArgumentError(f"people must be whole numbers (rows), not {rows.dtype}")
-            rows = rows.astype(np.int64)
-        if rows.ndim != 1:
-            raise ArgumentError(f"people must be a list of people, not an array of shape {rows.shape}")
-        unknown = (rows < 0) | (rows >= self._spent.shape[0])
-        if unknown.any():
-            raise UnknownPerson(f"people: {unknown.sum()} of {len(rows)} have no account here; see join()")
-        if len(np.unique(rows)) != len(rows):
-            raise ArgumentError("people: nobody may be charged twice in one step")
-        return self._xp.asarray(rows, device=self._device)
-
-    def _contributions(self, price: Tariff, norms: Array, count: int) -> Array:
-        """Norms, or who takes part, in the accounts' own array library, checked."""
-        xp = self._xp
-        given = norms if _same_library(norms, xp) else xp.asarray(_to_numpy(norms))
-        given = array_api_compat.to_device(given, self._device) if self._device is not None else given
-        if tuple(given.shape) != (count,):
-            raise ArgumentError(
-                f"norms must have shape ({count},), one for each person addressed, not {tuple(given.shape)}"
-            )
-        if isinstance(price, Whole):
-            if given.dtype != xp.bool:
-                raise ArgumentError(
-                    f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"
-                )
-        elif not xp.isdtype(given.dtype, ("real floating", "integral")):
-            raise ArgumentError(f"norms must be real numbers, not {given.dtype}")
-        return given
 
     def _plain(self, given: Array) -> bool:
         """Whether the fast path applies: one order, NumPy, float64."""
@@ -280,11 +203,11 @@ class Filter(Uncopyable):
         if self._mixture is None:
             return xp.all(within, axis=1)
         enough = xp.any(within, axis=1)
-        doubtful = _to_numpy(~enough)
+        doubtful = to_numpy(~enough)
         if not doubtful.any():
             return enough
-        verdict = _to_numpy(enough).copy()
-        verdict[doubtful] = self._mixture(_to_numpy(totals)[doubtful])
+        verdict = to_numpy(enough).copy()
+        verdict[doubtful] = self._mixture(to_numpy(totals)[doubtful])
         return xp.asarray(verdict, device=self._device)
 
     def _search_allowance(self, price: Quadratic | Table, spent: Array) -> Array:
@@ -298,29 +221,3 @@ class Filter(Uncopyable):
             fits = self._fits(price, values[middle], spent)[1]
             low, high = self._xp.where(fits, middle, low), self._xp.where(fits, high, middle)
         return values[low]
-
-    def _show(self, units: Array, people: Any) -> Array:
-        rows = self._rows(people)
-        chosen = self._xp.astype(units if rows is None else units[rows, ...], self._xp.float64) / MEASURE
-        return chosen[:, 0] if chosen.shape[1] == 1 else chosen
-
-    def _like(self, active: Array, norms: Array) -> Array:
-        """The answer in the library of the question."""
-        if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
-            return active
-        asked = array_api_compat.array_namespace(norms)
-        return asked.asarray(_to_numpy(active), device=array_api_compat.device(norms))
-
-
-def _is_count(people: object) -> bool:
-    return isinstance(people, int | np.integer | float) or people is None
-
-
-def _same_library(array: Any, xp: Any) -> bool:
-    return array_api_compat.is_array_api_obj(array) and array_api_compat.array_namespace(array) is xp
-
-
-def _to_numpy(array: Any) -> NDArray[Any]:
-    if array_api_compat.is_torch_array(array):
-        return np.asarray(array.detach().cpu())
-    return np.asarray(array)
