@@ -43,8 +43,10 @@ def test_calibrate_prints_noise_or_steps():
     assert (row["sigma"], row["noise_multiplier"]) == (exact, exact / 3)
     found = json.loads(output("calibrate", "--epsilon", 1, "--sigma", 20, "--json").stdout)
     assert [row["steps"] for row in found["filters"]][:2] == [28, 24]
-    sampled = output("calibrate", "--epsilon", 1, "--sigma", 2, "--sample-rate", 0.01).stdout
-    assert "not a Gaussian" in " ".join(sampled.split())
+    sampled = json.loads(output("calibrate", "--epsilon", 1, "--sigma", 2, "--sample-rate", 0.01, "--json").stdout)
+    assert "not a Gaussian" in sampled["filters"][0]["note"]
+    assert sampled["filters"][0]["steps"] is None
+    assert "1950" in output("calibrate", "--epsilon", 1, "--sigma", 2, "--sample-rate", 0.01).stdout
 
 
 @pytest.mark.parametrize(
