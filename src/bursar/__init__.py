@@ -9,6 +9,7 @@ filters      WHETHER it fits: a budget fixed in advance
 odometers    HOW MUCH so far: bounds that hold at every time
 individual   FOR WHOM: one account per person
 calibrate    how much noise, how many steps
+compare      all bounds side by side
 interop      events of dp_accounting
 training     models: private gradient descent with a budget for every person
 report       pictures
@@ -19,10 +20,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bursar import calibrate, curves, errors, filters, individual, interop, mechanisms, odometers, report, training
+    from bursar import (
+        calibrate,
+        compare,
+        curves,
+        errors,
+        filters,
+        individual,
+        interop,
+        mechanisms,
+        odometers,
+        report,
+        training,
+    )
 
 __all__ = [
     "calibrate",
+    "compare",
     "curves",
     "errors",
     "filters",

@@ -39,7 +39,6 @@ ROUND_UP = 1.0 + 2.0**-48
 _HOPELESS = 100.0  # from this epsilon on a mechanism counts as revealing everything
 _QUIETEST = 1e6  # more relative noise counts as this much
 _LOUDEST = 0.05  # from this relative noise down a sampled Gaussian counts as revealing everybody in the sample
-"""Factor that covers the rounding of a few operations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, inf
+from operator import add, le
 from threading import Lock
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 __all__ = ["Filter", "WithFailures", "refuse_failures", "rounds"]
 
 
+@lru_cache(maxsize=1024)
 def rounds(mechanism: mechanisms.Mechanism) -> int:
     """How many rounds a description stands for: 1, or the sum over its parts."""
     match mechanism:
@@ -135,7 +137,7 @@ class Filter(Uncopyable, ABC):
         """What one leaf mechanism adds to each total, in units, rounded up."""
 
     def _fits(self, totals: tuple[Units, ...]) -> bool:
-        return all(total <= most for total, most in zip(totals, self._budget, strict=True))
+        return all(map(le, totals, self._budget))
 
     def _commit(self, totals: tuple[Units, ...]) -> None:
         self._spent = totals
@@ -150,7 +152,7 @@ class Filter(Uncopyable, ABC):
     def _after(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
         if not isinstance(mechanism, mechanisms.Mechanism):
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
-        return tuple(a + b for a, b in zip(self._spent, self._price(mechanism), strict=True))
+        return tuple(map(add, self._spent, self._price(mechanism)))
 
     def _composite(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...] | None:
         """The price of a repeated or composed mechanism: the sum of its rounds, to the unit; None for a leaf."""
@@ -200,6 +202,9 @@ class WithFailures(Filter):
                 f"it may fail with probability {to_float(asked, per=FAILURE):g}, failures so far add up to "
                 f"{to_float(self._spent[-1], per=FAILURE):g}, and sum_delta={float(aside):g} was set aside for them"
             )
+        return self._too_much(mechanism)
+
+    def _too_much(self, mechanism: mechanisms.Mechanism) -> str:
         return super()._refusal(mechanism)
 
     @abstractmethod

@@ -113,6 +113,12 @@ class Renyi(WithFailures):
         curve = np.array([to_float(total) for total in totals[:-2]])
         return float(_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self._parameters["epsilon"])))
 
+    def _too_much(self, mechanism: mechanisms.Mechanism) -> str:
+        delta = self._mixture(self._after(mechanism))
+        return (
+            f"at epsilon={self.epsilon:g} the losses would need delta={delta:.4g}, and have {float(self._share()):.4g}"
+        )
+
     def _thresholds_for(self, delta: Fraction) -> tuple[int, ...]:
         """Units at which each order alone decides, given its weight; last, pure composition."""
         epsilon = self._parameters["epsilon"]
