@@ -15,7 +15,8 @@ from bursar.individual._tariff import TINY, Quadratic, at_least_tiny
 
 __all__ = ["charge_all"]
 
-_BLOCK = 2**15  # people at a time: the temporary arrays of a block stay in the processor's cache
+_BITS = np.float64(2.0**52).view(np.int64)
+_BLOCK = 2**18  # people at a time: the temporary arrays of a block stay in the processor's cache
 _PARALLEL = 2**20  # from so many people on, several threads share the blocks (NumPy lets them run side by side)
 
 
@@ -38,26 +39,41 @@ def _charge_span(
     price: Quadratic, most: int, spent: NDArray[np.int64], norms: NDArray[np.float64], active: NDArray[np.bool_]
 ) -> None:
     size = min(_BLOCK, norms.size)
-    real, cost, low = np.empty(size), np.empty(size, np.int64), np.empty(size, np.bool_)
-    highest = min(price.full[0], most + 1)  # whoever would pay more than the budget cannot pay
+    real, low = np.empty(size), np.empty(size, np.bool_)
     with np.errstate(all="ignore"):  # NaN and overflow become costs of people who are not known, see below
         for start in range(0, norms.size, _BLOCK):
-            norm, held, fits = (array[start : start + _BLOCK] for array in (norms, spent, active))
-            f, c, k = real[: norm.size], cost[: norm.size], low[: norm.size]
-            np.greater_equal(norm, TINY, out=k)
-            if not k.all():
+            block = slice(start, start + _BLOCK)
+            norm, held, fits = norms[block], spent[block], active[block]
+            f, k = real[: norm.size], low[: norm.size]
+            known = norm.min() >= TINY and norm.max() <= price.sensitivity  # False where there is a NaN
+            if known:
+                c = _costs(price, norm, float(norm.max()), f)
+            else:
                 norm = at_least_tiny(norm, np)
-                np.greater_equal(norm, 0.0, out=k)
-            np.less_equal(norm, price.sensitivity, out=fits)
-            np.logical_and(fits, k, out=fits)
-            np.multiply(norm, norm, out=f)
-            np.multiply(f, price.factor[0], out=f)
-            np.ceil(f, out=f)
-            np.copyto(c, f, casting="unsafe")
-            np.minimum(c, highest, out=c)
+                np.logical_and(norm >= 0.0, norm <= price.sensitivity, out=k)
+                c = _costs(price, np.where(k, norm, price.sensitivity), price.sensitivity, f)
+            if price.full[0] > most:  # whoever would pay more than the budget cannot pay: no sum may overflow
+                np.minimum(c, most + 1, out=c)
             np.add(held, c, out=held)
-            np.less_equal(held, most, out=k)
-            np.logical_and(fits, k, out=fits)
+            np.less_equal(held, most, out=fits)
+            if not known:
+                np.logical_and(fits, k, out=fits)
             if not fits.all():  # give back to those who are out what was just added
                 np.multiply(c, np.logical_not(fits, out=k), out=c)
                 np.subtract(held, c, out=held)
+
+
+def _costs(price: Quadratic, norm: NDArray[np.float64], top: float, real: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The tariff for norms in [0, top], top <= sensitivity; ``real`` is overwritten and holds the result."""
+    np.multiply(norm, norm, out=real)
+    np.multiply(real, price.factor[0], out=real)
+    np.ceil(real, out=real)
+    units = real.view(np.int64)
+    if price.full[0] < 2**51:  # whole numbers below 2**52 stand in the last bits of their sum with 2**52
+        np.add(real, 2.0**52, out=real)
+        np.subtract(units, _BITS, out=units)
+    else:
+        np.copyto(units, real.astype(np.int64))
+    if np.ceil(top * top * price.factor[0]) > price.full[0]:  # costs increase with the norm
+        np.minimum(units, price.full[0], out=units)
+    return units
