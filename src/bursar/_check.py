@@ -9,7 +9,9 @@ from numbers import Integral, Real
 
 from bursar.errors import ArgumentError
 
-__all__ = ["between", "number", "one_of", "positive", "whole", "within"]
+__all__ = ["amount", "between", "noise", "number", "one_of", "positive", "whole", "within"]
+
+_SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
 
 
 def number(**named: object) -> None:
@@ -44,6 +46,22 @@ def positive(**named: object) -> None:
     for name, value in named.items():
         if not 0 < value < inf:  # type: ignore[operator]
             raise ArgumentError(f"{name}={value!r} must be positive and finite")
+
+
+def noise(**named: object) -> None:
+    """Refuse what is no scale of noise, or so far out that costs overflow."""
+    positive(**named)
+    for name, value in named.items():
+        if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [{_SMALLEST:g}, {_LARGEST:g}]")
+
+
+def amount(**named: object) -> None:
+    """Refuse what is no amount of privacy loss: in [0, 1e60], or infinite."""
+    within(0, inf, **named)
+    for name, value in named.items():
+        if _LARGEST < value < inf:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [0, {_LARGEST:g}] or inf")
 
 
 def whole(low: int, **named: object) -> None:

@@ -53,7 +53,10 @@ def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
     """Units as a float in the measure, rounded up (spent) or down (left)."""
     if units in (inf, -inf):
         return float(units)
-    value = float(Fraction(units) / per)
+    try:
+        value = float(Fraction(units) / per)
+    except OverflowError:
+        return inf if not down else nextafter(inf, 0)
     if down and Fraction(value) * per > units:
         return nextafter(value, -inf)
     if not down and Fraction(value) * per < units:

@@ -37,6 +37,8 @@ __all__ = [
     "Zcdp",
 ]
 
+_MOST = 10**30  # rounds in one Repeated; nested ones may count further
+
 
 class Mechanism:
     """What was run. Every field of every mechanism is public."""
@@ -52,7 +54,7 @@ class Gaussian(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class SampledGaussian(Mechanism):
     sample_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity, sample_rate=self.sample_rate)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
+        _check.positive(sample_rate=self.sample_rate)
         _check.within(0, 1, sample_rate=self.sample_rate)
 
 
@@ -79,7 +82,7 @@ class DiscreteGaussian(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _check.positive(sigma=self.sigma, sensitivity=self.sensitivity)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Laplace(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _check.positive(scale=self.scale, sensitivity=self.sensitivity)
+        _check.noise(scale=self.scale, sensitivity=self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class RandomizedResponse(Mechanism):
 
     def __post_init__(self) -> None:
         _check.positive(epsilon=self.epsilon)
+        _check.amount(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class Pure(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _check.within(0, inf, epsilon=self.epsilon)
+        _check.amount(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Approximate(Mechanism):
     delta: float
 
     def __post_init__(self) -> None:
-        _check.within(0, inf, epsilon=self.epsilon)
+        _check.amount(epsilon=self.epsilon)
         _check.within(0, 1, delta=self.delta)
 
 
@@ -136,7 +140,7 @@ class Exponential(Mechanism):
     eta: float
 
     def __post_init__(self) -> None:
-        _check.within(0, inf, eta=self.eta)
+        _check.amount(eta=self.eta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ class Zcdp(Mechanism):
     rho: float
 
     def __post_init__(self) -> None:
-        _check.within(0, inf, rho=self.rho)
+        _check.amount(rho=self.rho)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ class Renyi(Mechanism):
             )
         for order, value in zip(self.orders, self.values, strict=True):
             _check.between(1, inf, order=order)
-            _check.within(0, inf, value=value)
+            _check.amount(value=value)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
             raise ArgumentError(f"orders={self.orders!r} must increase strictly")
 
@@ -184,6 +188,8 @@ class Repeated(Mechanism):
         if not isinstance(self.mechanism, Mechanism):
             raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
         _check.whole(0, count=self.count)
+        if self.count > _MOST:
+            raise ArgumentError(f"count={self.count!r} must be at most {_MOST}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], 
 
     Every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order.
     """
-    middle = 0.5 * np.log(max(log(1 / delta), 1e-3) / rho)
+    middle = 0.5 * (log(max(-log(delta), 1e-3)) - np.log(rho))
     low, high = middle - 8.0, middle + 8.0
     inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     f_inner, f_outer = _at_order(rho, inner, delta), _at_order(rho, outer, delta)
@@ -180,7 +180,7 @@ def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], 
 def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     lam = np.exp(log_lam)
     alpha = 1 + lam
-    slope, shift, tail = alpha * rho, np.log1p(-1 / alpha), -np.log(alpha * delta) / lam
+    slope, shift, tail = alpha * rho, -np.log1p(1 / lam), -np.log(alpha * delta) / lam  # shift: log(1 - 1/alpha)
     bound: NDArray[np.float64] = slope + shift + tail + _GUARD * (slope + np.abs(shift) + np.abs(tail))
     return bound
 
