@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export BURSAR_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: test demo lint types docs bench clean
+.PHONY: test demo lint types docs site bench clean
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -25,6 +25,10 @@ demo: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+
+site: docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 bench: $(READY)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done

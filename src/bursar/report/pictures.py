@@ -31,7 +31,7 @@ def spends(report: HolderReport, path: Path, *, title: str = "") -> list[Path]:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as missing:
         raise MissingExtra("pictures need matplotlib: pip install 'bursar[plots]'") from missing
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     _shares_over_time(left, report)
@@ -57,7 +57,8 @@ def _shares_over_time(axes: Any, report: HolderReport) -> None:
         still.set_ylabel("people with budget left")
         still.set_ylim(0, 1.05 * len(report.shares))
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend([*handles, line], [*labels, "people with budget left"], loc="upper left", frameon=False)
+        handles, labels = [*handles, line], [*labels, "people with budget left"]
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     axes.set_xlabel("step")
     axes.set_ylabel("% of the person's budget used")
     axes.set_ylim(0, 105)
