@@ -71,3 +71,10 @@ def test_bad_arguments_are_one_clear_line_and_exit_code_2(arguments, message):
 def test_version():
     """--version prints the version and nothing else."""
     assert output("--version").stdout.strip() == __version__
+
+
+def test_json_is_strict():
+    """What is infinite is the string "inf": every reader of JSON accepts the output."""
+    command = ["epsilon", "--sigma", "1e-60", "--sample-rate", "0.5", "--json"]
+    bounds = json.loads(output(*command).stdout, parse_constant=pytest.fail)["bounds"]
+    assert {row["epsilon"] for row in bounds} == {"inf"}

@@ -260,3 +260,11 @@ def test_gaussian_bound_against_dp_accountings_losses():
     ).self_compose(50)
     ours = gaussian.of(m.Repeated(m.Gaussian(20.0), 50)).epsilon(delta=1e-6)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=1e-3)
+
+
+@pytest.mark.parametrize("rho", [5e-324, 1e-310, 1e-200, 1e-30, 1e20, 1e34, 1e100, 1e300])
+def test_zcdp_epsilon_is_a_number_at_both_ends(rho):
+    """No rho is so small or so large that its epsilon is NaN or below the loss that 3.2 allows at large rho."""
+    epsilon = float(zcdp.epsilon(rho, delta=1e-5))
+    assert 0 <= epsilon < inf
+    assert epsilon >= rho if rho > 1 else epsilon < 1e-10

@@ -1,12 +1,14 @@
 """Descriptions are frozen, public and validated."""
 
+import contextlib
 from dataclasses import FrozenInstanceError
 from math import inf, nan
 
 import pytest
 
+from bursar import filters, odometers
 from bursar import mechanisms as m
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,54 @@ def test_noise_must_be_positive_and_finite(make, bad):
 def test_impossible_parameters_are_refused(make):
     """No description of an impossible mechanism can be made."""
     with pytest.raises(ArgumentError):
+        make()
+
+
+FAR = [
+    lambda: m.Gaussian(1e-60, 1e60),
+    lambda: m.DiscreteGaussian(1e-60),
+    lambda: m.SampledGaussian(1e-60, 1.0, 0.5),
+    lambda: m.Laplace(1e-60),
+    lambda: m.Pure(1e60),
+    lambda: m.Exponential(1e60),
+    lambda: m.Approximate(1e60, 0.0),
+    lambda: m.RandomizedResponse(1e60),
+    lambda: m.Zcdp(1e60),
+    lambda: m.Renyi((2.0, 1e6), (1e60, 1e60)),
+    lambda: m.Repeated(m.Gaussian(1.0), 10**30),
+]
+
+
+@pytest.mark.parametrize("make", FAR)
+def test_the_largest_costs_are_refused_without_overflow(make):
+    """At the ends of what may be described, filters refuse and keep their state; no odometer shows a small number."""
+    for kind in (filters.Gaussian, filters.Zcdp, filters.Renyi, filters.Approximate, filters.Basic, filters.Residue):
+        account = kind(epsilon=1.0, delta=1e-5)
+        before = account.state()
+        with pytest.raises((BudgetExceeded, Unsupported)):
+            account.charge(make())
+        assert account.state() == before
+    for running in (odometers.Renyi(delta=1e-5), odometers.Gaussian(delta=1e-5)):
+        with contextlib.suppress(Unsupported):
+            running.charge(make())
+            assert running.epsilon() > 1e9
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: m.Gaussian(1e-61), "sigma=1e-61"),
+        (lambda: m.Gaussian(1.0, 1e61), "sensitivity=1e[+]61"),
+        (lambda: m.Laplace(1e-200), "scale=1e-200"),
+        (lambda: m.Pure(1e300), "epsilon=1e[+]300"),
+        (lambda: m.Zcdp(1e61), "rho=1e[+]61"),
+        (lambda: m.Renyi((2.0,), (1e300,)), "value=1e[+]300"),
+        (lambda: m.Repeated(m.Pure(0.1), 10**31), "count=1"),
+    ],
+)
+def test_parameters_beyond_are_named(make, message):
+    """What would overflow is refused where it is described, with its name and value."""
+    with pytest.raises(ArgumentError, match=message):
         make()
 
 

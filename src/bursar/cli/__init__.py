@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 a budget or a calibration refuses; 2 an argument, a file or a table breaks a rule; 3 an optional
 library is not installed.
+
+`--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """
 
 from typing import Annotated, Any

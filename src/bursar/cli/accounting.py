@@ -1,12 +1,12 @@
 """`bursar epsilon` and `bursar calibrate`: arguments in, text out."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
 __all__ = ["add", "calibrate", "epsilon"]
@@ -38,7 +38,7 @@ def epsilon(
     run = mechanisms.Repeated(_step(sigma, sensitivity, sample_rate), steps)
     rows = [row for row in _notions(run, delta) if row is not None]
     if as_json:
-        print(json.dumps({"steps": steps, "delta": delta, "bounds": rows}))
+        print(dumps({"steps": steps, "delta": delta, "bounds": rows}))
         return
     table = Table(title=f"{steps} x {run.mechanism!r}, delta = {delta:g}", title_justify="left")
     for column in ("notion", "total", "epsilon", "holds", "source"):
@@ -99,7 +99,7 @@ def calibrate(
         for kind in ("Gaussian", "Zcdp", "Renyi", "Approximate")
     ]
     if as_json:
-        print(json.dumps({"epsilon": epsilon, "delta": delta, "filters": rows}))
+        print(dumps({"epsilon": epsilon, "delta": delta, "filters": rows}))
         return
     table = Table(title=f"epsilon = {epsilon:g}, delta = {delta:g}", title_justify="left")
     for column in ("filter", "sigma", "noise multiplier", "steps", "note"):

@@ -1,12 +1,12 @@
 """The command ``bursar compare``: arguments in, a table, a picture or JSON out."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bursar import mechanisms
+from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
 __all__ = ["add", "command", "described"]
@@ -61,7 +61,7 @@ def command(
         from bursar.report.odometers import draw as save
 
         save(table, draw)
-    typer.echo(json.dumps(table.as_dict(), indent=1) if as_json else str(table))
+    typer.echo(dumps(table.as_dict()) if as_json else str(table))
 
 
 def add(app: typer.Typer) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
 __all__ = ["add", "demo", "predict", "train"]
@@ -231,4 +231,4 @@ def _progress(*, quiet: bool) -> Progress:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(dumps(value))

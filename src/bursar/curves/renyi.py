@@ -69,13 +69,14 @@ class Renyi:
 def of(mechanism: mechanisms.Mechanism, orders: ArrayLike = ORDERS) -> Renyi:
     """The Rényi curve of a mechanism.
 
-    Guarantee: at every order, in both directions, the divergence is at most the value.
+    Guarantee: at every order, in both directions, the divergence is at most the value; values above 1e60 are infinite.
     Source: theory 2.1 to 2.7.
     """
     grid = _checked(orders)
     if failure(mechanism):
         raise Unsupported("a mechanism that fails with probability delta has no finite Rényi curve; see failure()")
-    return Renyi(tuple(map(float, grid)), tuple(map(float, values(mechanism, grid))))
+    curve = values(mechanism, grid)
+    return Renyi(tuple(map(float, grid)), tuple(map(float, np.where(curve <= 1e60, curve, inf))))
 
 
 def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
