@@ -213,6 +213,15 @@ def test_infinite_costs_never_fit():
     assert filters.Zcdp(rho=1e9).admits(m.Repeated(m.Zcdp(inf), 0))  # nothing was run
 
 
+def test_absurd_noise_is_refused_and_numpys_numbers_are_plain():
+    """A cost beyond every float is a refusal, not a crash; a state made from NumPy numbers is plain JSON."""
+    for kind in (filters.Zcdp, filters.Gaussian, filters.Renyi, filters.Approximate, filters.Residue):
+        account = kind(epsilon=np.float64(1.0), delta=np.float32(1e-6))
+        with pytest.raises(BudgetExceeded):
+            account.charge(m.Gaussian(1e-60))
+        assert json.loads(json.dumps(account.state())) == account.state()
+
+
 def test_unproven_combinations_are_refused_by_name():
     """A filter without a theorem for a mechanism says which to use."""
     for account, mechanism in (

@@ -5,7 +5,7 @@ Use with keyword arguments, so that the message knows the name: ``_check.positiv
 
 from collections.abc import Sequence
 from math import inf
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 
 from bursar.errors import ArgumentError
 
@@ -20,6 +20,8 @@ def number(**named: object) -> None:
         # bool is a Real to Python; as a privacy parameter it is a mistake
         if isinstance(value, bool) or not isinstance(value, Real):
             raise ArgumentError(f"{name}={value!r} must be a number")
+        if isinstance(value, Rational) and not isinstance(value, Integral):
+            raise ArgumentError(f"{name}={value!r} must be an int or a float, not a fraction")
         if value != value:
             raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
 

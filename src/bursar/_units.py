@@ -10,10 +10,11 @@ Arrays of units are int64. Amounts of RANGE or more count as infinite there.
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, nextafter
+from sys import float_info
 
 from bursar.errors import ArgumentError
 
-__all__ = ["FAILURE", "MEASURE", "RANGE", "Units", "budget", "exact", "range_checked", "to_float", "up"]
+__all__ = ["FAILURE", "MEASURE", "RANGE", "Units", "as_float", "budget", "exact", "range_checked", "to_float", "up"]
 
 MEASURE = 10**15
 """Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence."""
@@ -49,14 +50,21 @@ def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
     return floor(exact(amount) * per)
 
 
+def as_float(value: float | Fraction) -> float:
+    """The nearest float; inf where there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
+
+
 def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
     """Units as a float in the measure, rounded up (spent) or down (left)."""
     if units in (inf, -inf):
         return float(units)
-    try:
-        value = float(Fraction(units) / per)
-    except OverflowError:
-        return inf if not down else nextafter(inf, 0)
+    value = as_float(Fraction(units) / per)
+    if value == inf:
+        return float_info.max if down else inf
     if down and Fraction(value) * per > units:
         return nextafter(value, -inf)
     if not down and Fraction(value) * per < units:

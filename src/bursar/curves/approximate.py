@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import exact
+from bursar._units import as_float, exact
 from bursar.errors import Unsupported
 
 __all__ = ["Approximate", "cost", "of"]
@@ -46,8 +46,8 @@ def of(mechanism: mechanisms.Mechanism) -> Approximate:
     """
     epsilon, delta = cost(mechanism)
     return Approximate(
-        float(np.nextafter(float(epsilon), inf)) if epsilon else 0.0,
-        min(1.0, float(np.nextafter(float(delta), inf))) if delta else 0.0,
+        float(np.nextafter(as_float(epsilon), inf)) if epsilon else 0.0,
+        min(1.0, float(np.nextafter(as_float(delta), inf))) if delta else 0.0,
     )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from bursar import _check, mechanisms
-from bursar._units import exact
+from bursar._units import as_float, exact
 from bursar.curves._search import last_true
 from bursar.errors import Unsupported
 
@@ -69,7 +69,7 @@ def of(mechanism: mechanisms.Mechanism) -> Gaussian:
     0.5000000000000002
     """
     total = cost(mechanism)
-    return Gaussian(float(np.nextafter(np.nextafter(sqrt(total), inf), inf)) if total else 0.0)
+    return Gaussian(float(np.nextafter(np.nextafter(sqrt(as_float(total)), inf), inf)) if total else 0.0)
 
 
 @singledispatch

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._units import exact
+from bursar._units import as_float, exact
 from bursar.curves import _sampled, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
@@ -143,7 +143,7 @@ def _values(mechanism: mechanisms.Mechanism, orders: Floats) -> Floats:
 
 @_values.register
 def _(mechanism: mechanisms.Gaussian | mechanisms.DiscreteGaussian | mechanisms.Zcdp, orders: Floats) -> Floats:
-    return orders * float(zcdp.cost(mechanism))
+    return orders * as_float(zcdp.cost(mechanism))
 
 
 @_values.register

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._units import exact
+from bursar._units import as_float, exact
 from bursar.curves._search import last_true
 from bursar.errors import Unsupported
 
@@ -83,7 +83,7 @@ def of(mechanism: mechanisms.Mechanism) -> Zcdp:
     Zcdp(rho=0.020000000000000004)
     """
     total = cost(mechanism)
-    return Zcdp(float(np.nextafter(float(total), inf)) if total else 0.0)
+    return Zcdp(float(np.nextafter(as_float(total), inf)) if total else 0.0)
 
 
 @singledispatch

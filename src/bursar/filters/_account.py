@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, inf
+from numbers import Real
 from operator import add, le
 from threading import Lock
 from typing import Any, Self
@@ -36,7 +37,7 @@ class Filter(Uncopyable, ABC):
     """
 
     def __init__(self, budget: tuple[int, ...], **parameters: Any) -> None:
-        self._parameters = parameters
+        self._parameters = {name: _plain(value) for name, value in parameters.items()}
         self._budget = budget
         self._spent: tuple[Units, ...] = (0,) * len(budget)
         self._count = 0
@@ -210,6 +211,11 @@ class WithFailures(Filter):
     @abstractmethod
     def _holds(self, totals: tuple[Units, ...], delta: Fraction) -> bool:
         """Whether the totals of the rounds that do not fail imply (epsilon, delta)-DP for this part of delta."""
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, so that a state is plain."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, int) else value
 
 
 def refuse_failures(mechanism: mechanisms.Mechanism, failure: object, name: str) -> None:
