@@ -1,3 +1,47 @@
-"""Bursar: a privacy account for every person."""
+"""Bursar: a privacy account for every person.
+
+An account holds whole units of something that adds up; a boundary turns what it holds into a statement. The modules
+below are loaded when they are first used, so that ``import bursar`` is quick.
+
+mechanisms   WHAT was run
+curves       WHAT it costs, and what a total means
+filters      WHETHER it fits: a budget fixed in advance
+odometers    HOW MUCH so far: bounds that hold at every time
+individual   FOR WHOM: one account per person
+calibrate    how much noise, how many steps
+interop      events of dp_accounting
+training     models: private gradient descent with a budget for every person
+report       pictures
+errors       every error
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bursar import calibrate, curves, errors, filters, individual, interop, mechanisms, odometers, report, training
+
+__all__ = [
+    "calibrate",
+    "curves",
+    "errors",
+    "filters",
+    "individual",
+    "interop",
+    "mechanisms",
+    "odometers",
+    "report",
+    "training",
+]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return import_module(f"bursar.{name}")
+    raise AttributeError(f"module 'bursar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

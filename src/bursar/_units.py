@@ -51,8 +51,8 @@ def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
 
 def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
     """Units as a float in the measure, rounded up (spent) or down (left)."""
-    if units == inf:
-        return inf
+    if units in (inf, -inf):
+        return float(units)
     value = float(Fraction(units) / per)
     if down and Fraction(value) * per > units:
         return nextafter(value, -inf)

@@ -1,0 +1,16 @@
+"""FOR WHOM: one account per person, the same arithmetic with a leading axis.
+
+>>> import numpy as np
+>>> from bursar import filters, mechanisms
+>>> people = Filter(3, filters.Gaussian(epsilon=1.0, delta=1e-5))
+>>> step = mechanisms.Gaussian(sigma=10.0, sensitivity=2.0)
+>>> people.charge(step, np.array([2.0, 0.5, 0.0]))
+array([ True,  True,  True])
+>>> people.charge(step, np.array([2.0, 0.5, 0.0]))
+array([False,  True,  True])
+"""
+
+from bursar.individual.filter import Filter
+from bursar.individual.odometer import Odometer, Statement
+
+__all__ = ["Filter", "Odometer", "Statement"]

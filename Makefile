@@ -1,0 +1,40 @@
+# make test and make demo do all their set-up themselves, in .venv, with Python 3.11 or newer, make and pip.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+ifneq ($(wildcard ../shared/data),)
+export BURSAR_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: test demo lint types docs bench clean
+
+test: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+demo: $(READY)
+	$(BIN)/bursar demo --out demo --force
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+bench: $(READY)
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Bursar needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis demo

@@ -1,0 +1,82 @@
+"""Writes docs/cli.md and docs/api.md from the package. A test checks that they are up to date."""
+
+import importlib
+import inspect
+from pathlib import Path
+
+import click
+import typer
+
+MODULES = (
+    "bursar.mechanisms",
+    "bursar.curves.zcdp",
+    "bursar.curves.gaussian",
+    "bursar.curves.renyi",
+    "bursar.curves.approximate",
+    "bursar.curves.pairs",
+    "bursar.curves.residue",
+    "bursar.filters",
+    "bursar.odometers",
+    "bursar.individual",
+    "bursar.calibrate",
+    "bursar.compare",
+    "bursar.interop.dp_accounting",
+    "bursar.training",
+    "bursar.report.pictures",
+    "bursar.report.odometers",
+    "bursar.errors",
+)
+
+
+def cli() -> str:
+    """The page of the command line."""
+    from bursar.cli import __doc__ as codes
+    from bursar.cli import app
+
+    group = typer.main.get_command(app)
+    lines = ["# The command line", "", *codes.strip().splitlines()[2:], ""]
+    for name, command in sorted(group.commands.items()):
+        lines += [
+            f"## bursar {name}",
+            "",
+            inspect.cleandoc(command.help or ""),
+            "",
+            "| option | default | |",
+            "|---|---|---|",
+        ]
+        for parameter in command.params:
+            names = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts))
+            shown = "required" if parameter.required else parameter.default
+            if callable(shown) or shown is None:
+                shown = ""
+            text = getattr(parameter, "help", "") or ""
+            if not isinstance(parameter, click.Argument) or text:
+                lines.append(f"| {names} | {shown} | {text} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def api() -> str:
+    """The page of all public names, with the first sentence of each docstring."""
+    lines = [
+        "# Every public name",
+        "",
+        "Signatures, arguments, guarantees and sources are in the docstrings: `help(name)`.",
+        "",
+    ]
+    for module_name in MODULES:
+        module = importlib.import_module(module_name)
+        lines += [f"## {module_name}", "", (inspect.getdoc(module) or "").splitlines()[0], ""]
+        for name in sorted(module.__all__):
+            thing = getattr(module, name)
+            text = inspect.getdoc(thing) if not isinstance(thing, tuple | dict | int | float) else ""
+            first = " ".join((text or "").split("\n\n")[0].split())
+            lines.append(f"- `{name}`: {first}" if first else f"- `{name}`")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent
+    (folder / "cli.md").write_text(cli(), encoding="utf-8")
+    (folder / "api.md").write_text(api(), encoding="utf-8")

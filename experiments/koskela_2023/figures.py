@@ -1,0 +1,106 @@
+"""Koskela, Tobaben & Honkela (2023), figures 3 to 5: Gaussian DP against Rényi DP, by closed forms.
+
+    python experiments/koskela_2023/figures.py
+
+Noise 100, delta = 1e-5. Figure 3: delta over epsilon after 420 rounds. Figure 4: epsilon over the number of rounds.
+Figure 5: the number of rounds that fit into epsilon. Writes figures.json and figures.png beside this file.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bursar import mechanisms
+from bursar.curves import gaussian, renyi, zcdp
+from bursar.report.odometers import pyplot
+
+HERE = Path(__file__).parent
+SIGMA, DELTA, ROUNDS = 100.0, 1e-5, 420
+GRID = [float(order) for order in range(2, 33)]  # the paper's orders
+Epsilon = Callable[[int], float]
+
+
+def run(rounds: int) -> mechanisms.Repeated:
+    """So many rounds of the paper's mechanism."""
+    return mechanisms.Repeated(mechanisms.Gaussian(SIGMA), rounds)
+
+
+def epsilons(delta: float) -> dict[str, Epsilon]:
+    """Epsilon after a number of rounds, by each accounting."""
+    return {
+        "Gaussian DP": lambda k: gaussian.of(run(k)).epsilon(delta=delta),
+        "Rényi, all orders": lambda k: zcdp.of(run(k)).epsilon(delta=delta),
+        "Rényi, orders 2 to 32": lambda k: renyi.of(run(k), GRID).epsilon(delta=delta),
+        "Rényi, Mironov's conversion": lambda k: _mironov(k, delta),
+    }
+
+
+def _mironov(rounds: int, delta: float) -> float:
+    rho = float(zcdp.cost(run(rounds)))
+    best = 1 + (np.log(1 / delta) / rho) ** 0.5
+    return float(renyi.mironov(renyi.values(run(rounds), [best]), [best], delta=delta))
+
+
+def figure_3() -> dict[str, list[float]]:
+    """Delta at each epsilon after 420 rounds, by inverting epsilon at each delta."""
+    grid = np.linspace(0.05, 1.2, 47)
+    mu, rho = gaussian.of(run(ROUNDS)).mu, zcdp.of(run(ROUNDS))
+    curve = renyi.values(run(ROUNDS), GRID)
+    orders = np.asarray(GRID)
+    at_grid = [float(np.min(np.exp((orders - 1) * (curve - e + np.log1p(-1 / orders))) / orders)) for e in grid]
+    mironov = [float(np.exp(-(max(0.0, e - rho.rho) ** 2) / (4 * rho.rho))) for e in grid]
+    return {
+        "epsilon": list(map(float, grid)),
+        "Gaussian DP": list(map(float, gaussian.delta(mu, epsilon=grid))),
+        "Rényi, all orders": [rho.delta(epsilon=float(e)) for e in grid],
+        "Rényi, orders 2 to 32": [min(1.0, value) for value in at_grid],
+        "Rényi, Mironov's conversion": mironov,
+    }
+
+
+def figure_4() -> dict[str, list[float]]:
+    """Epsilon at each number of rounds."""
+    rounds = [int(k) for k in np.unique(np.geomspace(10, 5000, 40).astype(int))]
+    return {"rounds": rounds} | {name: [f(k) for k in rounds] for name, f in epsilons(DELTA).items()}
+
+
+def figure_5() -> dict[str, list[float]]:
+    """The largest number of rounds at each epsilon."""
+    targets = [0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0]
+    return {"epsilon": targets} | {name: [_most(f, e) for e in targets] for name, f in epsilons(DELTA).items()}
+
+
+def _most(epsilon: Epsilon, target: float) -> int:
+    low, high = 0, 1
+    while epsilon(high) <= target:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
+    return low
+
+
+def main() -> None:
+    """Numbers and picture."""
+    figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
+    (HERE / "figures.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    plots = pyplot()
+    figure, panels = plots.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    for axes, (name, data) in zip(panels, figures.items(), strict=True):
+        (across, x), *lines = data.items()
+        for label, y in lines:
+            axes.plot(x, y, label=label)
+        upward = {"figure 3": "delta after 420 rounds", "figure 4": "epsilon", "figure 5": "rounds"}[name]
+        axes.set(xlabel=across, ylabel=upward, title=name)
+        axes.set_yscale("log" if name != "figure 4" else "linear")
+        axes.grid(alpha=0.3)
+    panels[0].legend(fontsize=8)
+    figure.savefig(HERE / "figures.png", dpi=120)
+    for name, values in figures["figure 5"].items():
+        print(f"{name:30}", *(f"{value:>7}" for value in values))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The figure of Whitehouse et al. (2023): odometers over 100 rounds of 0.1-DP, with the drift their poster leaves out.
+
+    python experiments/whitehouse_2023/odometers.py
+
+Writes odometers.json and odometers.png beside this file; about ten seconds.
+"""
+
+import json
+from pathlib import Path
+
+from bursar import mechanisms, odometers
+from bursar.compare import Bound, Comparison
+from bursar.curves import approximate, renyi, zcdp
+from bursar.report.odometers import draw
+
+HERE = Path(__file__).parent
+ROUNDS, EPSILON, DELTA, PEOPLE = 100, 0.1, 1e-6, 100_000
+
+
+def curves() -> dict[str, tuple[str, odometers.Odometer]]:
+    """The odometers of the figure, and ours."""
+    plan = mechanisms.Repeated(mechanisms.Pure(EPSILON), ROUNDS)
+    return {
+        "Rogers et al.": ("pathwise", odometers.Rogers(delta=DELTA, people=PEOPLE)),
+        "mixture, with drift": ("pathwise", odometers.Mixture(delta=DELTA, plan=plan)),
+        "stitched, with drift": ("pathwise", odometers.Stitched(delta=DELTA)),
+        "Lécuyer": ("pathwise", odometers.Lecuyer(delta=DELTA)),
+        "Rényi": ("pathwise", odometers.Renyi(delta=DELTA)),
+        "Rényi, planned": ("pathwise", odometers.Renyi(delta=DELTA, plan=plan)),
+        "Rényi ": ("ex-post", odometers.Renyi(delta=DELTA)),
+        "Rényi, planned ": ("ex-post", odometers.Renyi(delta=DELTA, plan=plan)),
+    }
+
+
+def comparison() -> Comparison:
+    """Every curve at every round."""
+    step, rounds = mechanisms.Pure(EPSILON), tuple(range(1, ROUNDS + 1))
+    runs = [mechanisms.Repeated(step, count) for count in rounds]
+    bounds = [
+        Bound("basic composition", "fixed", tuple(approximate.of(run).epsilon for run in runs)),
+        Bound("Rényi, rounds fixed in advance", "fixed", tuple(renyi.of(run).epsilon(delta=DELTA) for run in runs)),
+        Bound("zCDP, rounds fixed in advance", "fixed", tuple(zcdp.of(run).epsilon(delta=DELTA) for run in runs)),
+    ]
+    for name, (promise, odometer) in curves().items():
+        values = []
+        for _ in rounds:
+            odometer.charge(step)
+            values.append(odometer.epsilon() if promise == "pathwise" else odometer.ex_post_epsilon())
+        bounds.append(Bound(name.strip(), promise, tuple(values)))
+    return Comparison(step, DELTA, rounds, tuple(bounds))
+
+
+def main() -> None:
+    """Numbers, picture, and the last round as text."""
+    table = comparison()
+    (HERE / "odometers.json").write_text(json.dumps(table.as_dict()) + "\n", encoding="utf-8")
+    draw(table, HERE / "odometers.png", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
+    for bound in table.bounds:
+        print(f"{bound.name:32} {bound.promise:9} {bound.epsilons[9]:8.4f} {bound.epsilons[-1]:8.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The command line: arguments in, text out; every command is one call into the library.
+
+Exit codes: 0 done; 1 a budget or a calibration refuses; 2 an argument, a file or a table breaks a rule; 3 an optional
+library is not installed.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from bursar import __version__
+from bursar.cli import accounting, training
+from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
+
+__all__ = ["app"]
+
+
+class _Frame(TyperGroup):
+    """Errors of the library become one line on the error stream and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BursarError as error:
+            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
+            Console(stderr=True).print(str(error), markup=False, highlight=False)
+            usage = isinstance(error, ArgumentError | DataError)
+            raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+app = typer.Typer(cls=_Frame, no_args_is_help=True, help="A privacy account for every person.")
+accounting.add(app)
+training.add(app)
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """A privacy account for every person."""

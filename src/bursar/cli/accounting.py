@@ -1,0 +1,183 @@
+"""`bursar epsilon`, `bursar calibrate` and `bursar compare`: arguments in, text out."""
+
+import json
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bursar.errors import ArgumentError
+
+__all__ = ["add", "calibrate", "compare", "epsilon"]
+
+Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, absolute (noise multiplier times clip).")]
+Sensitivity = Annotated[float, typer.Option("--sensitivity", "--max-grad-norm", help="The clip: the most one adds.")]
+Rate = Annotated[float, typer.Option(help="Poisson sampling rate; 1 is the full batch.")]
+Delta = Annotated[float, typer.Option(help="The probability with which the promise may fail.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the commands of this module to the command line."""
+    for command in (epsilon, calibrate, compare):
+        app.command()(command)
+
+
+def epsilon(
+    sigma: Sigma,
+    steps: Annotated[int, typer.Option(help="How many steps.")] = 1,
+    sensitivity: Sensitivity = 1.0,
+    sample_rate: Rate = 1.0,
+    delta: Delta = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """What a run of Gaussian steps costs, in all notions side by side, fixed in advance or chosen adaptively."""
+    from bursar import mechanisms
+
+    run = mechanisms.Repeated(_step(sigma, sensitivity, sample_rate), steps)
+    rows = [row for row in _notions(run, delta) if row is not None]
+    if as_json:
+        print(json.dumps({"steps": steps, "delta": delta, "bounds": rows}))
+        return
+    table = Table(title=f"{steps} x {run.mechanism!r}, delta = {delta:g}", title_justify="left")
+    for column in ("notion", "total", "epsilon", "holds", "source"):
+        table.add_column(column, justify="right" if column == "epsilon" else "left")
+    for row in rows:
+        table.add_row(row["notion"], row["total"], f"{row['epsilon']:.6g}", row["holds"], row["source"])
+    Console().print(table, "Adding or removing one person, with all of that person's records.")
+
+
+def _step(sigma: float, sensitivity: float, sample_rate: float) -> Any:
+    from bursar import mechanisms
+
+    if sample_rate == 1:
+        return mechanisms.Gaussian(sigma, sensitivity)
+    return mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
+
+
+def _notions(run: Any, delta: float) -> Any:
+    from bursar.curves import gaussian, renyi, zcdp
+    from bursar.errors import Unsupported
+
+    filtered = "within a budget, however adaptive"
+    try:
+        exact, plain = gaussian.of(run), zcdp.of(run)
+        yield _row(
+            "Gaussian DP, exact", f"mu = {exact.mu:.6g}", exact.epsilon(delta=delta), filtered, "theory 3.3, 4.3"
+        )
+        yield _row("zCDP", f"rho = {plain.rho:.6g}", plain.epsilon(delta=delta), filtered, "theory 3.2, 4.2")
+    except Unsupported:
+        pass  # sampled Gaussians are not Gaussian and have no useful rho
+    curve = renyi.of(run)
+    alpha, edge = curve.order(delta=delta)
+    best = f"order {alpha:g}" + (" (edge of the grid)" if edge else "")
+    fixed = "fixed in advance"
+    yield _row("Rényi DP", best, curve.epsilon(delta=delta), fixed, "theory 3.2, 4.1")
+    mironov = float(renyi.mironov(curve.values, curve.orders, delta=delta))
+    yield _row("Rényi DP, Mironov's conversion", "", mironov, fixed, "theory 3.1")
+
+
+def _row(notion: str, total: str, value: float, holds: str, source: str) -> dict[str, Any]:
+    return {"notion": notion, "total": total, "epsilon": value, "holds": holds, "source": source}
+
+
+def calibrate(
+    epsilon: Annotated[float, typer.Option(help="The budget.")],
+    delta: Delta = 1e-5,
+    steps: Annotated[int | None, typer.Option(help="How many steps must fit: prints the least noise.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise of a step: prints how many fit.")] = None,
+    sensitivity: Sensitivity = 1.0,
+    sample_rate: Rate = 1.0,
+    as_json: Json = False,
+) -> None:
+    """The least noise for a number of steps, or the steps for a noise, for each kind of filter."""
+    if (steps is None) == (sigma is None):
+        raise ArgumentError("give either --steps or --sigma")
+    rows = [
+        _calibrated(kind, epsilon, delta, steps, sigma, sensitivity, sample_rate)
+        for kind in ("Gaussian", "Zcdp", "Renyi", "Approximate")
+    ]
+    if as_json:
+        print(json.dumps({"epsilon": epsilon, "delta": delta, "filters": rows}))
+        return
+    table = Table(title=f"epsilon = {epsilon:g}, delta = {delta:g}", title_justify="left")
+    for column in ("filter", "sigma", "noise multiplier", "steps", "note"):
+        table.add_column(column, justify="left" if column in ("filter", "note") else "right")
+    for row in rows:
+        numbers = ["" if row[key] is None else f"{row[key]:.10g}" for key in ("sigma", "noise_multiplier", "steps")]
+        table.add_row(row["filter"], *numbers, row["note"])
+    Console().print(table)
+
+
+def _calibrated(
+    kind: str,
+    epsilon: float,
+    delta: float,
+    steps: int | None,
+    sigma: float | None,
+    sensitivity: float,
+    sample_rate: float,
+) -> dict[str, Any]:
+    from bursar import calibrate, filters
+    from bursar.errors import CalibrationFailed, Unsupported
+
+    budget, note = getattr(filters, kind)(epsilon=epsilon, delta=delta), ""
+    try:
+        if steps is not None:
+            sigma = calibrate.sigma(budget, steps, sensitivity=sensitivity, sample_rate=sample_rate)
+        elif sigma is not None:
+            steps = calibrate.steps(budget, _step(sigma, sensitivity, sample_rate))
+    except (Unsupported, CalibrationFailed) as error:
+        note = str(error)
+    return {
+        "filter": kind,
+        "sigma": sigma,
+        "noise_multiplier": None if sigma is None else sigma / sensitivity,
+        "steps": steps,
+        "note": note,
+    }
+
+
+def compare(
+    mechanism: Annotated[str, typer.Option(help="gaussian, sampled-gaussian, laplace, pure.")] = "gaussian",
+    sigma: Annotated[float, typer.Option(help="Noise of gaussian and sampled-gaussian; scale of laplace.")] = 20.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of one pure round.")] = 0.1,
+    sample_rate: Annotated[float, typer.Option(help="Sampling rate of sampled-gaussian.")] = 0.01,
+    rounds: Annotated[int, typer.Option(help="The most rounds.")] = 1000,
+    delta: Delta = 1e-5,
+    out: Annotated[Path | None, typer.Option(help="A picture as well: .png, .svg or .pdf.")] = None,
+    as_json: Json = False,
+) -> None:
+    """All bounds that apply to a mechanism, side by side: fixed in advance, filters, odometers."""
+    from bursar import mechanisms
+    from bursar.compare import compare as compared
+
+    kinds: dict[str, Callable[[], mechanisms.Mechanism]] = {
+        "gaussian": lambda: mechanisms.Gaussian(sigma),
+        "sampled-gaussian": lambda: mechanisms.SampledGaussian(sigma, 1.0, sample_rate),
+        "laplace": lambda: mechanisms.Laplace(sigma),
+        "pure": lambda: mechanisms.Pure(epsilon),
+    }
+    if mechanism not in kinds:
+        raise ArgumentError(f"mechanism={mechanism!r} must be one of {', '.join(kinds)}")
+    with Console(stderr=True).status("comparing"):
+        found = compared(kinds[mechanism](), rounds=rounds, delta=delta)
+    if out is not None:
+        from bursar.report.odometers import draw
+
+        draw(found, out)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    table = Table(title=f"{found.mechanism!r}, delta = {delta:g}: epsilon after so many rounds", title_justify="left")
+    table.add_column("bound")
+    table.add_column("promise")
+    for count in found.rounds:
+        table.add_column(str(count), justify="right")
+    for bound in found.bounds:
+        table.add_row(bound.name, bound.promise, *(f"{e:.4g}" if isfinite(e) else "inf" for e in bound.epsilons))
+    Console().print(table)

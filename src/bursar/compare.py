@@ -1,0 +1,211 @@
+"""All bounds that apply to one mechanism, side by side: fixed in advance, filters, odometers.
+
+>>> from bursar import mechanisms
+>>> table = compare(mechanisms.Gaussian(sigma=20.0), rounds=10, delta=1e-5, points=1)
+>>> table.rounds
+(1, 10)
+>>> round(table.bound("exact, rounds fixed in advance").epsilons[-1], 4)
+0.5613
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf, isfinite, sqrt
+from typing import Any
+
+import numpy as np
+
+from bursar import _check, filters, mechanisms, odometers
+from bursar.curves import approximate, gaussian, renyi, zcdp
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+
+__all__ = ["Bound", "Comparison", "compare"]
+
+_EDGE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
+
+Curve = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One bound along the rounds. Every field is public.
+
+    Attributes:
+        name: what it is.
+        promise: "fixed" (rounds fixed in advance), "filter" (the smallest epsilon whose filter admits the rounds),
+            "pathwise", "ex-post" (odometers) or "restarts" (a number of filters fixed in advance).
+        epsilons: one for each number of rounds, nats.
+    """
+
+    name: str
+    promise: str
+    epsilons: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What ``compare`` found. Every field is public."""
+
+    mechanism: mechanisms.Mechanism
+    delta: float
+    rounds: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+
+    def bound(self, name: str) -> Bound:
+        """The bound of this name."""
+        for bound in self.bounds:
+            if bound.name == name:
+                return bound
+        raise ArgumentError(f"name={name!r} must be one of {', '.join(repr(bound.name) for bound in self.bounds)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists for JSON; null where a bound is infinite."""
+        bounds = [asdict(bound) for bound in self.bounds]
+        for bound in bounds:
+            bound["epsilons"] = [epsilon if isfinite(epsilon) else None for epsilon in bound["epsilons"]]
+        return {
+            "mechanism": repr(self.mechanism),
+            "delta": self.delta,
+            "rounds": list(self.rounds),
+            "bounds": bounds,
+        }
+
+    def __str__(self) -> str:
+        """A table: one line a bound, one column a number of rounds."""
+        width = max(len(bound.name) for bound in self.bounds)
+        lines = [f"{self.mechanism!r}, delta={self.delta:g}: epsilon after so many rounds"]
+        lines.append(f"{'':{width}}  {'promise':9}" + "".join(f"{rounds:>10}" for rounds in self.rounds))
+        for bound in self.bounds:
+            numbers = "".join(f"{epsilon:>10.4g}" for epsilon in bound.epsilons)
+            lines.append(f"{bound.name:{width}}  {bound.promise:9}{numbers}")
+        return "\n".join(lines)
+
+
+def compare(
+    mechanism: mechanisms.Mechanism, *, rounds: int, delta: float, points: int = 8, people: int = 100_000
+) -> Comparison:
+    """Every bound that applies to this mechanism, at a geometric list of numbers of rounds.
+
+    Args:
+        mechanism: one round, public.
+        rounds: the most rounds; also the plan of the bounds that are tuned to one.
+        delta: the failure probability of each bound, in (0, 1/2).
+        points: how many numbers of rounds to look at.
+        people: the number of people in the data set, public: only the odometer of Rogers et al. needs it.
+
+    Guarantee: each bound has the promise that its line names, alone. The smallest of several is no bound of any kind
+    unless delta is split between them (theory 1.5).
+    Source: theory 3, 4 and 6.
+    """
+    _check.whole(1, rounds=rounds, points=points)
+    _check.between(0, 0.5, delta=delta)
+    if not isinstance(mechanism, mechanisms.Mechanism):
+        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+    counts = tuple(sorted({int(count) for count in np.geomspace(1, rounds, points).round()} | {rounds}))
+    bounds = []
+    for name, promise, curve in (
+        *_fixed(mechanism, delta),
+        *_filters(mechanism, delta),
+        *_odometers(mechanism, rounds, delta, people),
+    ):
+        try:
+            bounds.append(Bound(name, promise, tuple(float(curve(count)) for count in counts)))
+        except (Unsupported, BudgetExceeded):
+            continue  # it does not apply to this mechanism
+    return Comparison(mechanism, delta, counts, tuple(bounds))
+
+
+def _fixed(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, Curve]]:
+    def several(count: int) -> mechanisms.Repeated:
+        return mechanisms.Repeated(mechanism, count)
+
+    yield "exact, rounds fixed in advance", "fixed", lambda k: gaussian.of(several(k)).epsilon(delta=delta)
+    yield "zCDP, rounds fixed in advance", "fixed", lambda k: zcdp.of(several(k)).epsilon(delta=delta)
+    yield "Rényi, rounds fixed in advance", "fixed", lambda k: renyi.of(several(k)).epsilon(delta=delta)
+    yield "basic composition", "fixed", lambda k: _basic(several(k), delta)
+
+
+def _basic(mechanism: mechanisms.Mechanism, delta: float) -> float:
+    total = approximate.of(mechanism)
+    return total.epsilon if total.delta <= delta else inf
+
+
+def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, Curve]]:
+    for name, kind in (
+        ("filters.Gaussian", filters.Gaussian),
+        ("filters.Zcdp", filters.Zcdp),
+        ("filters.Renyi", filters.Renyi),
+        ("filters.Residue", getattr(filters, "Residue", None)),
+        ("filters.Approximate (Whitehouse et al.)", filters.Approximate),
+        ("filters.Pure (Feldman & Zrnic)", filters.Pure),
+        ("filters.Rogers", filters.Rogers),
+    ):
+        if kind is not None:
+            yield name, "filter", partial(_least, kind, mechanism, delta)
+
+
+def _least(kind: Any, mechanism: mechanisms.Mechanism, delta: float, count: int) -> float:
+    """The smallest epsilon, to a relative 1e-3 from above, whose filter admits the run."""
+    run, low, high = mechanisms.Repeated(mechanism, count), 0.0, 1.0
+    while not kind(epsilon=high, delta=delta).admits(run):
+        low, high = high, 2 * high
+        if high > 1e6:
+            return inf
+    while high - low > _EDGE * high and high > 1e-9:
+        middle = (low + high) / 2 if low else high / 4
+        if kind(epsilon=middle, delta=delta).admits(run):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _odometers(
+    mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int
+) -> Iterator[tuple[str, str, Curve]]:
+    plan = mechanisms.Repeated(mechanism, rounds)
+    both: tuple[tuple[str, Callable[[], odometers.Odometer]], ...] = (
+        ("odometers.Renyi", lambda: odometers.Renyi(delta=delta)),
+        ("odometers.Renyi, planned", lambda: odometers.Renyi(delta=delta, plan=plan)),
+        ("odometers.Gaussian", lambda: odometers.Gaussian(delta=delta)),
+        ("odometers.Gaussian, planned", lambda: odometers.Gaussian(delta=delta, plan=plan)),
+        ("odometers.Line, planned", lambda: odometers.Line(delta=delta, plan=plan)),
+    )
+    for name, make in both:
+        yield name, "pathwise", partial(_pathwise, make, mechanism)
+        yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
+    others: tuple[tuple[str, str, Callable[[], odometers.Odometer]], ...] = (
+        ("odometers.Mixture (Whitehouse et al.)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
+        ("odometers.Stitched (Whitehouse et al.)", "pathwise", lambda: odometers.Stitched(delta=delta)),
+        ("odometers.Lecuyer", "pathwise", lambda: odometers.Lecuyer(delta=delta)),
+        ("odometers.Rogers", "pathwise", lambda: odometers.Rogers(delta=delta, people=people)),
+        ("odometers.FeldmanZrnic, ten filters", "restarts", lambda: _feldman_zrnic(plan, delta)),
+        ("odometers.GaussianRestarts, ten filters", "restarts", lambda: _restarts(plan, delta)),
+    )
+    for name, promise, make in others:
+        yield name, promise, partial(_pathwise, make, mechanism)
+
+
+def _pathwise(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mechanism, count: int) -> float:
+    odometer = make()
+    odometer.charge(mechanisms.Repeated(mechanism, count))
+    return odometer.epsilon()
+
+
+def _ex_post(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mechanism, count: int) -> float:
+    odometer = make()
+    odometer.charge(mechanisms.Repeated(mechanism, count))
+    return odometer.ex_post_epsilon()
+
+
+def _feldman_zrnic(plan: mechanisms.Repeated, delta: float) -> odometers.Odometer:
+    """Filters of a tenth of the plan, or of one round if that is more, at the order that is best for the plan."""
+    alpha, _ = renyi.of(plan).order(delta=delta)
+    total, single = (float(renyi.cost(run, alpha)) for run in (plan, plan.mechanism))
+    return odometers.FeldmanZrnic(delta=delta, alpha=alpha, step=max(total / 10, single) * (1 + 1e-9))
+
+
+def _restarts(plan: mechanisms.Repeated, delta: float) -> odometers.Odometer:
+    total, single = (gaussian.of(run).mu for run in (plan, plan.mechanism))
+    return odometers.GaussianRestarts(delta=delta, step=max(total / sqrt(10), single) ** 2 * (1 + 1e-9))

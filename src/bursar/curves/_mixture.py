@@ -1,0 +1,86 @@
+"""What totals at many orders say together, by a mixture of exponential supermartingales with fixed weights.
+
+With totals S(a), lam = a - 1 and weights w, M(l) = sum_a w_a exp(lam_a (l - S(a))) has mean at most 1 along the
+realised loss l, and
+
+    G(S, u) = sup over l > u of (1 - e^(u - l)) / M(l)
+
+bounds the delta that the totals still allow at epsilon = u. log((1 - e^-t) / M(u + t)) is concave in t, so the
+supremum is where its derivative 1 / (e^t - 1) - (mean of lam) vanishes, and a tangent bounds it from above.
+
+Source: theory 1.5 and 4.4 (docs/proofs/whole-curve-filter.md)
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["allowed_delta", "default_weights"]
+
+Floats = NDArray[np.float64]
+
+
+def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: float) -> Floats:
+    """G(S, epsilon), rounded up, for everybody's totals.
+
+    Args:
+        totals: (..., m) nats, inf allowed.
+        lam: (m,) orders minus 1.
+        log_weights: (m,) logarithms of weights that add up to at most 1.
+        epsilon: scalar.
+
+    Returns:
+        (...) at least the supremum; inf where every total is infinite.
+
+    Guarantee: G(S, epsilon) is at most the value.
+    Source: theory 4.4.
+    """
+    rows = totals.shape[:-1]
+    low = np.full(rows, np.log1p(1 / lam.max()))
+    high = np.full(rows, np.log1p(1 / lam.min()))
+    low, high = low * (1 - 1e-9), high * (1 + 1e-9)
+    for _ in range(48):
+        middle = np.sqrt(low * high)
+        rising = _slope(middle, *_mixture(middle, totals, lam, log_weights, epsilon)[1:])
+        low, high = np.where(rising > 0, middle, low), np.where(rising > 0, high, middle)
+    log_m, mean, size = _mixture(low, totals, lam, log_weights, epsilon)
+    slope = np.maximum(_slope(low, mean, size), 0.0)
+    log_g = np.log(-np.expm1(-low)) - log_m + slope * (high - low) + 1e-15 * (size + 20)
+    with np.errstate(over="ignore"):
+        return np.where(np.isnan(log_g), np.inf, np.exp(log_g))
+
+
+def _slope(t: Floats, mean: Floats, size: Floats) -> Floats:
+    return 1 / np.expm1(t) - mean
+
+
+def _mixture(
+    t: Floats, totals: Floats, lam: Floats, log_weights: Floats, epsilon: float
+) -> tuple[Floats, Floats, Floats]:
+    """log M(epsilon + t), the mean of lam under its terms, and the size of the numbers that were added up."""
+    exponents = log_weights + lam * ((epsilon + t)[..., None] - totals)
+    top = exponents.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        terms = np.exp(exponents - top)
+        total = terms.sum(axis=-1)
+        finite = np.where(np.isfinite(totals), totals, 0.0)
+        size = (terms * (lam * ((epsilon + t)[..., None] + finite) - log_weights)).sum(axis=-1) / total
+        return top[..., 0] + np.log(total), (terms * lam).sum(axis=-1) / total, size
+
+
+def default_weights(best: float, *, share: float = 0.5) -> tuple[Floats, Floats]:
+    """Default orders and weights around the best order of a zCDP budget (theory 4.4).
+
+    A share of the weight at lam* = best; the rest on 61 geometric points from lam*/30 to 3000 lam*, falling as
+    lam*/lam above and as (lam/lam*)**3 below. Orders above 20 are whole numbers, whose curves are quickest to compute.
+
+    Returns:
+        (m,) orders; (m,) weights that add up to 1.
+    """
+    grid = best * np.geomspace(1 / 30, 3000, 61)
+    fall = np.where(grid > best, best / grid, (grid / best) ** 3)
+    orders = 1 + np.concatenate([[best], grid])
+    orders = np.where(orders > 20, np.round(orders), orders)
+    weights = np.concatenate([[share], (1 - share) * fall / fall.sum()])
+    unique, place = np.unique(orders, return_inverse=True)
+    merged: Floats = np.bincount(place, weights=weights).astype(np.float64)
+    return unique, merged

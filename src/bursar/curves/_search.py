@@ -1,0 +1,42 @@
+"""Searching for the edge of a condition, on the side where it holds."""
+
+from collections.abc import Callable
+from math import inf
+
+from bursar.errors import CalibrationFailed
+
+__all__ = ["first_true", "last_true"]
+
+
+def last_true(holds: Callable[[float], bool], *, start: float) -> float:
+    """The largest float x >= 0, to rounding, at which a condition holds that holds at 0 and fails from some point on.
+
+    The condition was evaluated, and held, at the result; where it is not quite monotone the result is still safe.
+    """
+    low, high = 0.0, start
+    while holds(high):
+        low, high = high, high * 2
+        if high == inf:
+            raise CalibrationFailed("the condition holds for every value: there is no largest one")
+    return _bisect(holds, low, high)
+
+
+def first_true(holds: Callable[[float], bool], *, start: float) -> float:
+    """The smallest float x > 0, to rounding, at which a condition holds that fails at 0 and holds from then on."""
+    low, high = 0.0, start
+    while not holds(high):
+        low, high = high, high * 2
+        if high == inf:
+            raise CalibrationFailed("no value meets the target")
+    return _bisect(holds, high, low)
+
+
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    while True:
+        middle = (good * bad) ** 0.5 if good > 0 and bad > 0 and not 0.5 < good / bad < 2 else (good + bad) / 2
+        if middle in (good, bad) or not min(good, bad) < middle < max(good, bad):
+            return good
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle

@@ -1,0 +1,101 @@
+"""(epsilon, delta) itself: what a mechanism promises alone, and basic composition, in which both add up.
+
+Names and symbols
+    epsilon  ε    nats, >= 0
+    delta    δ    failure probability, in [0, 1]
+
+Source: Dwork & Roth (2014), Thm 3.16; fully adaptive: Rogers, Roth, Ullman & Vadhan (2016), section 3
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import singledispatch
+from math import inf
+
+import numpy as np
+
+from bursar import _check, mechanisms
+from bursar._units import exact
+from bursar.errors import Unsupported
+
+__all__ = ["Approximate", "cost", "of"]
+
+Pair = tuple[Fraction | float, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate:
+    """The guarantee "(epsilon, delta)-DP". Every field is public."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, epsilon=self.epsilon)
+        _check.within(0, 1, delta=self.delta)
+
+
+def of(mechanism: mechanisms.Mechanism) -> Approximate:
+    """The (epsilon, delta) of a mechanism, by basic composition of its parts.
+
+    Guarantee: the mechanism is (epsilon, delta)-DP; both are rounded up.
+    Source: theory 2.2 to 2.5; Dwork & Roth (2014), Thm 3.16.
+
+    >>> of(mechanisms.Repeated(mechanisms.Laplace(scale=10.0), 3))
+    Approximate(epsilon=0.30000000000000004, delta=0.0)
+    """
+    epsilon, delta = cost(mechanism)
+    return Approximate(
+        float(np.nextafter(float(epsilon), inf)) if epsilon else 0.0,
+        min(1.0, float(np.nextafter(float(delta), inf))) if delta else 0.0,
+    )
+
+
+@singledispatch
+def cost(mechanism: mechanisms.Mechanism) -> Pair:
+    """What a mechanism adds to both totals, exactly: (epsilon, delta).
+
+    Guarantee: the mechanism is (epsilon, delta)-DP, whatever came before it.
+    Source: theory 2.2 (Laplace), 2.3 (pure), 2.4 (approximate), 2.5 (bounded range).
+    """
+    raise Unsupported(
+        f"{type(mechanism).__name__} has no epsilon of its own without a choice of delta; use zCDP or a Rényi curve"
+    )
+
+
+@cost.register
+def _(mechanism: mechanisms.Laplace) -> Pair:
+    return exact(mechanism.sensitivity) / exact(mechanism.scale), Fraction(0)
+
+
+@cost.register
+def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse) -> Pair:
+    return _finite(mechanism.epsilon), Fraction(0)
+
+
+@cost.register
+def _(mechanism: mechanisms.Exponential) -> Pair:
+    return _finite(mechanism.eta), Fraction(0)
+
+
+@cost.register
+def _(mechanism: mechanisms.Approximate) -> Pair:
+    return _finite(mechanism.epsilon), exact(mechanism.delta)
+
+
+@cost.register
+def _(mechanism: mechanisms.Repeated) -> Pair:
+    if not mechanism.count:
+        return Fraction(0), Fraction(0)
+    epsilon, delta = cost(mechanism.mechanism)
+    return mechanism.count * epsilon, mechanism.count * delta
+
+
+@cost.register
+def _(mechanism: mechanisms.Composed) -> Pair:
+    pairs = [cost(part) for part in mechanism.mechanisms]
+    return sum((e for e, _ in pairs), Fraction(0)), sum((d for _, d in pairs), Fraction(0))
+
+
+def _finite(epsilon: float) -> Fraction | float:
+    return inf if epsilon == inf else exact(epsilon)

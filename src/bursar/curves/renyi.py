@@ -1,0 +1,307 @@
+"""Rényi differential privacy: one number per order, and all of them add up.
+
+Names and symbols
+    order, alpha  α    Rényi order, > 1; lam = alpha - 1
+    value         nats, >= 0: the Rényi divergence at that order, the larger of both directions
+    delta         δ    failure probability, in (0, 1)
+
+A curve is known only at its orders and never interpolated downwards.
+
+Source: Mironov (2017), https://arxiv.org/abs/1702.07476
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import singledispatch
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bursar import _check, mechanisms
+from bursar._units import exact
+from bursar.curves import _sampled, zcdp
+from bursar.errors import ArgumentError, Unsupported
+
+__all__ = ["ORDERS", "Renyi", "budget", "cost", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values"]
+
+Floats = NDArray[np.float64]
+
+_GUARD = 1 + 1e-12
+
+ORDERS: tuple[float, ...] = (
+    *(1 + j / 20 for j in range(1, 20)),
+    *(1 + j / 10 for j in range(10, 100)),
+    *(float(j) for j in range(11, 64)),
+    *(float(round(64 * 2 ** (j / 4))) for j in range(33)),
+)
+"""Default orders, 1.05 to 16384: far enough that small contributions do not sit at the edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renyi:
+    """The guarantee "at most values[j] at orders[j]". Every field is public.
+
+    >>> round(Renyi((8.0, 16.0, 32.0), (0.1, 0.2, 0.4)).epsilon(delta=1e-5), 4)
+    0.6278
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        mechanisms.Renyi(self.orders, self.values)  # the same rules
+
+    def epsilon(self, *, delta: float) -> float:
+        """An epsilon that holds at delta, rounded up; inf when no order has a finite value.
+
+        Guarantee: every mechanism with this curve is (epsilon, delta)-DP.
+        Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
+        """
+        return float(epsilon(self.values, self.orders, delta=delta))
+
+    def order(self, *, delta: float) -> tuple[float, bool]:
+        """The order that gives ``epsilon``, and whether it sits at an edge of the grid (then add orders there)."""
+        best = int(np.argmin(_at_orders(np.asarray(self.values), _checked(self.orders), delta)))
+        return self.orders[best], best in (0, len(self.orders) - 1)
+
+
+def of(mechanism: mechanisms.Mechanism, orders: ArrayLike = ORDERS) -> Renyi:
+    """The Rényi curve of a mechanism.
+
+    Guarantee: at every order, in both directions, the divergence is at most the value.
+    Source: theory 2.1 to 2.7.
+    """
+    grid = _checked(orders)
+    if failure(mechanism):
+        raise Unsupported("a mechanism that fails with probability delta has no finite Rényi curve; see failure()")
+    return Renyi(tuple(map(float, grid)), tuple(map(float, values(mechanism, grid))))
+
+
+def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
+    """What a mechanism adds to a total at one order: exact where it is rational, else rounded up.
+
+    Guarantee: in both directions, the divergence at this order is at most the cost, whatever came before.
+    Source: theory 2.1 to 2.7.
+
+    >>> cost(mechanisms.Zcdp(0.0125), 16)
+    Fraction(1, 5)
+    """
+    match mechanism:
+        case mechanisms.Gaussian() | mechanisms.DiscreteGaussian() | mechanisms.Zcdp():
+            rho = zcdp.cost(mechanism)
+            return exact(order) * rho if rho != inf else inf
+        case mechanisms.Renyi():
+            value = float(_next_order(mechanism, np.asarray([order], np.float64))[0])
+            return exact(value) if value < inf else inf
+        case mechanisms.Repeated():
+            return mechanism.count * cost(mechanism.mechanism, order) if mechanism.count else Fraction(0)
+        case mechanisms.Composed():
+            return sum((cost(part, order) for part in mechanism.mechanisms), Fraction(0))
+    return float(values(mechanism, [order])[0])
+
+
+def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
+    """What a mechanism adds to the totals at these orders, for the rounds in which it does not fail.
+
+    Args:
+        mechanism: what was run.
+        orders: (m,) public, each > 1.
+
+    Returns:
+        (m,) nats, >= 0, rounded up; inf where no finite value is known.
+
+    Guarantee: outside an event of probability ``failure(mechanism)``, in both directions and whatever came before,
+    the divergence at every order is at most the value.
+    Source: theory 2.1 to 2.7.
+    """
+    return np.maximum(_values(mechanism, _checked(orders)), 0.0) * _GUARD
+
+
+def failure(mechanism: mechanisms.Mechanism) -> Fraction:
+    """The probability, exact, with which a mechanism may reveal everything: the deltas of its approximate parts.
+
+    Guarantee: an (epsilon, delta)-DP mechanism post-processes "reveal all with probability delta, else randomised
+    response with epsilon".
+    Source: theory 2.4; Kairouz, Oh & Viswanath (2015).
+    """
+    match mechanism:
+        case mechanisms.Approximate():
+            return exact(mechanism.delta)
+        case mechanisms.Repeated():
+            return mechanism.count * failure(mechanism.mechanism)
+        case mechanisms.Composed():
+            return sum((failure(part) for part in mechanism.mechanisms), Fraction(0))
+    return Fraction(0)
+
+
+@singledispatch
+def _values(mechanism: mechanisms.Mechanism, orders: Floats) -> Floats:
+    raise Unsupported(f"{type(mechanism).__name__} has no Rényi cost that we know")
+
+
+@_values.register
+def _(mechanism: mechanisms.Gaussian | mechanisms.DiscreteGaussian | mechanisms.Zcdp, orders: Floats) -> Floats:
+    return orders * float(zcdp.cost(mechanism))
+
+
+@_values.register
+def _(mechanism: mechanisms.SampledGaussian, orders: Floats) -> Floats:
+    return sampled_gaussian(mechanism.sample_rate, mechanism.sigma / mechanism.sensitivity * (1 - 4e-16), orders)
+
+
+@_values.register
+def _(mechanism: mechanisms.Laplace, orders: Floats) -> Floats:
+    """theory 2.2, with A - 1 = (a g(lam eps) + lam g(-a eps)) / (2a - 1), g(x) = e^x - 1 - x: nothing cancels."""
+    epsilon, lam = mechanism.sensitivity / mechanism.scale * (1 + 4e-16), orders - 1
+    up, down = lam * epsilon, orders * epsilon
+    far = up > 500
+    near = (orders * _expm1_minus(np.where(far, 0.0, up)) + lam * _expm1_minus(-down)) / (2 * orders - 1)
+    log_a = np.where(far, np.log(orders / (2 * orders - 1)) + up + np.exp(-up), np.log1p(near))
+    return np.minimum(log_a / lam, epsilon)
+
+
+@_values.register
+def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse | mechanisms.Approximate, orders: Floats) -> Floats:
+    return _randomized_response(mechanism.epsilon, orders)
+
+
+@_values.register
+def _(mechanism: mechanisms.Exponential, orders: Floats) -> Floats:
+    return np.minimum(orders * (mechanism.eta**2 / 8), _randomized_response(mechanism.eta, orders))
+
+
+@_values.register
+def _(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
+    return _next_order(mechanism, orders)
+
+
+@_values.register
+def _(mechanism: mechanisms.Repeated, orders: Floats) -> Floats:
+    return mechanism.count * _values(mechanism.mechanism, orders) if mechanism.count else np.zeros_like(orders)
+
+
+@_values.register
+def _(mechanism: mechanisms.Composed, orders: Floats) -> Floats:
+    return sum((_values(part, orders) for part in mechanism.mechanisms), np.zeros_like(orders))
+
+
+def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
+    """The divergence does not decrease in the order, so the value at the next known order above is a bound."""
+    place = np.searchsorted(np.asarray(mechanism.orders), orders, side="left")
+    return np.asarray((*mechanism.values, inf))[place]
+
+
+def _randomized_response(epsilon: float, orders: Floats) -> Floats:
+    """theory 2.3, as A - 1 = tanh(eps/2) sinh(lam eps) + 2 sinh(lam eps / 2)^2: nothing cancels."""
+    if epsilon == inf:
+        return np.full_like(orders, inf)
+    lam = orders - 1
+    x = lam * epsilon
+    far = x > 500
+    y = np.where(far, 0.0, x)
+    near = np.log1p(np.tanh(epsilon / 2) * np.sinh(y) + 2 * np.sinh(y / 2) ** 2)
+    return np.minimum(np.where(far, x, near) / lam, epsilon)
+
+
+def _expm1_minus(x: Floats) -> Floats:
+    """e^x - 1 - x without cancellation."""
+    small = np.abs(x) < 0.5
+    v = np.where(small, x, 0.0)
+    series = np.zeros_like(v)
+    for j in range(18, 2, -1):
+        series = (series + 1) * v / j
+    return np.where(small, (series + 1) * v * v / 2, np.expm1(x) - x)
+
+
+def sampled_gaussian(
+    sample_rate: float, noise: ArrayLike, orders: ArrayLike, /, *, direction: str = "remove"
+) -> Floats:
+    """The Rényi curves of the Poisson-sampled Gaussian for arrays of noise levels.
+
+    Args:
+        sample_rate: scalar, public, in (0, 1].
+        noise: (...), relative noise sigma / contribution, > 0; inf (no contribution) costs 0, NaN costs inf.
+        orders: (m,) public, each > 1, whole or fractional.
+        direction: "remove" is never below "add", so it is the cost; "add" is there for comparison.
+
+    Returns:
+        (..., m) nats, rounded up.
+
+    Guarantee: the divergence in the named direction is at most the value; "remove" bounds both.
+    Source: theory 2.6; Mironov, Talwar & Zhang (2019), Thm 5 and section 3.3.
+    """
+    _check.positive(sample_rate=sample_rate)
+    _check.within(0, 1, sample_rate=sample_rate)
+    _check.one_of(("remove", "add"), direction=direction)
+    grid, z = _checked(orders), np.asarray(noise, np.float64)
+    proper = (z > 0) & (z < inf)
+    safe = np.where(proper, z, 1.0)
+    curve = _sampled.remove if direction == "remove" else _sampled.add
+    with np.errstate(over="ignore"):
+        table = np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1)
+    return np.where(proper[..., None], table, np.where(z[..., None] == inf, 0.0, inf))
+
+
+def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
+    """An epsilon that holds at delta, for everybody's curve: the best order of a budget fixed in advance.
+
+    Args:
+        values: (..., m), private or public, nats; NaN and negative count as infinite.
+        orders: (m,) public, each > 1.
+        delta: scalar, public, in (0, 1).
+
+    Returns:
+        (...) nats, >= 0, rounded up; inf where no order has a finite value.
+
+    Guarantee: a mechanism with this curve, fixed in advance, is (epsilon, delta)-DP. Read off at a time chosen from
+    the results it is no guarantee: use a filter or an odometer there.
+    Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12; Koskela, Tobaben & Honkela (2023), Lemma C.4.
+    """
+    bounds = _at_orders(np.asarray(values, np.float64), _checked(orders), delta)
+    best: Floats = np.maximum(np.min(bounds, axis=-1), 0.0)
+    return best
+
+
+def budget(order: float, /, *, epsilon: float, delta: float) -> float:
+    """The largest Rényi divergence at one order that implies (epsilon, delta)-DP; may be negative (then none does).
+
+    Guarantee: a mechanism with at most this divergence at this order, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 3.2, solved for the divergence and rounded down.
+    """
+    _check.between(1, inf, order=order)
+    _check.positive(epsilon=epsilon)
+    _check.between(0, 1, delta=delta)
+    shift, tail = float(np.log1p(-1 / order)), float(-np.log(order * delta) / (order - 1))
+    return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail))
+
+
+def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
+    """As ``epsilon``, by the looser conversion of the papers' tables.
+
+    Guarantee: a mechanism with this curve, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 3.1; Mironov (2017), Prop. 3; Feldman & Zrnic (2021), Fact 2.4.
+    """
+    _check.between(0, 1, delta=delta)
+    grid, curve = _checked(orders), _known(np.asarray(values, np.float64))
+    best: Floats = np.min(curve + -np.log(delta) / (grid - 1) * _GUARD, axis=-1)
+    return best
+
+
+def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
+    _check.between(0, 1, delta=delta)
+    shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
+    curve = _known(values)
+    bounds: Floats = curve + shift + tail + 1e-15 * (curve + np.abs(shift) + np.abs(tail))
+    return bounds
+
+
+def _known(values: Floats) -> Floats:
+    return np.where(values >= 0, values, inf)
+
+
+def _checked(orders: ArrayLike) -> Floats:
+    grid = np.asarray(orders, np.float64)
+    if grid.ndim != 1 or not grid.size or not np.all((grid > 1) & (grid < inf)):
+        raise ArgumentError(f"orders={orders!r} must be a list of finite numbers > 1")
+    return grid

@@ -1,0 +1,252 @@
+"""zCDP: one number that adds up.
+
+Names and symbols
+    rho    ρ    zCDP parameter, nats, >= 0
+    delta  δ    failure probability, in (0, 1)
+    alpha  α    Rényi order, > 1; lam = alpha - 1
+
+Source: Bun & Steinke (2016), https://arxiv.org/abs/1605.02065
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import singledispatch
+from math import inf, log, log1p, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bursar import _check, mechanisms
+from bursar._units import exact
+from bursar.curves._search import last_true
+from bursar.errors import Unsupported
+
+__all__ = ["Zcdp", "best_order", "cost", "delta", "epsilon", "mironov", "of", "rho"]
+
+_GOLDEN = (sqrt(5) - 1) / 2
+_GUARD = 2e-15  # relative, on the sum of the magnitudes of the terms added up: over ten times their rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Zcdp:
+    """The guarantee "rho-zCDP". Every field is public.
+
+    >>> round((Zcdp(0.02) + Zcdp(0.03)).epsilon(delta=1e-5), 3)
+    1.308
+    """
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, rho=self.rho)
+
+    def __add__(self, other: "Zcdp") -> "Zcdp":
+        total = self.rho + other.rho
+        return Zcdp(float(np.nextafter(total, inf)) if self.rho and other.rho else total)
+
+    def epsilon(self, *, delta: float) -> float:
+        """An epsilon that holds at delta.
+
+        Args:
+            delta: scalar, public, in (0, 1).
+
+        Returns:
+            Nats, >= 0, rounded up; inf when rho is inf.
+
+        Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+        Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
+        """
+        return float(epsilon(self.rho, delta=delta))
+
+    def delta(self, *, epsilon: float) -> float:
+        """A delta that holds at epsilon.
+
+        Args:
+            epsilon: scalar, public, nats, >= 0.
+
+        Returns:
+            In [0, 1], rounded up.
+
+        Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+        Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
+        """
+        return float(delta(self.rho, epsilon=epsilon))
+
+
+def of(mechanism: mechanisms.Mechanism) -> Zcdp:
+    """The zCDP guarantee of a mechanism.
+
+    Guarantee: the mechanism is rho-zCDP, at most; rho is rounded up.
+    Source: theory 2.1, 2.3, 2.5, 2.7.
+
+    >>> of(mechanisms.Repeated(mechanisms.Gaussian(sigma=10.0), 4))
+    Zcdp(rho=0.020000000000000004)
+    """
+    total = cost(mechanism)
+    return Zcdp(float(np.nextafter(float(total), inf)) if total else 0.0)
+
+
+@singledispatch
+def cost(mechanism: mechanisms.Mechanism) -> Fraction | float:
+    """What a mechanism adds to a zCDP total: rho, exactly (inf where it has no finite rho).
+
+    Guarantee: the mechanism is rho-zCDP, whatever came before it.
+    Source: theory 2.1 (Gaussian), 2.3 (pure DP), 2.5 (bounded range), 2.7 (discrete Gaussian).
+    """
+    raise Unsupported(f"{type(mechanism).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
+
+
+@cost.register
+def _(mechanism: mechanisms.Gaussian | mechanisms.DiscreteGaussian) -> Fraction | float:
+    return (exact(mechanism.sensitivity) / exact(mechanism.sigma)) ** 2 / 2
+
+
+@cost.register
+def _(mechanism: mechanisms.Laplace) -> Fraction | float:
+    return (exact(mechanism.sensitivity) / exact(mechanism.scale)) ** 2 / 2
+
+
+@cost.register
+def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse) -> Fraction | float:
+    return inf if mechanism.epsilon == inf else exact(mechanism.epsilon) ** 2 / 2
+
+
+@cost.register
+def _(mechanism: mechanisms.Exponential) -> Fraction | float:
+    return inf if mechanism.eta == inf else exact(mechanism.eta) ** 2 / 8
+
+
+@cost.register
+def _(mechanism: mechanisms.Zcdp) -> Fraction | float:
+    return inf if mechanism.rho == inf else exact(mechanism.rho)
+
+
+@cost.register
+def _(mechanism: mechanisms.Repeated) -> Fraction | float:
+    return mechanism.count * cost(mechanism.mechanism) if mechanism.count else Fraction(0)
+
+
+@cost.register
+def _(mechanism: mechanisms.Composed) -> Fraction | float:
+    return sum((cost(part) for part in mechanism.mechanisms), Fraction(0))
+
+
+def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
+    """An epsilon that holds at delta, for everybody's rho.
+
+    Args:
+        rho: (...), private or public, nats; negative or NaN counts as infinite.
+        delta: scalar, public, in (0, 1).
+
+    Returns:
+        (...) nats, >= 0, rounded up.
+
+    Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+    Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12, minimised over all orders.
+    """
+    _check.between(0, 1, delta=delta)
+    rhos = np.asarray(rho, dtype=np.float64)
+    known = (rhos >= 0) & (rhos < inf)
+    best = np.maximum(_best(np.where(known & (rhos > 0), rhos, 1.0), delta)[1], 0.0)
+    return np.where(rhos == 0, 0.0, np.where(known, best, inf))
+
+
+def best_order(rho: float, /, *, delta: float) -> float:
+    """The Rényi order that converts a budget of rho best; a good centre for orders and weights."""
+    _check.positive(rho=rho)
+    _check.between(0, 1, delta=delta)
+    return 1 + float(np.exp(_best(np.asarray(rho, np.float64), delta)[0]))
+
+
+def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Golden-section search for the best order, as the logarithm of lam, and its bound.
+
+    Every order gives a valid bound, so the search can only cost tightness; the bound is quasi-convex in the order.
+    """
+    middle = 0.5 * np.log(max(log(1 / delta), 1e-3) / rho)
+    low, high = middle - 8.0, middle + 8.0
+    inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    f_inner, f_outer = _at_order(rho, inner, delta), _at_order(rho, outer, delta)
+    for _ in range(50):
+        left = f_inner < f_outer
+        high, low = np.where(left, outer, high), np.where(left, low, inner)
+        fresh = np.where(left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+        f_fresh = _at_order(rho, fresh, delta)
+        inner, outer = np.where(left, fresh, outer), np.where(left, inner, fresh)
+        f_inner, f_outer = np.where(left, f_fresh, f_outer), np.where(left, f_inner, f_fresh)
+    return np.where(f_inner < f_outer, inner, outer), np.minimum(f_inner, f_outer)
+
+
+def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    lam = np.exp(log_lam)
+    alpha = 1 + lam
+    slope, shift, tail = alpha * rho, np.log1p(-1 / alpha), -np.log(alpha * delta) / lam
+    bound: NDArray[np.float64] = slope + shift + tail + _GUARD * (slope + np.abs(shift) + np.abs(tail))
+    return bound
+
+
+def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
+    """A delta that holds at epsilon, for everybody's rho.
+
+    Args:
+        rho: (...), private or public, nats; negative or NaN counts as infinite.
+        epsilon: scalar, public, nats, >= 0.
+
+    Returns:
+        (...) in [0, 1], rounded up.
+
+    Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+    Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
+    """
+    _check.within(0, inf, epsilon=epsilon)
+    rhos = np.asarray(rho, dtype=np.float64)
+    known = (rhos >= 0) & (rhos < inf)
+    safe = np.where(known & (rhos > 0), rhos, 1.0)
+    if epsilon == inf:
+        return np.where(known, 0.0, 1.0)
+    low, high = np.full_like(safe, -20.0), np.full_like(safe, 45.0)  # logarithm of lam; the slope below increases in it
+    for _ in range(80):
+        middle = (low + high) / 2
+        alpha = 1 + np.exp(middle)
+        rising = (2 * alpha - 1) * safe - epsilon + np.log1p(-1 / alpha) > 0
+        low, high = np.where(rising, low, middle), np.where(rising, middle, high)
+    lam = np.exp(low)
+    alpha = 1 + lam
+    slope, shift = alpha * safe - epsilon, np.log1p(-1 / alpha)
+    size = lam * (alpha * safe + epsilon + np.abs(shift)) + np.log(alpha)
+    log_delta = lam * (slope + shift) - np.log(alpha) + _GUARD * size
+    bound = np.exp(np.minimum(log_delta, 0.0)) * (1 + 1e-15)
+    return np.where(rhos == 0, 0.0, np.where(known, np.minimum(bound, 1.0), 1.0))
+
+
+def rho(*, epsilon: float, delta: float) -> float:
+    """The largest rho that implies (epsilon, delta)-DP.
+
+    Args:
+        epsilon: scalar, public, nats, > 0.
+        delta: scalar, public, in (0, 1).
+
+    Returns:
+        rho, rounded down.
+
+    Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+    Source: theory 3.2 and 4.7.
+
+    >>> round(rho(epsilon=1.0, delta=1e-6), 6)
+    0.024356
+    """
+    _check.positive(epsilon=epsilon)
+    _check.between(0, 1, delta=delta)
+    return last_true(lambda r: Zcdp(r).epsilon(delta=delta) <= epsilon, start=epsilon)
+
+
+def mironov(*, epsilon: float, delta: float) -> float:
+    """The largest rho that implies (epsilon, delta)-DP by Mironov's conversion, smaller than ``rho``: closed form.
+
+    Guarantee: every rho-zCDP mechanism is (epsilon, delta)-DP.
+    Source: theory 4.7 and 3.1; Feldman & Zrnic (2021), Thm 4.7.
+    """
+    _check.positive(epsilon=epsilon)
+    _check.between(0, 1, delta=delta)
+    ell = -log(delta) if delta < 0.5 else -log1p(delta - 1)
+    return (epsilon / (sqrt(ell + epsilon) + sqrt(ell))) ** 2 * (1 - 1e-14)

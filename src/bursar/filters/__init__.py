@@ -1,0 +1,47 @@
+"""WHETHER it fits: a budget fixed in advance, and a refusal before anything runs.
+
+Every filter promises: however the next mechanism, its noise and the moment to stop were chosen from the results so
+far, the whole interaction is (epsilon, delta)-DP (or what its own budget says) for adding or removing one person.
+
+Gaussian      Gaussian mechanisms only; exact, hence the tightest for them
+Zcdp          one rho for Gaussian, discrete Gaussian, Laplace, pure and bounded-range mechanisms
+Renyi         any mechanism: all orders at once, with weights fixed in advance
+RenyiOrder    any mechanism that cannot fail, at one order fixed in advance
+RenyiCurve    the same at several orders, against a target curve fixed in advance
+Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms: the tightest for them
+Either        several of these side by side, with delta split between them
+Approximate   pure and approximate mechanisms at the rate of advanced composition
+Pure          pure mechanisms at that rate
+Basic         plain sums of epsilon and delta
+Rogers        Rogers et al., for comparison
+
+>>> from bursar import mechanisms
+>>> budget = Gaussian(epsilon=1.0, delta=1e-6)
+>>> step = mechanisms.Gaussian(sigma=100.0)
+>>> while budget.admits(step):
+...     budget.charge(step)
+>>> budget.count
+560
+"""
+
+from bursar.filters._account import Filter
+from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCurve, RenyiOrder, Zcdp
+from bursar.filters._either import Either
+from bursar.filters._renyi import Renyi
+from bursar.filters._residue import Residue
+from bursar.filters._rogers import Rogers
+
+__all__ = [
+    "Approximate",
+    "Basic",
+    "Either",
+    "Filter",
+    "Gaussian",
+    "Pure",
+    "Renyi",
+    "RenyiCurve",
+    "RenyiOrder",
+    "Residue",
+    "Rogers",
+    "Zcdp",
+]

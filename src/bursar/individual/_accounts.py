@@ -1,0 +1,126 @@
+"""What all accounts for many people share: rows and ids, and arrays of one library."""
+
+from collections.abc import Hashable, Sequence
+from threading import Lock
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar import _check
+from bursar._uncopyable import Uncopyable
+from bursar._units import MEASURE
+from bursar.errors import ArgumentError, UnknownPerson
+from bursar.individual._tariff import Tariff, Whole
+
+__all__ = ["Accounts", "to_numpy"]
+
+Array = Any
+
+_BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
+
+
+class Accounts(Uncopyable):
+    """A row of int64 totals for every person, addressed by row or by id."""
+
+    def __init__(self, people: int | Sequence[Hashable], columns: int, xp: Any, device: Any) -> None:
+        self._columns, self._device = columns, device
+        self._xp = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
+        self._lock = Lock()
+        self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
+        self._spent = self._zeros(0)
+        self.join(people)
+
+    def join(self, people: int | Sequence[Hashable]) -> None:
+        """Open accounts for people who were never here before.
+
+        Args:
+            people: how many rows to append; or new ids. Keep the account of whoever leaves: a returning person must
+                not get a fresh one.
+        """
+        if _is_count(people):
+            _check.whole(0, people=people)
+            if self._rows_of is not None:
+                raise ArgumentError("people: these accounts have ids, so give the ids of the people who join")
+            count = int(people)  # type: ignore[arg-type]
+        else:
+            ids = list(people)  # type: ignore[arg-type]
+            if self._rows_of is None:
+                raise ArgumentError("people: these accounts have rows, so give the number of people who join")
+            if len(set(ids)) != len(ids) or not self._rows_of.keys().isdisjoint(ids):
+                raise ArgumentError("people: every id must be new and different")
+            count, start = len(ids), len(self._rows_of)
+            self._rows_of.update({person: start + j for j, person in enumerate(ids)})
+        self._spent = self._xp.concat([self._spent, self._zeros(count)])
+
+    def _zeros(self, count: int) -> Array:
+        return self._xp.zeros((count, self._columns), dtype=self._xp.int64, device=self._device)
+
+    def _step(self) -> int:
+        return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
+
+    def _rows(self, people: Any) -> Array | None:
+        """Rows of the people addressed; None for everybody."""
+        if people is None:
+            return None
+        if self._rows_of is not None:
+            found = [self._rows_of.get(person, -1) for person in people]
+            rows = np.asarray(found, np.int64)
+        else:
+            rows = to_numpy(people)
+            if rows.size and not np.issubdtype(rows.dtype, np.integer):
+                raise ArgumentError(f"people must be whole numbers (rows), not {rows.dtype}")
+            rows = rows.astype(np.int64)
+        if rows.ndim != 1:
+            raise ArgumentError(f"people must be a list of people, not an array of shape {rows.shape}")
+        unknown = (rows < 0) | (rows >= self._spent.shape[0])
+        if unknown.any():
+            raise UnknownPerson(f"people: {unknown.sum()} of {len(rows)} have no account here; see join()")
+        if len(np.unique(rows)) != len(rows):
+            raise ArgumentError("people: nobody may be charged twice in one step")
+        return self._xp.asarray(rows, device=self._device)
+
+    def _contributions(self, price: Tariff, norms: Array, count: int) -> Array:
+        """Norms, or who takes part, in the accounts' own array library, checked."""
+        xp = self._xp
+        given = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
+        given = array_api_compat.to_device(given, self._device) if self._device is not None else given
+        if tuple(given.shape) != (count,):
+            raise ArgumentError(
+                f"norms must have shape ({count},), one for each person addressed, not {tuple(given.shape)}"
+            )
+        if isinstance(price, Whole):
+            if given.dtype != xp.bool:
+                raise ArgumentError(
+                    f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"
+                )
+        elif not xp.isdtype(given.dtype, ("real floating", "integral")):
+            raise ArgumentError(f"norms must be real numbers, not {given.dtype}")
+        return given
+
+    def _show(self, units: Array, people: Any) -> Array:
+        rows = self._rows(people)
+        chosen = self._xp.astype(units if rows is None else units[rows, ...], self._xp.float64) / MEASURE
+        return chosen[:, 0] if chosen.shape[1] == 1 else chosen
+
+    def _like(self, active: Array, norms: Array) -> Array:
+        """The answer in the library of the question."""
+        if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
+            return active
+        asked = array_api_compat.array_namespace(norms)
+        return asked.asarray(to_numpy(active), device=array_api_compat.device(norms))
+
+
+def _is_count(people: object) -> bool:
+    return isinstance(people, int | np.integer | float) or people is None
+
+
+def _same_library(array: Any, xp: Any) -> bool:
+    return array_api_compat.is_array_api_obj(array) and array_api_compat.array_namespace(array) is xp
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    if array_api_compat.is_torch_array(array):
+        return np.asarray(array.detach().cpu())
+    return np.asarray(array)

@@ -1,0 +1,172 @@
+"""The Rényi odometer: a mixture over orders, fixed before the first query.
+
+Names and symbols
+    alpha    α    Rényi order, > 1; lam = alpha - 1
+    weights  w    one for each order, > 0, sum 1: how much of the bet goes to which order
+    S             totals at the orders, nats
+    L             the realised privacy loss
+
+M = sum_a w_a e^(lam_a (L - S_a)) is a non-negative supermartingale that starts at 1: each term is one, because a
+round's Rényi cost bounds the conditional expectation of e^(lam dL). Both boundaries are read off it.
+
+Source: theory 6.3; docs/proofs/odometers.md
+"""
+
+from itertools import pairwise
+from math import inf, log
+from typing import Any
+
+import numpy as np
+
+from bursar import _check, mechanisms
+from bursar._units import Units, up
+from bursar.curves import approximate, renyi
+from bursar.errors import ArgumentError, Unsupported
+from bursar.odometers import _boundary
+from bursar.odometers._account import Odometer, as_floats
+
+__all__ = ["Renyi"]
+
+Array = Any
+_DEFAULT = tuple(float(1 + lam) for lam in np.geomspace(0.05, 500.0, 41))
+_SEARCH = np.geomspace(1e-3, 1e5, 321)
+_FOCUS = 0.8  # share of the weight at the order that the plan needs
+
+
+class Renyi(Odometer):
+    """For any mechanism with a Rényi curve; the default.
+
+    Promises, for every adversary who chooses mechanisms, their noise and the moment to stop from earlier results:
+
+    - ``epsilon()``: with probability at least 1 - delta, the realised loss is at no time above the bound of its time.
+    - ``ex_post_epsilon()``: for every stopping time T and event E, P(E) <= E_Q[e^(bound at T) 1_E] + delta. So "stop
+      before it exceeds epsilon" is (epsilon, delta)-DP, for all epsilon at once.
+
+    Does not promise: that "the run is (bound, delta)-DP" when the bound is a number that came out of the run; nor
+    anything for orders, weights or a plan that were chosen after seeing a result.
+
+    Args:
+        delta: failure probability, in (0, 1).
+        orders: Rényi orders, each > 1; by default 41 geometric ones from 1.05 to 501.
+        weights: one for each order, > 0; they are divided by their sum. By default equal.
+        plan: what will probably be run, a mechanism, or a number: the sum of mu squared. Most of the weight then goes
+            to the order that it needs. The promises hold whatever happens; near the plan the bound is smaller.
+        sum_delta: the part of delta kept for rounds with a delta of their own, by default a tenth. Once their sum is
+            above it, the bounds are infinite.
+
+    Mechanisms of pure epsilon-DP are never above the plain sum of their epsilons.
+
+    >>> odometer = Renyi(delta=1e-5)
+    >>> for _ in range(400):
+    ...     odometer.charge(mechanisms.Gaussian(sigma=20.0))
+    >>> round(odometer.epsilon(), 2), round(odometer.ex_post_epsilon(), 2)
+    (5.9, 5.36)
+
+    Guarantee: both promises above.
+    Source: theory 6.1, 6.3.
+    """
+
+    def __init__(
+        self,
+        *,
+        delta: float,
+        orders: tuple[float, ...] | None = None,
+        weights: tuple[float, ...] | None = None,
+        plan: mechanisms.Mechanism | float | None = None,
+        sum_delta: float | None = None,
+    ) -> None:
+        _check.between(0, 1, delta=delta)
+        if plan is not None:
+            if orders is not None or weights is not None:
+                raise ArgumentError("plan and orders or weights exclude each other: the plan chooses them")
+            orders, weights = _tuned(plan, delta)
+        self._orders = _orders(orders)
+        self._weights = _weights(weights, len(self._orders))
+        given = {name: None if x is None else list(x) for name, x in (("orders", orders), ("weights", weights))}
+        super().__init__(delta, delta / 10 if sum_delta is None else sum_delta, len(self._orders) + 1, **given)
+        self._lam = np.asarray(self._orders) - 1
+        self._log_weights = np.log(self._weights)
+
+    @property
+    def orders(self) -> tuple[float, ...]:
+        """The orders. Public."""
+        return self._orders
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Their weights, which sum to one. Public."""
+        return self._weights
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """The totals at the orders, nats, rounded up; inf at orders that are lost. Public."""
+        return tuple(map(float, as_floats(self._totals)[:-1]))
+
+    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
+        values = renyi.values(mechanism, self._orders)
+        return (*(up(float(value)) for value in values), _certain(mechanism))
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
+        """For accounts per person: the units that one round adds at each order."""
+        return super().person_price(leaf)[:-1]
+
+    def _bound(self, totals: Array, /, *, delta: float) -> Array:
+        return np.minimum(self._at_orders(totals[..., :-1], delta=delta), totals[..., -1])
+
+    def _ex_post(self, totals: Array, /, *, delta: float) -> Array:
+        return np.minimum(self._at_orders(totals[..., :-1], delta=delta, ex_post=True), totals[..., -1])
+
+    def _at_orders(self, totals: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
+        """Either boundary at totals (..., m), for one account or for everybody's."""
+        lam = xp.asarray(self._lam) if xp is np else xp.asarray(self._lam, device=totals.device)
+        share = xp.asarray(self._log_weights) if xp is np else xp.asarray(self._log_weights, device=totals.device)
+        exponent = share + log(delta) - lam * totals
+        solve = _boundary.exponentials_ex_post if ex_post else _boundary.exponentials
+        return solve(exponent, lam, steps=steps, xp=xp)
+
+
+def _certain(mechanism: mechanisms.Mechanism) -> Units:
+    """The most that the loss can ever be: epsilon for pure mechanisms."""
+    try:
+        epsilon, delta = approximate.cost(mechanism)
+    except Unsupported:
+        return inf
+    return inf if delta else up(epsilon)
+
+
+def _orders(orders: tuple[float, ...] | None) -> tuple[float, ...]:
+    if orders is None:
+        return _DEFAULT
+    grid = tuple(float(order) for order in orders)
+    for order in grid:
+        _check.between(1, inf, order=order)
+    if not grid or any(a >= b for a, b in pairwise(grid)):
+        raise ArgumentError(f"orders={orders!r} must increase strictly and not be empty")
+    return grid
+
+
+def _weights(weights: tuple[float, ...] | None, count: int) -> tuple[float, ...]:
+    if weights is None:
+        weights = (1.0,) * count
+    if len(weights) != count:
+        raise ArgumentError(f"weights={weights!r} must be as many as orders, {count}")
+    for weight in weights:
+        _check.positive(weight=weight)
+    total = sum(weights) * (1 + 1e-14)  # so that they sum to one at most, rounding or not
+    return tuple(float(weight / total) for weight in weights)
+
+
+def _tuned(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Orders and weights for a plan: most at the order that is best for it, the rest falling off on both sides."""
+    if isinstance(plan, mechanisms.Mechanism):
+        totals = renyi.values(plan, 1 + _SEARCH)
+    else:
+        _check.positive(plan=plan)
+        totals = (1 + _SEARCH) * (plan / 2)
+    tail = np.log1p(-1 / (1 + _SEARCH)) - np.log((1 + _SEARCH) * delta) / _SEARCH
+    best = float(_SEARCH[int(np.argmin(totals + tail))])
+    lam = best * np.geomspace(1 / 30, 3000, 61)
+    falling = np.minimum(best / lam, (lam / best) ** 3)
+    lam, weight = np.append(lam, best), np.append((1 - _FOCUS) * falling / falling.sum(), _FOCUS)
+    order = np.argsort(lam)
+    return tuple(map(float, 1 + lam[order])), tuple(map(float, weight[order]))

@@ -1,0 +1,64 @@
+"""Pictures of bounds along the rounds (extra ``plots``). Everything shown is public."""
+
+from pathlib import Path
+from typing import Any
+
+from bursar.compare import Comparison
+from bursar.errors import MissingExtra
+
+__all__ = ["draw", "pyplot"]
+
+_PANELS = (
+    (("filter", "restarts"), "filters"),
+    (("pathwise",), "odometers, pathwise"),
+    (("ex-post",), "odometers, ex-post"),
+)
+_MARKS = "osv^Dx+<>*"
+
+
+def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
+    """Draw all bounds of a comparison against the number of rounds, a panel for each promise, and save the picture.
+
+    The smallest bound for rounds fixed in advance is the black reference in every panel. Restarts, whose promise is for
+    a number of filters fixed in advance, are dotted lines beside the filters.
+
+    Args:
+        comparison: what ``compare`` returned.
+        path: where to save; the ending says the format (png, svg, pdf).
+        title: by default the mechanism and delta.
+    """
+    groups = [(heading, [b for b in comparison.bounds if b.promise in promises]) for promises, heading in _PANELS]
+    groups = [(heading, bounds) for heading, bounds in groups if bounds]
+    plots, count = pyplot(), max(1, len(groups))
+    figure, axes = plots.subplots(1, count, figsize=(5 * count, 5), sharey=True, squeeze=False, layout="constrained")
+    panels = axes[0]
+    fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
+    reference = [min(column) for column in zip(*fixed, strict=True)]
+    for panel, (heading, bounds) in zip(panels, groups, strict=False):
+        if reference:
+            panel.plot(comparison.rounds, reference, "k-", lw=2, label="rounds fixed in advance")
+        for bound, mark in zip(bounds, _MARKS * len(bounds), strict=False):
+            style = ":" if bound.promise == "restarts" else "-"
+            every = max(1, len(comparison.rounds) // 12)
+            panel.plot(
+                comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
+            )
+        panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=7)
+    panels[0].set_ylabel("epsilon")
+    figure.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
+    figure.savefig(path, dpi=120)
+    plots.close(figure)
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot without a display; asks for the extra if it is missing."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtra("pictures need matplotlib: pip install 'bursar[plots]'") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as loaded
+
+    return loaded

@@ -1,0 +1,148 @@
+"""Private gradient descent: one loop for every model, with or without an account for each person.
+
+The loop knows nothing of the model: it asks for everybody's gradient norms and for a weighted sum of everybody's
+gradients. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute.
+
+Names and symbols
+    n             number of people
+    step          what one step releases: a sum of clipped gradients plus Gaussian noise; public
+    norms         L2 norm of each person's gradient, all of that person's records together; private
+    divisor       the fixed public number that sums are divided by; never the number of active people
+
+Source: theory.md statements 5.1 and 5.3; Feldman & Zrnic (2021), Algorithms 7 and 8.
+"""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Gaussian, Mechanism
+
+__all__ = ["Accounts", "Everybody", "Gradients", "descend"]
+
+Array = NDArray[np.float64]
+
+ROUNDING = 1e-9
+"""Norms are charged larger than computed by this share: more than the rounding error of computing them."""
+
+
+class Gradients(Protocol):
+    """Everybody's gradients of some loss, one gradient for each person."""
+
+    def norms(self, parameters: Array) -> Array:
+        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones."""
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """The sum over people of weight times gradient, private, at the current parameters.
+
+        Args:
+            weights: (n,), private. A person of weight zero is left out, whatever that person's gradient is.
+        """
+
+
+class Accounts(Protocol):
+    """Who may still contribute how much; :class:`bursar.individual.Filter` is one."""
+
+    def allowance(self, step: Any) -> Any:
+        """The largest norm that each person may still contribute to this step: (n,), private."""
+
+    def charge(self, step: Any, norms: Any) -> Any:
+        """Charge each person for a contribution of this norm: (n,) bool, private, who takes part."""
+
+
+class PublicFilter(Protocol):
+    """One budget for the whole release; every filter in :mod:`bursar.filters` is one."""
+
+    def charge(self, mechanism: Mechanism, /) -> None:
+        """Spend, or raise BudgetExceeded."""
+
+
+class Everybody:
+    """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
+
+    Guarantee: everybody is charged the full sensitivity of every step, so the filter's guarantee holds for all.
+    Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
+    """
+
+    def __init__(self, people: int, public: PublicFilter) -> None:
+        self._people = people
+        self._filter = public
+
+    def allowance(self, step: Gaussian) -> Array:
+        """The sensitivity, for everybody."""
+        return np.full(self._people, step.sensitivity)
+
+    def charge(self, step: Gaussian, norms: Array) -> NDArray[np.bool_]:
+        """Charge the worst case once; raises BudgetExceeded. People whose norm breaks the promise are out."""
+        self._filter.charge(step)
+        return np.asarray((norms >= 0) & (norms <= step.sensitivity))
+
+
+def descend(
+    gradients: Gradients,
+    start: Array,
+    accounts: Accounts,
+    step: Gaussian,
+    /,
+    *,
+    steps: int,
+    learning_rate: float,
+    divisor: float,
+    noise: np.random.Generator,
+    average: float = 0.0,
+    observe: Callable[[int, Array], None] | None = None,
+) -> Array:
+    """Descend along noisy sums of clipped gradients; each person's last contribution spends that person's remainder.
+
+    Args:
+        gradients: private. Everybody's gradients.
+        start: public. Where to start.
+        accounts: private. Everybody's accounts; charged before each sum is formed.
+        step: public. One step: its sensitivity is the clip, its sigma the noise on the sum.
+        steps: public, >= 1. How many steps, whatever happens to the accounts.
+        learning_rate: public, > 0.
+        divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
+        noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
+        average: public, in [0, 1]. The share of the iterates, from the end, whose mean is returned; 0: the last.
+        observe: public. Called after each step with the step's number and the parameters.
+
+    Returns:
+        Parameters, in the shape of start, public.
+
+    Guarantee: all iterates together are as private as the accounts' budget says, for everybody: each person's
+        contribution is fixed by that person's own data and past outputs, has at most the norm that is charged,
+        and is charged before it is used.
+    Source: theory.md statements 2.1, 5.1, 5.2 and 5.3; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 8.
+    """
+    _check.whole(1, steps=steps)
+    _check.positive(learning_rate=learning_rate, divisor=divisor)
+    _check.within(0, 1, average=average)
+    if not isinstance(step, Gaussian):
+        raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
+    parameters = np.array(start, dtype=np.float64)
+    kept = max(1, ceil(average * steps))
+    total = np.zeros_like(parameters)
+    for number in range(1, steps + 1):
+        noisy = _contributions(gradients, parameters, accounts, step)
+        noisy += noise.normal(0.0, step.sigma, size=noisy.shape)
+        parameters = parameters - (learning_rate / divisor) * noisy
+        if number > steps - kept:
+            total += parameters
+        if observe is not None:
+            observe(number, parameters)
+    return np.asarray(total / kept)
+
+
+def _contributions(gradients: Gradients, parameters: Array, accounts: Accounts, step: Gaussian) -> Array:
+    """The sum of what people contribute, private; everybody has paid when it is formed."""
+    norms = gradients.norms(parameters) * (1 + ROUNDING)
+    norms = np.where(np.isfinite(norms), norms, np.nan)  # not a number: that person is out of this step
+    clipped = np.minimum(norms, accounts.allowance(step))
+    active = accounts.charge(step, clipped)
+    weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=np.asarray(active) & (norms > 0))
+    return gradients.weighted_sum(weights)

@@ -1,0 +1,118 @@
+"""Everybody's gradients of the logistic and the softmax loss of a linear model, dense or sparse.
+
+Names and symbols
+    x             (rows, features) the records; private
+    y             (rows,) class numbers, 0 .. classes - 1; private
+    people        (rows,) the number of the person to whom each row belongs, 0 .. n - 1; private
+
+A person's gradient is the sum over that person's rows; for one row it is an outer product, and its norm the product
+of two norms, so nothing of size n times features is ever built.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit, softmax
+
+__all__ = ["Logistic"]
+
+Array = NDArray[np.float64]
+
+CHUNK = 2**22
+"""At most this many float64 of per-person gradients are held at once (32 MiB)."""
+
+
+class Logistic:
+    """Per-person gradients of the logistic loss (two classes, one column) or the softmax loss (one column a class).
+
+    Args:
+        x: (rows, features) float64 array or CSR matrix, private.
+        y: (rows,) integers, private.
+        classes: public. Number of classes; for two, the parameters have one column, as in scikit-learn.
+        intercept: public. Whether the parameters end with a row that multiplies a constant 1.
+        people: (rows,) integers, private; None where every row is a person.
+    """
+
+    def __init__(self, x: Any, y: Any, classes: int, *, intercept: bool, people: Any = None) -> None:
+        self._y = np.asarray(y)
+        self._columns = 1 if classes == 2 else classes
+        self._intercept = intercept
+        self._lengths = np.sqrt(_squares(x) + float(intercept))
+        self._broken = ~np.isfinite(self._lengths)
+        self._x = _without(x, self._broken) if self._broken.any() else x
+        self._people = None if people is None else np.asarray(people)
+        if self._people is not None:
+            self._rows_of = np.argsort(self._people, kind="stable")
+            self._starts = np.concatenate([[0], np.cumsum(np.bincount(self._people))])
+        self._residuals: Array = np.zeros((len(self._y), self._columns))
+
+    @property
+    def start(self) -> Array:
+        """Parameters of zero: (features, or one more with an intercept; columns), public."""
+        return np.zeros((self._x.shape[1] + self._intercept, self._columns))
+
+    @property
+    def people(self) -> int:
+        """How many people there are; private."""
+        return len(self._y) if self._people is None else len(self._starts) - 1
+
+    def norms(self, parameters: Array) -> Array:
+        """L2 norms (n,) of everybody's gradients, private."""
+        logits = scores(self._x, parameters, intercept=self._intercept)
+        if self._columns == 1:
+            self._residuals = expit(logits) - self._y[:, None]
+        else:
+            self._residuals = softmax(logits, axis=1)
+            self._residuals[np.arange(len(self._y)), self._y] -= 1.0
+        if self._people is None:
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", self._residuals, self._residuals)) * self._lengths)
+        return self._grouped_norms()
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """The sum over people of weight times gradient, private."""
+        weights = weights if self._people is None else weights[self._people]
+        residuals = np.where(weights[:, None] > 0, self._residuals * weights[:, None], 0.0)
+        total = np.asarray(self._x.T @ residuals)
+        return np.asarray(np.vstack([total, residuals.sum(axis=0)])) if self._intercept else total
+
+    def _grouped_norms(self) -> Array:
+        """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
+        n, rows = self.people, len(self._y)
+        size = max(1, CHUNK // max(1, self._x.shape[1]))
+        squares = np.zeros(n)
+        for column in range(self._columns):
+            values = self._residuals[self._rows_of, column]
+            gather = sparse.csr_matrix((values, self._rows_of, self._starts), shape=(n, rows))
+            if self._intercept:
+                squares += np.asarray(gather.sum(axis=1)).ravel() ** 2
+            for low in range(0, n, size):
+                part = gather[low : low + size] @ self._x
+                squares[low : low + size] += _squares(part)
+        squares[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
+        return np.asarray(np.sqrt(squares))
+
+
+def _squares(x: Any) -> Array:
+    """Squared L2 norms of rows."""
+    if sparse.issparse(x):
+        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel()
+    return np.asarray(np.einsum("ij,ij->i", x, x))
+
+
+def _without(x: Any, rows: NDArray[np.bool_]) -> Any:
+    """A copy with some rows set to zero."""
+    copy = x.copy()
+    if sparse.issparse(x):
+        copy.data[np.repeat(rows, np.diff(x.indptr))] = 0.0
+    else:
+        copy[rows] = 0.0
+    return copy
+
+
+def scores(x: Any, parameters: Array, *, intercept: bool) -> Array:
+    """Records times parameters: (rows, columns)."""
+    if not intercept:
+        return np.asarray(x @ parameters)
+    return np.asarray(np.asarray(x @ parameters[:-1]) + parameters[-1])

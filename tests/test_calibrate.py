@@ -1,0 +1,61 @@
+"""Noise and steps agree with the filter that will be charged."""
+
+import pytest
+
+from bursar import calibrate, filters
+from bursar import mechanisms as m
+from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
+
+BUDGETS = {
+    "Gaussian": lambda: filters.Gaussian(epsilon=1.0, delta=1e-5),
+    "Zcdp": lambda: filters.Zcdp(epsilon=1.0, delta=1e-5),
+    "RenyiOrder": lambda: filters.RenyiOrder(alpha=20, epsilon=1.0, delta=1e-5),
+    "Renyi": lambda: filters.Renyi(epsilon=1.0, delta=1e-5),
+    "Approximate": lambda: filters.Approximate(epsilon=1.0, delta=1e-5),
+}
+
+
+@pytest.mark.parametrize("make", BUDGETS.values(), ids=BUDGETS)
+@pytest.mark.parametrize(("steps", "sensitivity"), [(1, 1.0), (800, 3.7)])
+def test_exactly_the_planned_steps_fit(make, steps, sensitivity):
+    """With the calibrated noise the filter admits the planned steps one by one, not one more; less noise fails."""
+    sigma = calibrate.sigma(make(), steps, sensitivity=sensitivity)
+    account, step = make(), m.Gaussian(sigma, sensitivity)
+    for _ in range(steps):
+        account.charge(step)
+    assert not account.admits(step)
+    assert calibrate.steps(make(), step) == steps
+    assert calibrate.steps(make(), m.Gaussian(sigma * (1 - 1e-6), sensitivity)) < steps
+
+
+@pytest.mark.parametrize("make", [BUDGETS["RenyiOrder"], BUDGETS["Renyi"]])
+def test_sampling_needs_less_noise(make):
+    """Poisson sampling is calibrated through the Rényi budgets, and refused where it has no cost."""
+    sigma = calibrate.sigma(make(), 100, sample_rate=0.02)
+    assert 0.4 < sigma < calibrate.sigma(make(), 100) / 5
+    assert calibrate.steps(make(), m.SampledGaussian(sigma, 1.0, 0.02)) == 100
+    with pytest.raises(Unsupported):
+        calibrate.sigma(filters.Gaussian(epsilon=1.0, delta=1e-5), 100, sample_rate=0.02)
+
+
+def test_asking_spends_nothing_and_what_is_left_counts():
+    """Calibrating against a used filter plans for what is left, and charges nothing."""
+    account = filters.Zcdp(rho=1.0)
+    account.charge(m.Zcdp(0.5))
+    before = account.state()
+    assert calibrate.steps(account, m.Zcdp(0.1)) == 5
+    calibrate.sigma(account, 10)
+    assert account.state() == before
+
+
+def test_impossible_targets_are_refused():
+    """No steps, no budget left, or mechanisms that cost nothing."""
+    account = filters.Zcdp(rho=1.0)
+    for bad in (0, -1, 1.5):
+        with pytest.raises(ArgumentError, match="steps="):
+            calibrate.sigma(account, bad)
+    account.charge(m.Zcdp(1.0))
+    with pytest.raises(CalibrationFailed):
+        calibrate.sigma(account, 10)
+    with pytest.raises(CalibrationFailed):
+        calibrate.steps(filters.Zcdp(rho=1.0), m.Zcdp(0.0))

@@ -1,0 +1,89 @@
+"""All bounds side by side, as numbers, text, JSON and a picture."""
+
+import json
+import math
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bursar import errors
+from bursar import mechanisms as m
+from bursar.cli import compare as cli_compare
+from bursar.compare import compare
+
+APP = typer.Typer()
+cli_compare.add(APP)
+APP.callback()(lambda: None)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Gaussian mechanisms, all bounds that apply."""
+    return compare(m.Gaussian(20.0), rounds=1000, delta=1e-5, points=2)
+
+
+def test_every_bound_is_above_the_reference(table):
+    """Nothing that holds under adaptivity is below the exact bound for rounds fixed in advance; all of them grow."""
+    reference = table.bound("exact, rounds fixed in advance").epsilons
+    assert table.rounds == (1, 1000)
+    assert len(table.bounds) >= 20
+    for bound in table.bounds:
+        assert all(mine >= least * (1 - 1e-9) for mine, least in zip(bound.epsilons, reference, strict=True))
+        assert bound.epsilons[0] <= bound.epsilons[-1] < math.inf
+
+
+def test_the_order_of_the_bounds(table):
+    """At the plan's end: exact, tuned ex-post, default ex-post, default pathwise, Lécuyer, Rogers."""
+    names = ("exact, rounds fixed in advance", "odometers.Renyi, planned, ex-post", "odometers.Renyi, ex-post")
+    names += ("odometers.Renyi", "odometers.Lecuyer", "odometers.Rogers")
+    ends = [table.bound(name).epsilons[-1] for name in names]
+    assert ends == sorted(ends)
+    assert {bound.promise for bound in table.bounds} == {"fixed", "filter", "pathwise", "ex-post", "restarts"}
+
+
+def test_only_what_applies():
+    """Pure rounds have no Gaussian bounds; approximate ones no zCDP filter; nothing is made up."""
+    pure = compare(m.Pure(0.1), rounds=20, delta=1e-6, points=1)
+    names = [bound.name for bound in pure.bounds]
+    assert "basic composition" in names
+    assert "filters.Gaussian" not in names
+    assert "odometers.GaussianRestarts, ten filters" not in names
+    assert pure.bound("basic composition").epsilons[-1] == pytest.approx(2.0)
+    with pytest.raises(errors.ArgumentError, match="must be one of"):
+        pure.bound("filters.Gaussian")
+    with pytest.raises(errors.ArgumentError):
+        compare("gaussian", rounds=20, delta=1e-6)
+
+
+def test_text_has_every_bound(table):
+    """One line a bound under a heading."""
+    lines = str(table).splitlines()
+    assert len(lines) == len(table.bounds) + 2
+    assert any(line.startswith("odometers.Renyi, ex-post") and "ex-post" in line for line in lines)
+
+
+def test_the_command(tmp_path):
+    """``bursar compare`` prints JSON that reads back, and draws a picture."""
+    picture = tmp_path / "bounds.png"
+    options = ["compare", "--mechanism", "gaussian", "--sigma", "20", "--rounds", "100", "--points", "2"]
+    run = CliRunner().invoke(APP, [*options, "--delta", "1e-5", "--json", "--draw", str(picture)])
+    assert run.exit_code == 0, run.output
+    data = json.loads(run.output)
+    assert data["rounds"] == [1, 100]
+    assert {"name", "promise", "epsilons"} == set(data["bounds"][0])
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    text = CliRunner().invoke(APP, [*options[:6], "20", "--points", "1"])
+    assert "odometers.Renyi" in text.output
+
+
+def test_the_mechanisms_of_the_command():
+    """Each name, and what is missing or unknown."""
+    assert cli_compare.described("laplace", None, 0.5, 0.1, None) == m.Laplace(2.0)
+    assert cli_compare.described("sampled-gaussian", 2.0, None, 0.1, None) == m.SampledGaussian(2.0, 1.0, 0.1)
+    assert cli_compare.described("approximate", None, 0.1, 0.1, 1e-9) == m.Approximate(0.1, 1e-9)
+    assert cli_compare.described("randomized-response", None, 0.1, 0.1, None) == m.RandomizedResponse(0.1)
+    assert cli_compare.described("pure", None, 0.1, 0.1, None) == m.Pure(0.1)
+    for name in ("gaussian", "pure", "approximate", "exponential"):
+        with pytest.raises(errors.ArgumentError):
+            cli_compare.described(name, None, 0.1 if name == "approximate" else None, 0.1, None)

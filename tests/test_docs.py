@@ -1,0 +1,48 @@
+"""Documentation is checked against the code: examples run, generated pages are up to date, links lead somewhere."""
+
+import doctest
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_run(page, tmp_path, monkeypatch):
+    """Every example of README and docs prints what the page says."""
+    monkeypatch.chdir(tmp_path)
+    failures, _ = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    )
+    assert failures == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """Relative links point at files that exist."""
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["cli", "api"])
+def test_generated_pages_are_up_to_date(name):
+    """docs/cli.md and docs/api.md are what the package says now (`make docs` writes them)."""
+    page = ROOT / "docs" / f"{name}.md"
+    assert getattr(generator(), name)() == page.read_text(encoding="utf-8")
+
+
+def test_readme_has_examples():
+    """The README's doctest is not empty by accident."""
+    assert len(doctest.DocTestParser().get_examples((ROOT / "README.md").read_text(encoding="utf-8"))) > 10

@@ -1,0 +1,164 @@
+"""The house: imports go down only, heavy libraries stay in their rooms, rooms stay small and documented."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "bursar"
+FLOORS = {
+    "errors": 0,
+    "_check": 0,
+    "_units": 0,
+    "_uncopyable": 0,
+    "mechanisms": 1,
+    "curves": 2,
+    "filters": 3,
+    "odometers": 3,
+    "calibrate": 4,
+    "individual": 4,
+    "interop": 4,
+    "compare": 5,
+    "ledger": 5,
+    "queries": 6,
+    "training": 6,
+    "report": 7,
+    "cli": 8,
+}
+# on the ground floor, who may use whom
+GROUND = {"_check": {"errors"}, "_units": {"errors"}, "_uncopyable": {"errors"}, "errors": set()}
+HEAVY = {
+    "torch": {"training"},
+    "sklearn": {"training"},
+    "pyarrow": {"training"},
+    "matplotlib": {"report"},
+    "dp_accounting": {"interop"},
+    "opendp": {"interop", "queries"},
+    "duckdb": {"ledger", "queries"},
+    "pyspark": {"queries"},
+    "pandas": {"queries"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+MODULES = sorted(SOURCE.rglob("*.py"))
+each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
+
+
+def room(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(tree):
+    """Every module that a file imports, at any depth of the code, as dotted names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module == "bursar")
+
+
+@each_module
+def test_imports_go_down_only(path):
+    """A room imports itself and lower floors; the front door only names its rooms."""
+    here = room(path)
+    if here == "__init__":
+        return
+    assert here in FLOORS, f"{here} has no floor yet"
+    for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        parts = name.split(".")
+        if parts[0] != "bursar" or len(parts) == 1 or parts[1] in (here, "__version__"):
+            continue
+        there = parts[1]
+        assert FLOORS[there] < FLOORS[here] or there in GROUND.get(here, ()), f"{here} must not import {there}"
+
+
+@each_module
+def test_heavy_libraries_stay_in_their_rooms(path):
+    """Optional libraries are imported only where they belong."""
+    for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        top = name.split(".")[0]
+        assert room(path) in HEAVY.get(top, {room(path)}), f"{top} does not belong into {room(path)}"
+
+
+def test_import_loads_nothing_heavy():
+    """`import bursar` loads none of the heavy libraries; nor do the accounting rooms load the extras."""
+    heavy = {"torch", "sklearn", "duckdb", "pandas", "matplotlib", "dp_accounting", "opendp", "pyarrow", "pyspark"}
+    for code, more in (
+        ("import bursar", {"numpy", "scipy", "typer", "rich"}),
+        ("from bursar import filters, odometers, individual, calibrate, curves", {"typer", "rich"}),
+        ("import bursar.cli", set()),
+    ):
+        script = f"import sys; {code}; print(*sorted({{n.split('.')[0] for n in sys.modules}}))"
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert not (heavy | more) & set(run.stdout.split()), code
+
+
+@each_module
+def test_modules_are_small_and_honest(path):
+    """At most 400 lines, a docstring, a sorted __all__, no assert, no warning, no print outside the command line."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert len(text.splitlines()) <= 400
+    assert ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Assert)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            assert called != "warn"
+            assert called != "print" or room(path) == "cli"
+        if isinstance(node, ast.FunctionDef):
+            body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+            assert not body or body[-1].end_lineno - body[0].lineno < 60, f"{node.name} is too long"
+    exported = [n for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]
+    if any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in tree.body):
+        assert exported, "__all__ is missing"
+    for node in exported:
+        names = ast.literal_eval(node.value)
+        assert names == sorted(
+            names, key=lambda name: (not name.isupper(), not name[:1].isupper(), name)
+        ) or names == sorted(names)
+
+
+def public(module_name):
+    module = importlib.import_module(module_name)
+    for name in getattr(module, "__all__", ()):
+        yield name, getattr(module, name)
+
+
+BOUNDS = [
+    "bursar.curves.zcdp",
+    "bursar.curves.gaussian",
+    "bursar.curves.renyi",
+    "bursar.curves.approximate",
+    "bursar.filters",
+    "bursar.odometers",
+    "bursar.individual",
+]
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_bound_says_its_guarantee_and_source(name):
+    """Every public function and class that states a bound carries both lines."""
+    exempt = {"Zcdp", "Renyi", "Approximate", "Gaussian", "best_order"} if "curves" in name else {"Filter", "Odometer"}
+    for each, thing in public(name):
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            text = inspect.getdoc(thing) or ""
+            assert text, f"{name}.{each} has no docstring"
+            if each not in exempt or name == "bursar.individual":
+                assert "Guarantee:" in text, f"{name}.{each}"
+                assert "Source:" in text, f"{name}.{each}"
+
+
+def test_the_front_door_names_rooms_that_exist():
+    """Every name in bursar.__all__ is a module that loads; unknown names fail like on any module."""
+    bursar = importlib.import_module("bursar")
+    for name in bursar.__all__:
+        assert inspect.ismodule(getattr(bursar, name))
+    assert set(bursar.__all__) <= set(dir(bursar))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = bursar.nothing

@@ -1,0 +1,318 @@
+"""One account per person: exact, silent, the same on every array library."""
+
+import copy
+import pickle
+from fractions import Fraction
+from math import inf, nan
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bursar import filters, individual
+from bursar import mechanisms as m
+from bursar.curves import renyi
+from bursar.errors import ArgumentError, CopyRefused, UnknownPerson, Unsupported
+
+STEP = m.Gaussian(sigma=3.7, sensitivity=2.0)
+BUDGETS = {
+    "Gaussian": lambda: filters.Gaussian(mu=1.0),
+    "Zcdp": lambda: filters.Zcdp(rho=0.5),
+    "RenyiOrder": lambda: filters.RenyiOrder(alpha=8, rho=8.0),
+    "RenyiCurve": lambda: filters.RenyiCurve(orders=[2, 8], values=[2.0, 8.0]),
+    "Renyi": lambda: filters.Renyi(epsilon=6.0, delta=1e-5),
+}
+each_budget = pytest.mark.parametrize("make", BUDGETS.values(), ids=BUDGETS)
+NORMS = hnp.arrays(np.float64, 5, elements=st.floats(0, 2.0))
+ANY = st.one_of(st.floats(0, 2.0), st.sampled_from([nan, inf, -inf, -1.0, -0.0, 2.0, 2.0000001, 1e-300, 1e300, 5e-324]))
+
+
+def as_libraries(values):
+    """The same numbers as arrays of every library and precision that holds them exactly."""
+    values = np.asarray(values, np.float64)
+    yield values
+    yield torch.from_numpy(values.copy())
+    yield array_api_strict.asarray(values)
+
+
+@settings(max_examples=50)
+@given(st.lists(hnp.arrays(np.float64, 4, elements=ANY), max_size=12))
+def test_nobody_overspends_judged_in_fractions(steps):
+    """For every person the exact costs of the rounds they took part in add up to at most the budget."""
+    people = individual.Filter(4, filters.Gaussian(mu=1.0))
+    exact = [Fraction(0)] * 4
+    for norms in steps:
+        active = people.charge(STEP, norms)
+        for person in np.flatnonzero(active):
+            exact[person] += (Fraction(float(norms[person])) / Fraction("3.7")) ** 2
+            assert 0 <= norms[person] <= 2.0
+        assert all(total <= 1 for total in exact)
+        assert all(
+            Fraction(int(s), 10**15) >= total for s, total in zip(people.state()["spent"][:, 0], exact, strict=True)
+        )
+
+
+@settings(max_examples=40)
+@given(st.lists(hnp.arrays(np.float32, 6, elements=st.floats(0, 2.0, width=32)), max_size=8), st.permutations(range(6)))
+def test_libraries_precisions_and_splits_agree_to_the_last_unit(steps, order):
+    """NumPy, PyTorch and the strict standard; float32 and float64; all at once and in any split or order of people."""
+    whole = individual.Filter(6, filters.Gaussian(mu=0.9))
+    others = [individual.Filter(6, filters.Gaussian(mu=0.9), xp=xp) for xp in (torch, array_api_strict)]
+    split = individual.Filter(6, filters.Gaussian(mu=0.9))
+    for norms in steps:
+        expected = whole.charge(STEP, norms.astype(np.float64))
+        for people, given_norms in zip(others, (torch.from_numpy(norms), array_api_strict.asarray(norms)), strict=True):
+            assert np.array_equal(np.asarray(people.charge(STEP, given_norms)), expected)
+        parts = np.concatenate([split.charge(STEP, norms[list(rows)], rows) for rows in (order[:2], order[2:])])
+        assert np.array_equal(parts, expected[list(order)])
+    for people in (*others, split):
+        assert np.array_equal(people.state()["spent"], whole.state()["spent"])
+
+
+@given(st.permutations([0.3, 1.1, 2.0, 0.0, 0.7]))
+def test_order_of_charges_does_not_matter(norms):
+    """Permuting the charges changes no account."""
+    people = individual.Filter(1, filters.Gaussian(mu=5.0))
+    for norm in norms:
+        assert people.charge(STEP, np.array([norm]))[0]
+    reference = individual.Filter(1, filters.Gaussian(mu=5.0))
+    for norm in sorted(norms):
+        reference.charge(STEP, np.array([norm]))
+    assert np.array_equal(people.state()["spent"], reference.state()["spent"])
+
+
+@pytest.mark.parametrize("size", [1, 1000, 2**15 + 7, 2**20 + 3])
+def test_the_fast_path_is_the_general_law(size):
+    """Blocks and threads charge exactly what one array operation after the other charges, person by person."""
+    rng = np.random.default_rng(size)
+    fast, slow = (individual.Filter(size, filters.Gaussian(mu=1.0)) for _ in range(2))
+    for _ in range(8):
+        norms = rng.uniform(-0.05, 2.1, size)
+        norms[rng.random(size) < 0.05] = rng.choice([nan, inf, -inf, -0.0, 2.0, 1e300])
+        assert np.array_equal(fast.charge(STEP, norms), slow.charge(STEP, norms, np.arange(size)))
+        assert np.array_equal(fast.state()["spent"], slow.state()["spent"])
+
+
+@each_budget
+def test_what_is_not_a_number_is_out(make):
+    """NaN, negative, infinite and above the promise: out, and not charged; nothing contributed: in, and free."""
+    people = individual.Filter(8, make())
+    norms = np.array([nan, -1.0, inf, -inf, 2.0 + 1e-9, 0.0, -0.0, 2.0])
+    active = people.charge(STEP, norms)
+    assert active.tolist() == [False] * 5 + [True] * 3
+    assert np.all(people.state()["spent"][:7] == 0)
+    assert np.all(people.state()["spent"][7] > 0)
+
+
+@each_budget
+def test_a_person_at_the_sensitivity_pays_what_the_filter_charges(make):
+    """The account of a person at full norm and the plain filter stop after the same round."""
+    people, plain = individual.Filter(1, make()), make()
+    rounds = 0
+    while plain.admits(STEP):
+        plain.charge(STEP)
+        rounds += 1
+        assert people.charge(STEP, np.array([2.0]))[0]
+    assert rounds > 1
+    assert not people.charge(STEP, np.array([2.0]))[0]
+    for repeated in (m.Repeated(STEP, rounds), m.Repeated(STEP, rounds + 1)):
+        fresh = individual.Filter(1, make())
+        assert fresh.charge(repeated, np.array([2.0]))[0] == make().admits(repeated)
+
+
+def test_4000_steps_at_the_clip():
+    """A person whose norm is the clip 3.7 gets exactly the 4000 steps that the budget was made for."""
+    step = m.Gaussian(sigma=100.0, sensitivity=3.7)
+    people = individual.Filter(2, filters.Zcdp(rho=2.738))  # 4000 * 3.7**2 / (2 * 100**2)
+    for _ in range(4000):
+        assert people.charge(step, np.array([3.7, 0.37]))[0]
+    assert people.charge(step, np.array([3.7, 3.7])).tolist() == [False, True]
+    assert people.left()[0] == 0
+
+
+@each_budget
+@pytest.mark.parametrize("mechanism", [STEP, m.SampledGaussian(1.5, 2.0, 0.1), m.Laplace(20.0, 2.0)], ids=str)
+def test_allowance_is_admitted_and_nearly_the_most(make, mechanism):
+    """Whoever contributes the allowance is admitted; noticeably more is not, unless it is the sensitivity."""
+    budget = make()
+    if isinstance(mechanism, m.SampledGaussian | m.Laplace) and isinstance(budget, filters.Gaussian):
+        with pytest.raises(Unsupported):
+            individual.Filter(1, budget).allowance(mechanism)
+        return
+    if isinstance(mechanism, m.SampledGaussian) and isinstance(budget, filters.Zcdp):
+        with pytest.raises(Unsupported):
+            individual.Filter(1, budget).allowance(mechanism)
+        return
+    people = individual.Filter(200, budget)
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        people.charge(STEP, rng.uniform(0, 2, 200))
+    most = people.allowance(mechanism)
+    assert most.max() <= 2.0
+    assert people.admits(mechanism, most).all()
+    more = np.minimum(most * 1.02 + 3e-3, 2.0)
+    beyond = more > most
+    assert not people.admits(mechanism, more)[beyond].any()
+
+
+def test_spending_the_remainder_leaves_nothing():
+    """Algorithm 8: clip to the allowance, and everybody ends with less than one part in 10^12 of the budget left."""
+    people = individual.Filter(50, filters.Gaussian(mu=1.0))
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        norms = np.minimum(rng.uniform(0, 2, 50), people.allowance(STEP))
+        assert people.charge(STEP, norms).all()
+    assert np.all(people.left() < 1e-12)
+
+
+@each_budget
+def test_table_costs_are_never_below_the_curve(make):
+    """For tabulated mechanisms, a person's charge is at least the exact cost at their norm and at most 3 % above."""
+    mechanism = m.Laplace(3.0, 2.0)
+    if isinstance(make(), filters.Gaussian):
+        pytest.skip("only Gaussian mechanisms have a Gaussian cost")
+    norms = np.random.default_rng(5).uniform(0.02, 2.0, 100)
+    people = individual.Filter(100, make())
+    active = people.charge(mechanism, norms)
+    spent = people.state()["spent"] / 1e15
+    budget = make()
+    for norm, row in zip(norms[active], spent[active], strict=True):
+        if isinstance(budget, filters.Zcdp):
+            truth = (norm / 3.0) ** 2 / 2
+        else:
+            orders = [budget.alpha] if isinstance(budget, filters.RenyiOrder) else list(budget.orders)
+            truth = renyi.values(m.Laplace(3.0, float(norm)), orders)
+        assert np.all(row >= truth * (1 - 1e-11))
+        assert np.all(row <= truth * 1.03 + 2e-15)
+
+
+def test_whole_curve_accounts_admit_what_the_plain_filter_admits():
+    """With several orders the quick test and the mixture give the plain filter's verdict, step by step."""
+    people, plain = individual.Filter(1, filters.Renyi(epsilon=1.0, delta=1e-5)), filters.Renyi(epsilon=1.0, delta=1e-5)
+    step = m.SampledGaussian(2.0, 1.0, 0.05)
+    while plain.admits(step):
+        plain.charge(step)
+        assert people.charge(step, np.array([1.0]))[0]
+    assert not people.charge(step, np.array([1.0]))[0]
+
+
+def test_mechanisms_without_a_sensitivity_charge_those_who_take_part():
+    """Pure and zCDP mechanisms cost everybody who takes part the same; norms are then bool."""
+    people = individual.Filter(3, filters.Zcdp(rho=0.1))
+    taking_part = np.array([True, False, True])
+    for _ in range(20):
+        assert people.charge(m.Pure(0.1), taking_part).all()
+    assert people.charge(m.Pure(0.1), taking_part).tolist() == [False, True, False]
+    assert people.spent().tolist() == [0.1, 0.0, 0.1]
+    with pytest.raises(ArgumentError, match="bool"):
+        people.charge(m.Pure(0.1), np.ones(3))
+    with pytest.raises(Unsupported):
+        people.allowance(m.Pure(0.1))
+
+
+def test_people_are_addressed_by_row_or_by_id_and_may_join():
+    """Ids and rows reach the right accounts; who joins has the full budget; nobody gets a second account."""
+    people = individual.Filter(["ann", "bob"], filters.Gaussian(mu=1.0))
+    people.charge(STEP, np.array([2.0, 1.0]), ["bob", "ann"])
+    people.join(["cy"])
+    assert np.argsort(people.spent()).tolist() == [2, 0, 1]
+    assert people.spent(["bob"])[0] == people.spent()[1]
+    for bad in (["ann"], ["dee", "dee"]):
+        with pytest.raises(ArgumentError, match="new and different"):
+            people.join(bad)
+    rows = individual.Filter(2, filters.Gaussian(mu=1.0))
+    rows.join(3)
+    assert rows.charge(STEP, np.array([1.0, 1.0]), [4, 0]).all()
+    assert np.flatnonzero(rows.spent()).tolist() == [0, 4]
+    for accounts, joining in ((people, 2), (rows, ["x"])):
+        with pytest.raises(ArgumentError):
+            accounts.join(joining)
+
+
+def test_bad_input_changes_nothing_and_shows_nothing():
+    """Wrong shapes and types, unknown and repeated people: a clear error, no private value in it, state unchanged."""
+    people = individual.Filter(3, filters.Gaussian(mu=1.0))
+    secret = 0.123456789
+    people.charge(STEP, np.full(3, secret))
+    before = people.state()["spent"]
+    for error, attempt in (
+        (ArgumentError, lambda: people.charge(STEP, np.full(2, secret))),
+        (ArgumentError, lambda: people.charge(STEP, np.full((3, 1), secret))),
+        (ArgumentError, lambda: people.charge(STEP, np.array(["a", "b", "c"]))),
+        (ArgumentError, lambda: people.charge(STEP, np.array([True, True, True]))),
+        (ArgumentError, lambda: people.charge(STEP, np.full(2, secret), [1, 1])),
+        (ArgumentError, lambda: people.charge(STEP, np.full(2, secret), [0.0, 1.0])),
+        (UnknownPerson, lambda: people.charge(STEP, np.full(2, secret), [1, 3])),
+        (UnknownPerson, lambda: people.charge(STEP, np.full(1, secret), [-1])),
+        (Unsupported, lambda: people.charge(m.Pure(0.1), np.full(3, True))),
+        (Unsupported, lambda: people.charge(m.Composed((STEP,)), np.full(3, secret))),
+    ):
+        with pytest.raises(error) as caught:
+            attempt()
+        assert "123456" not in str(caught.value)
+    assert np.array_equal(people.state()["spent"], before)
+    assert "3" not in repr(people).replace("individual.Filter(budget=Gaussian(mu=1.0))", "")
+
+
+def test_impossible_accounts_are_refused():
+    """Budgets that were charged before, that have no account per person, or that int64 cannot hold."""
+    used = filters.Zcdp(rho=1.0)
+    used.charge(m.Zcdp(0.1))
+    for error, people, budget in (
+        (ArgumentError, 3, used),
+        (Unsupported, 3, filters.Basic(epsilon=1.0)),
+        (Unsupported, 3, "Gaussian"),
+        (ArgumentError, 3, filters.Zcdp(rho=9300.0)),
+        (ArgumentError, -1, filters.Zcdp(rho=1.0)),
+        (ArgumentError, 2.5, filters.Zcdp(rho=1.0)),
+        (ArgumentError, ["a", "a"], filters.Zcdp(rho=1.0)),
+    ):
+        with pytest.raises(error):
+            individual.Filter(people, budget)
+
+
+@each_budget
+def test_accounts_are_saved_exactly_and_never_copied(make):
+    """state and from_state keep every unit and id; copy and pickle refuse."""
+    people = individual.Filter(["a", "b", "c"], make())
+    people.charge(STEP, np.array([0.5, 1.5, 2.0]))
+    again = individual.Filter.from_state(people.state())
+    for accounts in (people, again):
+        accounts.charge(STEP, np.array([1.0, 0.25]), ["c", "a"])
+    assert np.array_equal(people.state()["spent"], again.state()["spent"])
+    assert again.state()["ids"] == ["a", "b", "c"]
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(CopyRefused):
+            attempt(people)
+    with pytest.raises(ArgumentError):
+        individual.Filter.from_state(people.state() | {"spent": people.state()["spent"] - 10**17})
+
+
+def test_answers_come_in_the_library_of_the_question():
+    """NumPy accounts asked with PyTorch norms answer with a PyTorch mask, and the other way round."""
+    for xp in (np, torch):
+        people = individual.Filter(2, filters.Gaussian(mu=1.0), xp=xp)
+        for norms in as_libraries([1.0, 3.0]):
+            active = people.charge(STEP, norms)
+            assert type(active) is type(norms)
+            assert np.asarray(active).tolist() == [True, False]
+        assert isinstance(people.charge(STEP, [1.0, 3.0]), np.ndarray if xp is np else torch.Tensor)
+
+
+def test_a_charge_allocates_little():
+    """Charging many people allocates less than one extra array of their number of int64s."""
+    import tracemalloc
+
+    count = 2**20
+    people = individual.Filter(count, filters.Gaussian(mu=1.0))
+    norms = np.random.default_rng(0).random(count)
+    people.charge(STEP, norms)
+    tracemalloc.start()
+    people.charge(STEP, norms)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * count

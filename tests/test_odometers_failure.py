@@ -1,0 +1,101 @@
+"""Rounds that may fail: what is left of delta on one path may not be spent on another. By exact enumeration."""
+
+import math
+
+import pytest
+
+from bursar import mechanisms as m
+from bursar import odometers
+
+ALPHA, DELTA = 9.0, 1e-5
+LAM = ALPHA - 1
+RARE, LOSS, NEXT_RARE, NEXT_LOSS = 1.3598376719971684e-4, 1.1877143054685162, 0.40723475672031817, 0.26400742461885285
+
+
+def outcomes(rare, loss):
+    """P = (rare, 1 - rare) against Q = (rare e^-loss, ...): (probability, loss) of both outcomes."""
+    return (rare, loss), (1 - rare, math.log((1 - rare) / (1 - rare * math.exp(-loss))))
+
+
+def divergence(rare, loss):
+    """The Rényi divergence at ALPHA, the larger direction."""
+    forth = sum(p * math.exp(LAM * x) for p, x in outcomes(rare, loss))
+    back = sum(p * math.exp(-x) * math.exp(-LAM * x) for p, x in outcomes(rare, loss))
+    return math.log(max(forth, back)) / LAM
+
+
+FIRST = m.Renyi((ALPHA,), (divergence(RARE, LOSS),))
+SECOND = m.Renyi((ALPHA,), (divergence(NEXT_RARE, NEXT_LOSS),))
+
+
+def truth(after_rare, after_common, leak):
+    """sup over events of P(E) - E_Q[e^U 1_E]: after the rare outcome one round more, after the common one a leak.
+
+    The leak reveals everything with probability ``leak``, which no bound helps against.
+    """
+    (rare, first), (common, other) = outcomes(RARE, LOSS)
+    excess = leak + (1 - leak) * max(0.0, -math.expm1(after_common - other))
+    total = common * excess
+    for p, more in outcomes(NEXT_RARE, NEXT_LOSS):
+        total += rare * p * max(0.0, -math.expm1(after_rare - first - more))
+    return total
+
+
+def naive(total, failures):
+    """The conversion at one order with "delta minus the sum of deltas so far"."""
+    return total + math.log1p(-1 / ALPHA) - math.log(ALPHA * (DELTA - failures)) / LAM
+
+
+def test_delta_minus_the_sum_of_deltas_is_wrong():
+    """Both branches are certified at the same epsilon, and the truth is 1.33 delta."""
+    epsilon = naive(FIRST.values[0] + SECOND.values[0], 0.0)
+    used = DELTA * math.exp(LAM * (naive(FIRST.values[0], 0.0) - epsilon))
+    leak = DELTA - used
+    assert naive(FIRST.values[0], leak) <= epsilon * (1 + 1e-12)
+    assert truth(epsilon, epsilon, leak) > 1.32 * DELTA
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.5, 0.8, 0.95])
+def test_a_share_fixed_in_advance_is_right(share):
+    """The same adversary, using all of the share for the leak: at most delta, for every share."""
+    kept = share * DELTA
+    leak = kept * (1 - 1e-12)
+    first = odometers.Renyi(delta=DELTA, orders=(ALPHA,), sum_delta=kept)
+    second = odometers.Renyi(delta=DELTA, orders=(ALPHA,), sum_delta=kept)
+    for odometer, step in ((first, SECOND), (second, m.Approximate(0.0, leak))):
+        odometer.charge(FIRST)
+        odometer.charge(step)
+    assert second.ex_post_epsilon() < math.inf
+    assert truth(first.ex_post_epsilon(), second.ex_post_epsilon(), leak) <= DELTA
+
+
+def test_no_event_is_left_out():
+    """The enumeration is of a distribution: probabilities add up on both sides."""
+    for pair in ((RARE, LOSS), (NEXT_RARE, NEXT_LOSS)):
+        assert sum(p for p, _ in outcomes(*pair)) == pytest.approx(1.0)
+        assert sum(p * math.exp(-x) for p, x in outcomes(*pair)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (0.0, 1e-6), (2.0, 1e-4), (0.5, 0.01)])
+def test_an_approximate_round_outside_of_its_event(epsilon, delta):
+    """The worst (epsilon, delta)-DP round: outside of an event of the probability charged, its moments are paid for.
+
+    The round that reveals all with probability delta, and one that trades delta for a larger loss.
+    """
+    odometer = odometers.Renyi(delta=0.4, orders=(1.5, 3.0, 20.0), sum_delta=0.3)
+    odometer.charge(m.Approximate(epsilon, delta))
+    state = odometer.state()
+    charged = sum(state["failures"]) / 10**30
+    totals = [(a + b) / 10**15 for a, b in zip(state["totals"], state["excess"], strict=True)][:-1]
+    truth_of = math.exp(epsilon) / (1 + math.exp(epsilon))
+    for stretch in (0.02, 0.1, 0.3, 1.0, 5.0):
+        # with probability b the loss is epsilon + stretch, else randomised response: as large a b as both directions
+        # allow, delta / (1 - e^-stretch) in this one, and in the other what is missing under Q at most delta
+        b = delta / -math.expm1(-epsilon - stretch)
+        losses = [(b, epsilon + stretch), ((1 - b) * truth_of, epsilon), ((1 - b) * (1 - truth_of), -epsilon)]
+        wide = epsilon + 0.25 * max(epsilon, 0.1)
+        outside = [(p, x) for p, x in losses if x <= wide]
+        assert sum(p for p, x in losses if x > wide) <= charged
+        for order, total in zip(odometer.orders, totals, strict=True):
+            moment = math.log(sum(p * math.exp((order - 1) * x) for p, x in outside)) / (order - 1)
+            assert moment <= total + 1e-12

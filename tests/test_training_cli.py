@@ -1,0 +1,95 @@
+"""`bursar train`, `bursar predict` and `bursar demo`."""
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bursar.cli import app
+
+SCHEMA = """
+target = "bought"
+classes = ["no", "yes"]
+people = 500
+
+[columns.age]
+low = 0
+high = 100
+"""
+
+
+def call(*arguments, code=0):
+    """Run one command; what it prints, or what it complains about when another exit code is expected."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else " ".join(result.stderr.split())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A file of made-up people, and its schema."""
+    ages = np.random.default_rng(0).integers(0, 101, size=500)
+    lines = [f"{age},{'yes' if age > 50 else 'no'}" for age in ages]
+    (tmp_path / "data.csv").write_text("\n".join(["age,bought", *lines]) + "\n", encoding="utf-8")
+    (tmp_path / "schema.toml").write_text(SCHEMA, encoding="utf-8")
+    return tmp_path
+
+
+def test_train_writes_a_model_and_predict_uses_it(folder):
+    """The main job from end to end: model, card, metrics, and predictions that are right for most."""
+    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    arguments += ["--epsilon", 4, "--test", folder / "data.csv", "--out", folder / "model"]
+    told = json.loads(call(*arguments, "--holder-report", folder / "spends.png", "--json"))
+    assert told["card"]["epsilon"] == 4.0
+    assert told["metrics"]["accuracy"] > 0.9
+    assert (folder / "spends.png").stat().st_size > 0
+    assert json.loads((folder / "spends.json").read_text(encoding="utf-8"))["mark"] == "private: for the data holder"
+    assert "(4, 1e-05)-differential privacy" in (folder / "model" / "card.md").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(call("predict", folder / "model", folder / "data.csv").splitlines()))
+    assert len(rows) == 500
+    assert float(rows[0]["no"]) + float(rows[0]["yes"]) == pytest.approx(1.0)
+    call("predict", folder / "model", folder / "data.csv", "--out", folder / "answers.csv")
+    assert (folder / "answers.csv").read_text(encoding="utf-8").startswith("predicted,no,yes")
+    text = call(*arguments, "--force")
+    assert "What this model promises" in text
+    assert "Held-out file" in text
+
+
+def test_a_model_that_is_there_is_refused_before_any_training(folder):
+    """Without --force nothing is trained and nothing overwritten."""
+    (folder / "model").mkdir()
+    arguments = ["train", folder / "absent.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    assert "--force" in call(*arguments, "--out", folder / "model", code=2)
+    assert "cannot be read" in call(*arguments, "--out", folder / "other", code=2)
+
+
+def test_without_a_schema_the_reason_is_told_and_a_template_can_be_had(folder):
+    """Data-dependent preprocessing is refused with an explanation; the template holds the names of the columns."""
+    told = call("train", folder / "data.csv", "--target", "bought", "--out", folder / "model", code=2)
+    assert "must be public" in told
+    assert "--init-schema" in told
+    made = folder / "mine.toml"
+    call("train", folder / "data.csv", "--target", "bought", "--init-schema", made)
+    assert set(tomllib.loads(made.read_text(encoding="utf-8"))["columns"]) == {"age"}
+    arguments = ["train", folder / "data.csv", "--target"]
+    assert "exists already" in call(*arguments, "bought", "--init-schema", made, code=2)
+    assert "no column 'sold'" in call(*arguments, "sold", "--init-schema", folder / "other.toml", code=2)
+    assert "--out is missing" in call(*arguments, "bought", "--schema", folder / "schema.toml", code=2)
+
+
+def test_the_demo_falls_back_to_digits(folder, monkeypatch):
+    """Without Adult the demonstration takes the digits of scikit-learn; a folder that is given must hold Adult."""
+    monkeypatch.setenv("BURSAR_DATA", str(folder))
+    told = json.loads(call("demo", "--runs", 2, "--out", folder / "demo", "--json"))
+    assert told["data"].startswith("handwritten digits")
+    accuracy = {line["method"]: line["accuracy"] for line in told["lines"]}
+    assert accuracy["no privacy"] > 90
+    assert min(accuracy.values()) > 70
+    assert sorted(path.name for path in (folder / "demo").iterdir()) == ["spends-private.json", "spends-private.png"]
+    assert [Path(path).name for path in told["private"]] == ["spends-private.png", "spends-private.json"]
+    assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo")
+    assert "adult.data" in call("demo", "--data", folder, code=2)

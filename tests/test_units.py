@@ -1,0 +1,53 @@
+"""Money: decimals are exact, costs round up, budgets round down, nothing unknown is free."""
+
+from fractions import Fraction
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bursar import _check, _units
+from bursar.errors import ArgumentError
+
+
+def test_decimals_are_exact():
+    """What a person writes as a decimal is that decimal: ten tenths are one."""
+    assert 10 * _units.up(0.1) == _units.budget(1.0) == _units.MEASURE
+
+
+@given(st.floats(0, 9000))
+def test_costs_round_up_and_budgets_down(value):
+    """A cost is never counted too low, a budget never too high, and both are off by less than a unit."""
+    written = Fraction(repr(value))
+    assert written <= Fraction(_units.up(value), _units.MEASURE) < written + Fraction(1, _units.MEASURE)
+    assert written - Fraction(1, _units.MEASURE) < Fraction(_units.budget(value), _units.MEASURE) <= written
+
+
+@pytest.mark.parametrize("cost", [nan, inf, -inf])
+def test_what_is_not_a_number_is_infinite(cost):
+    """NaN and infinities never count as zero."""
+    assert _units.up(cost) == inf
+
+
+@given(st.integers(0, 2**70))
+def test_shown_amounts_round_against_the_spender(units):
+    """Spent amounts are shown rounded up, what is left rounded down."""
+    assert Fraction(_units.to_float(units)) * _units.MEASURE >= units
+    assert Fraction(_units.to_float(units, down=True)) * _units.MEASURE <= units
+
+
+@pytest.mark.parametrize(
+    ("check", "bad"),
+    [
+        (_check.positive, [0, -1, nan, inf, "1", None, True]),
+        (lambda **named: _check.within(0, 1, **named), [-1e-300, 1.0000001, nan, inf, "0"]),
+        (lambda **named: _check.between(0, 1, **named), [0, 1, nan, -inf]),
+        (lambda **named: _check.whole(1, **named), [0, 1.0, nan, True, "2"]),
+    ],
+)
+def test_checks_name_argument_and_value(check, bad):
+    """Every refused argument is named with its value and the rule; NaN is always refused."""
+    for value in bad:
+        with pytest.raises(ArgumentError, match=r"^sigma=.* must be "):
+            check(sigma=value)
