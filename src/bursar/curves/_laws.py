@@ -29,7 +29,7 @@ from scipy.special import ndtr
 from bursar import mechanisms
 from bursar.errors import Unsupported
 
-__all__ = ["Law", "Normal", "SMALLEST", "law", "split"]
+__all__ = ["SMALLEST", "Law", "Normal", "law", "split"]
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +91,9 @@ def _finished(losses: Floats, masses: Floats, ceiling: float, xi: float) -> Law:
     return Law(losses, masses, ceiling, xi + 4 * _ULP, mean, fsum((masses * (losses - mean) ** 2).tolist()))
 
 
-def _two_ways(losses: Floats, with_person: Floats, without: Floats, ends: tuple[float, float], xi: float) -> tuple[Law, Law]:
+def _two_ways(
+    losses: Floats, with_person: Floats, without: Floats, ends: tuple[float, float], xi: float
+) -> tuple[Law, Law]:
     """The same pair seen from "remove" and from "add"."""
     return _finished(losses, with_person, ends[0], xi), _finished(-losses, without, ends[1], xi)
 

@@ -10,6 +10,7 @@ Losses are counted from their means: a column of a person's logarithm is then sm
 Source: theory 7.1, 7.2; docs/proofs/losses.md, sections 3 to 5.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from math import pi
@@ -105,7 +106,7 @@ def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128],
     steps = np.arange(side)
     fine = np.exp(1j * np.outer(steps * theta, centred))
     coarse = np.exp(1j * np.outer(steps * (side * theta), centred))
-    values = ((coarse * law.masses) @ fine.T).ravel()[:count]
+    values = np.asarray(((coarse * law.masses) @ fine.T).ravel()[:count], dtype=np.complex128)
     spread = float(law.masses @ np.abs(centred))
     return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
 
@@ -117,7 +118,7 @@ _DIRECT = 2048
 def columns(law: Law | Normal, width: float, count: int) -> Columns:
     """The columns 1..count for the window [-width, width)."""
     theta = pi / width
-    frequencies = theta * np.arange(1, count + 1)
+    frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
     if isinstance(law, Normal):
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
@@ -137,5 +138,5 @@ def tails(law: Law | Normal, width: float, cap: int) -> Tails:
         return Tails(np.asarray([(theta * low) ** 2 * law.square / 2 for low in edges[:-1]]) * (1 - 8 * _ULP))
     values, error = _values(law, theta, cap + 1)
     sizes = np.minimum(np.abs(values) + error, 1.0)
-    highest = [sizes[low + 1 : high + 1].max() for low, high in zip(edges, edges[1:], strict=False)]
+    highest = [sizes[low + 1 : high + 1].max() for low, high in itertools.pairwise(edges)]
     return Tails(-np.log(np.asarray(highest)) * (1 - 8 * _ULP))

@@ -127,7 +127,9 @@ def _plan(counts: Any, sides: tuple[_Side, _Side], tolerance: float, people: NDA
     return _Plan(width, cap, rounds)
 
 
-def _tier(rows: Any, sides: tuple[_Side, _Side], width: float, cap: int, tolerance: float, rounds: Floats, xp: Any) -> tuple[NDArray[np.int64], Floats]:
+def _tier(
+    rows: Any, sides: tuple[_Side, _Side], width: float, cap: int, tolerance: float, rounds: Floats, xp: Any
+) -> tuple[NDArray[np.int64], Floats]:
     """How many frequencies each person needs, and (m, tiers) what those left out may cost in delta."""
     edges = np.asarray(_spectra.tiers(cap))
     blur = (pi * edges[:-1] / width) ** 2 * _blur(width, cap) ** 2 / 2
@@ -157,7 +159,7 @@ def _matrix(side: _Side, width: float, cap: int, count: int) -> tuple[Floats, fl
     gemm = (len(parts) + 8) * _ULP * (1 + np.abs(imaginary) / lost)
     rate = gemm + np.where(size >= 0.25, error / size / lost, 0.0)
     per = 0.4 * rate.max(axis=0) + np.where(size < 0.25, 4 * error, 0.0).sum(axis=0)
-    k = np.arange(1, count + 1)
+    k = np.arange(1.0, count + 1)
     scale = min(1.0, 2 * width)
     total = scale * float((2 / (pi * k) * (per + 64 * _ULP)).sum())
     total += scale * ((2 * count + 16) * _ULP * (2 + log(count)) + 8 * count * _ULP)
@@ -190,12 +192,23 @@ def _group(
     """One direction of a group: the characteristic functions, and what is charged to delta and to epsilon."""
     matrix, rounding = _matrix(side, width, cap, count)
     ends = side.down if lower else side.up
-    sums = _host(xp.matmul(rows, _on(np.concatenate([np.stack([side.means, np.abs(side.means), side.ceilings, side.xis], axis=1), ends], axis=1), rows, xp)))
+    sums = _host(
+        xp.matmul(
+            rows,
+            _on(
+                np.concatenate(
+                    [np.stack([side.means, np.abs(side.means), side.ceilings, side.xis], axis=1), ends], axis=1
+                ),
+                rows,
+                xp,
+            ),
+        )
+    )
     blur = _blur(width, cap)
     exponent = sums[:, 4:] + (_spectra.TILTS * blur) ** 2 / 2 - _spectra.TILTS * width
     wrapped = np.exp(exponent.min(axis=1) + 1e-13 * (1 + rounds))
     logs = xp.matmul(rows, _on(matrix, rows, xp))
-    k = np.arange(1, count + 1)
+    k = np.arange(1.0, count + 1)
     size = xp.exp(logs[:, :count] + _on(-((pi * k / width * blur) ** 2) / 2, rows, xp))
     angle = logs[:, count:]
     series = xp.concat([size * xp.cos(angle), size * xp.sin(angle)], axis=1)
@@ -209,7 +222,7 @@ def _coefficients(u: Floats, width: float, count: int) -> tuple[Floats, Floats]:
     """(points,) and (points, 2K): delta at centre + u is the first plus the second times the series."""
     v = width - u
     flat = (v + np.expm1(-v)) / (2 * width)
-    k = np.arange(1, count + 1)
+    k = np.arange(1.0, count + 1)
     tau = pi * k / width
     whole = 1j * tau * (1 + 1j * tau)
     sign = np.where(k % 2, -1.0, 1.0)
@@ -221,7 +234,7 @@ def _coefficients(u: Floats, width: float, count: int) -> tuple[Floats, Floats]:
 def _at(group: _Group, u: Floats, xp: Any) -> Floats:
     """The series' delta of each person at their own u."""
     width, series = group.width, group.series
-    k = np.arange(1, group.count + 1)
+    k = np.arange(1.0, group.count + 1)
     tau = pi * k / width
     v = width - u
     flat = (v + np.expm1(-v)) / (2 * width)
@@ -230,7 +243,9 @@ def _at(group: _Group, u: Floats, xp: Any) -> Floats:
     cosine, sine = xp.cos(angle), xp.sin(angle)
     real, imaginary = series[:, : group.count], series[:, group.count :]
     moved_real, moved_imaginary = real * cosine + imaginary * sine, imaginary * cosine - real * sine
-    waves = xp.matmul(moved_real, _on(inverse.real, series, xp)) - xp.matmul(moved_imaginary, _on(inverse.imag, series, xp))
+    waves = xp.matmul(moved_real, _on(inverse.real, series, xp)) - xp.matmul(
+        moved_imaginary, _on(inverse.imag, series, xp)
+    )
     sign = np.where(k % 2, -1.0, 1.0)
     fixed = np.stack([sign * inverse, -sign * inverse * 1j * tau], axis=1)
     ends = np.concatenate([fixed.real, -fixed.imag], axis=0)
@@ -271,7 +286,9 @@ def _crossing(group: _Group, target: Floats, lower: bool, xp: Any) -> Floats:
     return np.where(usable & found, np.maximum(group.centre + root, 0.0) * (1 + 4 * _ULP), np.inf)
 
 
-def _prepared(counts: Any, rounds: Sequence[mechanisms.Mechanism], lower: bool) -> tuple[Any, Any, NDArray[np.bool_], NDArray[np.bool_], tuple[_Side, _Side]]:
+def _prepared(
+    counts: Any, rounds: Sequence[mechanisms.Mechanism], lower: bool
+) -> tuple[Any, Any, NDArray[np.bool_], NDArray[np.bool_], tuple[_Side, _Side]]:
     """Rounds of infinite loss taken aside; who has any round at all."""
     xp = array_namespace(counts)
     finite = np.asarray([law(r, lower=lower) is not None for r in rounds], dtype=bool)
