@@ -111,7 +111,8 @@ def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128],
     return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
 
 
-_DIRECT = 2048
+_DIRECT = 16384
+_AT_ONCE = 2048
 
 
 @lru_cache(maxsize=20_000)
@@ -123,7 +124,12 @@ def columns(law: Law | Normal, width: float, count: int) -> Columns:
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
     if count <= _DIRECT:
-        return _direct(law, frequencies)
+        parts = [_direct(law, frequencies[i : i + _AT_ONCE]) for i in range(0, count, _AT_ONCE)]
+        return Columns(
+            np.concatenate([p.real for p in parts]),
+            np.concatenate([p.imaginary for p in parts]),
+            np.concatenate([p.error for p in parts]),
+        )
     values, error = _values(law, theta, count + 1)
     real = np.log(np.maximum(np.abs(values[1:]), 1e-300)).clip(_FLOOR, 0.0)
     return Columns(real, np.angle(values[1:]), np.full(count, error))

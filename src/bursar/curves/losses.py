@@ -176,14 +176,25 @@ def _groups(
         for cap in np.unique(plan.cap[fits & (plan.width == width)]):
             index = np.flatnonzero(fits & (plan.width == width) & (plan.cap == cap))
             for part in _chunks(index):
-                rows = _rows(counts, people[part], xp)
-                tier, cost = _tier(rows, sides, float(width), int(cap), tolerance, plan.rounds[part], xp)
+                rows, used = _used(_rows(counts, people[part], xp), sides, xp)
+                tier, cost = _tier(rows, used, float(width), int(cap), tolerance, plan.rounds[part], xp)
                 for chosen in np.unique(tier):
                     mine = np.flatnonzero(tier == chosen)
                     some = xp.take(rows, xp.asarray(mine, device=device(rows)), axis=0)
                     count = _spectra.tiers(int(cap))[chosen]
                     shared = some, float(width), int(cap), count, cost[mine, chosen], plan.rounds[part][mine], lower, xp
-                    yield people[part[mine]], (_group(sides[0], *shared), _group(sides[1], *shared))
+                    yield people[part[mine]], (_group(used[0], *shared), _group(used[1], *shared))
+
+
+def _used(rows: Any, sides: tuple[_Side, _Side], xp: Any) -> tuple[Any, tuple[_Side, _Side]]:
+    """Without the kinds of rounds that none of these people took part in."""
+    kept = np.flatnonzero(np.asarray(to_device(xp.any(rows > 0, axis=0), "cpu")))
+    rows = xp.take(rows, xp.asarray(kept, device=device(rows)), axis=1)
+    first, second = (
+        _Side(tuple(s.laws[j] for j in kept), s.means[kept], s.ceilings[kept], s.xis[kept], s.up[kept], s.down[kept])
+        for s in sides
+    )
+    return rows, (first, second)
 
 
 def _group(
