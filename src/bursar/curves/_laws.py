@@ -127,6 +127,9 @@ def _sampled_gaussian(z: float, q: float, lower: bool) -> tuple[Law, Law]:
     width = min(_CELL * z, z * z / 2)
     count = int(np.ceil((1 + 2 * _REACH * z) / width))
     edges = np.linspace(-_REACH * z, 1 + _REACH * z, count + 1)
+    # irregular cells: regular ones would make the loss nearly a lattice's, whose characteristic function returns to one
+    inner = np.arange(1, count)
+    edges[1:-1] += 0.8 * (edges[1] - edges[0]) * (inner * inner * (5**0.5 - 1) / 2 % 1 - 0.5)
     slope = 1 / z**2
     points, weights, upper = split(edges, slope)
     without = weights * np.exp(-((points / z) ** 2) / 2) / (z * np.sqrt(2 * np.pi))

@@ -90,12 +90,15 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
 
 
 def _direct(law: Law, frequencies: Floats) -> Columns:
-    """Sums of 1 - cos and of sin - angle: accurate relative to themselves however near to one the function is."""
+    """Sums of 1 - cos and, at low frequencies, of sin - angle: accurate however near to one the function is."""
     angles = np.outer(law.losses - law.mean, frequencies)
     short = law.masses @ (2 * np.sin(angles / 2) ** 2)
-    bent = _sine_less_angle(angles)
+    spread = law.variance**0.5
+    slow = frequencies * spread < 1
+    bent = np.where(slow, _sine_less_angle(angles), np.sin(angles))
     odd = law.masses @ bent
     error = (law.size + 64) * _ULP * (short + law.masses @ np.abs(bent))
+    error += np.where(slow, 0.0, 8 * _ULP * frequencies * (spread + abs(law.mean)))
     return Columns(*_logarithm(short, odd), error)
 
 
@@ -111,7 +114,6 @@ def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128],
     return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
 
 
-_DIRECT = 16384
 _AT_ONCE = 2048
 
 
@@ -123,16 +125,12 @@ def columns(law: Law | Normal, width: float, count: int) -> Columns:
     if isinstance(law, Normal):
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
-    if count <= _DIRECT:
-        parts = [_direct(law, frequencies[i : i + _AT_ONCE]) for i in range(0, count, _AT_ONCE)]
-        return Columns(
-            np.concatenate([p.real for p in parts]),
-            np.concatenate([p.imaginary for p in parts]),
-            np.concatenate([p.error for p in parts]),
-        )
-    values, error = _values(law, theta, count + 1)
-    real = np.log(np.maximum(np.abs(values[1:]), 1e-300)).clip(_FLOOR, 0.0)
-    return Columns(real, np.angle(values[1:]), np.full(count, error))
+    parts = [_direct(law, frequencies[i : i + _AT_ONCE]) for i in range(0, count, _AT_ONCE)]
+    return Columns(
+        np.concatenate([p.real for p in parts]),
+        np.concatenate([p.imaginary for p in parts]),
+        np.concatenate([p.error for p in parts]),
+    )
 
 
 @lru_cache(maxsize=20_000)
