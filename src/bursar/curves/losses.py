@@ -151,7 +151,7 @@ def _blur(width: float, cap: int) -> float:
     return _spectra.BLUR * width / (pi * cap)
 
 
-def _matrix(side: _Side, width: float, cap: int, count: int) -> tuple[Floats, float]:
+def _matrix(side: _Side, width: float, count: int, most: Floats) -> tuple[Floats, float]:
     """(j, 2K) real and imaginary parts of the logarithms, and a bound for all rounding in a person's delta."""
     parts = [_spectra.columns(one, width, count) for one in side.laws]
     real, imaginary = np.asarray([p.real for p in parts]), np.asarray([p.imaginary for p in parts])
@@ -159,7 +159,9 @@ def _matrix(side: _Side, width: float, cap: int, count: int) -> tuple[Floats, fl
     size = np.exp(real)
     gemm = (len(parts) + 8) * _ULP * (1 + np.abs(imaginary) / lost)
     rate = gemm + np.where(size >= 0.25, error / size / lost, 0.0)
-    per = 0.4 * rate.max(axis=0) + np.where(size < 0.25, 4 * error, 0.0).sum(axis=0)
+    plain = most[:, None] * np.where(size >= 0.25, rate * lost, gemm * lost)  # where a lattice returns to one
+    per = np.where(0.4 * rate <= plain, 0.4 * rate, 0.0).max(axis=0)
+    per += np.where(0.4 * rate <= plain, 0.0, plain).sum(axis=0) + np.where(size < 0.25, 4 * error, 0.0).sum(axis=0)
     k = np.arange(1.0, count + 1)
     scale = min(1.0, 2 * width)
     total = scale * float((2 / (pi * k) * (per + 64 * _ULP)).sum())
@@ -204,7 +206,7 @@ def _group(
     side: _Side, rows: Any, width: float, cap: int, count: int, left: Floats, rounds: Floats, lower: bool, xp: Any
 ) -> _Group:
     """One direction of a group: the characteristic functions, and what is charged to delta and to epsilon."""
-    matrix, rounding = _matrix(side, width, cap, count)
+    matrix, rounding = _matrix(side, width, count, _host(xp.max(rows, axis=0)))
     ends = side.down if lower else side.up
     sums = _host(
         xp.matmul(
