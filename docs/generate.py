@@ -4,7 +4,6 @@ import importlib
 import inspect
 from pathlib import Path
 
-import click
 import typer
 
 MODULES = (
@@ -50,7 +49,7 @@ def cli() -> str:
             if callable(shown) or shown is None:
                 shown = ""
             text = getattr(parameter, "help", "") or ""
-            if not isinstance(parameter, click.Argument) or text:
+            if parameter.name != "help":
                 lines.append(f"| {names} | {shown} | {text} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"

@@ -55,11 +55,22 @@ def sampled(rate: float, noise: float) -> Play:
     return Play(mechanisms.SampledGaussian(noise, 1.0, rate), losses)
 
 
+def left_out(rate: float, noise: float) -> Play:
+    """The other direction: the person is not there, against being there."""
+
+    def losses(rng: np.random.Generator, n: int) -> np.ndarray:
+        x = noise * rng.standard_normal(n)
+        return -np.log1p(rate * np.expm1((2 * x - 1) / (2 * noise**2)))
+
+    return Play(mechanisms.SampledGaussian(noise, 1.0, rate), losses)
+
+
 MENUS = {
     "gaussian": (gaussian(0.1), gaussian(0.6)),
     "response": (response(0.1), response(0.7)),
     "laplace": (laplace(0.1), laplace(0.7)),
     "sampled": (sampled(0.1, 1.0), sampled(0.3, 0.7)),
+    "left_out": (left_out(0.1, 1.0), left_out(0.3, 0.7)),
 }
 
 

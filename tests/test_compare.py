@@ -4,17 +4,13 @@ import json
 import math
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from bursar import errors
 from bursar import mechanisms as m
+from bursar.cli import app
 from bursar.cli import compare as cli_compare
 from bursar.compare import compare
-
-APP = typer.Typer()
-cli_compare.add(APP)
-APP.callback()(lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +63,13 @@ def test_the_command(tmp_path):
     """``bursar compare`` prints JSON that reads back, and draws a picture."""
     picture = tmp_path / "bounds.png"
     options = ["compare", "--mechanism", "gaussian", "--sigma", "20", "--rounds", "100", "--points", "2"]
-    run = CliRunner().invoke(APP, [*options, "--delta", "1e-5", "--json", "--draw", str(picture)])
+    run = CliRunner().invoke(app, [*options, "--delta", "1e-5", "--json", "--draw", str(picture)])
     assert run.exit_code == 0, run.output
     data = json.loads(run.output)
     assert data["rounds"] == [1, 100]
     assert {"name", "promise", "epsilons"} == set(data["bounds"][0])
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    text = CliRunner().invoke(APP, [*options[:6], "20", "--points", "1"])
+    text = CliRunner().invoke(app, [*options[:6], "20", "--points", "1"])
     assert "odometers.Renyi" in text.output
 
 

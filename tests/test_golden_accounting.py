@@ -201,3 +201,54 @@ def test_sums_do_not_drift(entry):
     account = filters.Zcdp(rho=13.69 * k)
     assert calibrate.steps(account, m.Zcdp(13.69)) == k
     assert inf > account.left > 0
+
+
+def largest_saturating(budget, cost, high):
+    """The largest parameter at which a mechanism still fits the budget curve at some order."""
+    low = 0.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.any(cost(middle) <= budget) else (low, middle)
+    return low
+
+
+COIN_ORDERS = {
+    "1.1..10.9,12..63": np.array(GRID_63, float),
+    "1.25..10 step .25,16,32": np.array([*np.arange(1.25, 10.1, 0.25), 16, 32]),
+}
+
+
+@chosen(r"corollary1_coin")
+def test_a_public_coin_breaks_some_order_has_budget_left(entry):
+    """A fair coin between two mechanisms, each within the budget curve at some order, is above it at every order."""
+    inputs = entry["inputs"]
+    orders = COIN_ORDERS[inputs["orders"]]
+    budget = inputs["eps"] + np.log(inputs["delta"]) / (orders - 1)
+    rho = largest_saturating(budget, lambda r: r * orders, 100.0)
+    response = largest_saturating(budget, lambda e: renyi.values(m.Pure(e), orders) if e else 0 * orders, inputs["eps"])
+    both = [(orders - 1) * rho * orders, (orders - 1) * renyi.values(m.RandomizedResponse(response), orders)]
+    excess = np.min((np.logaddexp(*both) - log(2)) / (orders - 1) - budget)
+    assert agrees(entry, float(excess))
+    assert excess > 0
+
+
+@chosen(r"curve_filter_violation_Canonne_8_\{3")
+def test_some_order_has_budget_left_is_crossed_by_two_thirds(entry):
+    """Round 1 Gaussian; round 2 two points that saturate the order chosen after round 1: at least as recorded."""
+    inputs, orders = entry["inputs"], np.array([3.0, 8.0, 24.0, 63.0])
+    epsilon, delta, lam, rho = inputs["eps"], inputs["delta"], orders - 1, 0.08
+    left = np.array([renyi.budget(a, epsilon=epsilon, delta=delta) for a in orders]) - orders * rho
+    z = np.arange(-9, 9, 0.01)[:, None, None]
+    loss = sqrt(2 * rho) * z + rho
+    jump = np.maximum(epsilon - loss, 1e-6) + np.geomspace(0.3, 8, 60) / lam[:, None]  # (z, order, choice)
+    low, high = np.full(jump.shape, -200.0), np.full(jump.shape, -1e-12)  # logarithm of the rare outcome's probability
+    for _ in range(60):
+        middle = (low + high) / 2
+        rare = lam[:, None] * jump + middle
+        common = orders[:, None] * np.log1p(-np.exp(middle)) - lam[:, None] * np.log1p(-np.exp(middle - jump))
+        beyond = np.logaddexp(rare, common) > (lam * left)[:, None]
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    gain = np.exp(low) * -np.expm1(epsilon - loss - jump)
+    best = np.maximum(gain.max(axis=(1, 2)), -np.expm1(np.minimum(epsilon - loss[:, 0, 0], 0)))
+    truth = float(np.sum(best * np.exp(-(z[:, 0, 0] ** 2) / 2)) * 0.01 / sqrt(2 * np.pi))
+    assert truth / delta >= entry["value"] - entry["tolerance"]

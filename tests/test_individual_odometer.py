@@ -1,6 +1,7 @@
 """Everybody's running bound: the same numbers as one odometer per person, on NumPy and PyTorch."""
 
 import copy
+import importlib.util
 import math
 
 import numpy as np
@@ -22,6 +23,12 @@ BOUNDARIES = {
 }
 every = pytest.mark.parametrize("make", BOUNDARIES.values(), ids=BOUNDARIES)
 PEOPLE = 40
+STRICT = importlib.util.find_spec("array_api_strict") and importlib.import_module("array_api_strict")
+libraries = pytest.mark.parametrize(
+    "xp",
+    [np, torch, pytest.param(STRICT, marks=pytest.mark.skipif(not STRICT, reason="array-api-strict is not installed"))],
+    ids=["numpy", "torch", "strict"],
+)
 
 
 def norms_of(rng, sensitivity, n=PEOPLE):
@@ -31,7 +38,7 @@ def norms_of(rng, sensitivity, n=PEOPLE):
 
 
 @every
-@pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
+@libraries
 def test_everybody_has_an_odometer(make, xp):
     """Row by row the bounds of scalar odometers charged with the person's own norm, never below them."""
     rng = np.random.default_rng(3)
@@ -43,6 +50,7 @@ def test_everybody_has_an_odometer(make, xp):
         for odometer, norm in zip(alone, norms, strict=True):
             if norm > 0:
                 odometer.charge(m.Gaussian(sigma, float(norm)))
+    assert type(accounts.epsilon()) is type(xp.asarray([0.0]))
     bounds = np.asarray(accounts.epsilon())
     expected = np.array([odometer.epsilon() for odometer in alone])
     np.testing.assert_allclose(bounds, expected, rtol=1e-7, atol=1e-9)
@@ -53,13 +61,14 @@ def test_everybody_has_an_odometer(make, xp):
         np.testing.assert_allclose(np.asarray(accounts.ex_post_epsilon()), ex_post, rtol=1e-7, atol=1e-9)
 
 
-def test_sampled_rounds_are_priced_by_the_persons_norm():
+@libraries
+def test_sampled_rounds_are_priced_by_the_persons_norm(xp):
     """Norms are rounded up to a grid of a hundredth: a little above the exact price, never below."""
     orders = (1.5, 3.0, 8.0, 20.0, 64.0)
-    accounts = individual.Odometer(4, odometers.Renyi(delta=1e-5, orders=orders, sum_delta=0.0))
+    accounts = individual.Odometer(4, odometers.Renyi(delta=1e-5, orders=orders, sum_delta=0.0), xp=xp)
     norms = np.array([0.0, 0.3, 0.77, 1.0])
-    accounts.charge(m.Repeated(m.SampledGaussian(2.0, 1.0, 0.01), 1000), norms)
-    for bound, norm in zip(accounts.epsilon()[1:], norms[1:], strict=True):
+    accounts.charge(m.Repeated(m.SampledGaussian(2.0, 1.0, 0.01), 1000), xp.asarray(norms))
+    for bound, norm in zip(np.asarray(accounts.epsilon())[1:], norms[1:], strict=True):
         exact = odometers.Renyi(delta=1e-5, orders=orders, sum_delta=0.0)
         exact.charge(m.Repeated(m.SampledGaussian(2.0, float(norm), 0.01), 1000))
         assert exact.epsilon() * (1 - 1e-9) <= bound <= 1.02 * exact.epsilon()

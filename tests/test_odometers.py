@@ -306,6 +306,7 @@ def test_directions_are_symmetric():
         lambda: odometers.FeldmanZrnic(delta=1e-5, alpha=1.0, step=0.1),
         lambda: odometers.FeldmanZrnic(delta=1e-5, alpha=2.0, step=1e-18),
         lambda: odometers.Capped(odometers.Renyi(delta=1e-5), epsilon=0.0),
+        lambda: odometers.Capped(odometers.Stitched(delta=1e-5), epsilon=1.0),
     ],
 )
 def test_arguments_that_break_a_rule(bad):
@@ -371,6 +372,8 @@ def test_capped_refuses_like_a_filter_and_reads_like_an_odometer():
     assert account.epsilon() > account.ex_post_epsilon()
     restored = odometers.Capped.from_state(json.loads(json.dumps(account.state())))
     assert restored.state() == account.state()
+    with pytest.raises(errors.ArgumentError):
+        odometers.Capped.from_state(account.state() | {"target": 1.0})
     plain = filters.Renyi(epsilon=2.0, delta=1e-5)
     while plain.admits(step):
         plain.charge(step)
@@ -383,6 +386,28 @@ def test_capped_refuses_like_a_filter_and_reads_like_an_odometer():
         odometers.Capped(charged(odometers.Renyi(delta=1e-5), step), epsilon=1.0)
     with pytest.raises(errors.ArgumentError):
         odometers.Capped(odometers.FeldmanZrnic(delta=1e-5, alpha=2.0, step=1.0), epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: odometers.Renyi(delta=1e-5),
+        lambda: odometers.Gaussian(delta=1e-5),
+        lambda: odometers.Line(delta=1e-5, plan=0.1),
+        lambda: odometers.Mixture(delta=1e-5, plan=0.1),
+        lambda: odometers.Stitched(delta=1e-5, start=0.0025),
+        lambda: odometers.Lecuyer(delta=1e-5),
+        lambda: odometers.Rogers(delta=1e-5, people=1000),
+    ],
+)
+def test_what_a_cap_admits_is_what_it_then_reads(make):
+    """Asked before and read after, the bound is the same: the cap is kept to the last digit."""
+    account, step = odometers.Capped(make(), epsilon=3.0), m.Repeated(m.Approximate(0.05, 1e-9), 3)
+    while account.admits(step):
+        expected = account._after(step)
+        account.charge(step)
+        assert account.ex_post_epsilon() == expected <= 3.0
+    assert account.count > 0
 
 
 def test_line_touches_the_fixed_bound_at_its_plan():

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bursar import mechanisms as m
 from bursar import odometers
@@ -99,3 +101,55 @@ def test_an_approximate_round_outside_of_its_event(epsilon, delta):
         for order, total in zip(odometer.orders, totals, strict=True):
             moment = math.log(sum(p * math.exp((order - 1) * x) for p, x in outside)) / (order - 1)
             assert moment <= total + 1e-12
+
+
+PAIR = st.tuples(st.floats(-12.0, -0.01).map(math.exp), st.floats(0.01, 6.0))
+
+
+def mechanism(rare, loss, orders):
+    """The curve of a pair at these orders, the larger direction."""
+    values = []
+    for order in orders:
+        lam = order - 1
+        forth = logsumexp([math.log(p) + lam * x for p, x in outcomes(rare, loss)])
+        back = logsumexp([math.log(p) - x - lam * x for p, x in outcomes(rare, loss)])
+        values.append(max(forth, back, 0.0) / lam * (1 + 1e-12))
+    return m.Renyi(orders, tuple(values))
+
+
+def logsumexp(values):
+    top = max(values)
+    return top + math.log(sum(math.exp(value - top) for value in values))
+
+
+ENUMERATED = {
+    "renyi": lambda: odometers.Renyi(delta=0.01, orders=(1.3, 2.0, 5.0, 20.0, 100.0), sum_delta=0.0),
+    "renyi_plan": lambda: odometers.Renyi(delta=0.01, plan=0.5, sum_delta=0.0),
+    "lecuyer": lambda: odometers.Lecuyer(delta=0.01, orders=(1.5, 3.0, 10.0)),
+}
+
+
+@pytest.mark.parametrize("name", ENUMERATED)
+@given(PAIR, PAIR, PAIR)
+@settings(max_examples=150)
+def test_two_rounds_by_enumeration(name, first, after_rare, after_common):
+    """Every stopping rule of two rounds whose second depends on the first: both promises, with exact probabilities."""
+
+    def read(*pairs):
+        odometer = ENUMERATED[name]()
+        orders = odometer.orders if name != "lecuyer" else (1.5, 3.0, 10.0)
+        for pair in pairs:
+            odometer.charge(mechanism(*pair, orders))
+        return odometer.epsilon(), odometer.ex_post_epsilon()
+
+    pathwise, ex_post = read(first)
+    ever, excess = 0.0, 0.0
+    for (p, loss), second in zip(outcomes(*first), (after_rare, after_common), strict=True):
+        path_2, post_2 = read(first, second)
+        stop = max(0.0, -math.expm1(min(0.0, ex_post - loss)))
+        go = sum(q * -math.expm1(min(0.0, post_2 - loss - more)) for q, more in outcomes(*second))
+        excess += p * max(stop, go)
+        later = sum(q for q, more in outcomes(*second) if loss + more > path_2)
+        ever += p * (1.0 if loss > pathwise else later)
+    assert ever <= 0.01
+    assert excess <= 0.01

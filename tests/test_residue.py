@@ -171,6 +171,18 @@ def test_pairs_dominate_and_are_close(mechanism):
             assert pair.delta(epsilon=e) <= float(curve(mpf(e))) + 0.01 * top
 
 
+@pytest.mark.parametrize("eta", [0.01, 0.5, 4.0])
+def test_some_pair_dominates_every_bounded_range_round(eta):
+    """For 60 places t of the range one pair is above the two-point curve at all of 200 epsilons; reversed, too."""
+    rounds, epsilons = pairs.exponential(eta), np.linspace(-eta, eta, 200)
+    curves = np.array([[pair.delta(epsilon=e) for e in epsilons] for pair in rounds])
+    for t in np.random.default_rng(6).uniform(0, eta, 60):
+        (high, p), (low, rest) = two_points(mpf(t) - mpf(eta), mpf(t))
+        for ends in (((high, p), (low, rest)), ((-high, p * mp.exp(-high)), (-low, rest * mp.exp(-low)))):
+            exact = [float(mp.fsum(w * max(0, 1 - mp.exp(e - loss)) for loss, w in ends)) for e in epsilons]
+            assert (curves >= np.array(exact) - 1e-15).all(axis=1).any()
+
+
 @pytest.mark.parametrize("noise", [0.1, 0.6, 2.0, 50.0])
 def test_masses_are_rounded_up(noise):
     """Every mass of the Gaussian's points is at least the exact one (50 digits), and they exceed it by 1e-10 in all."""
@@ -327,7 +339,7 @@ def test_people_pay_by_their_own_norm_and_state():
         row = table.norms[np.searchsorted(table.norms, size)]
         columns = [residue.level(int(at)) for at in table.squares if at <= square]
         own = [residue.charge_at(m.SampledGaussian(2.0, float(row), 0.05), at, table.slack) for at in columns]
-        assert cost >= min(*own, RANGE)
+        assert cost >= min([*own, RANGE])
     assert table(np.array([np.nan, -0.1, 1.1, 0.0]), np.full(4, MEASURE // 20)).tolist() == [RANGE, RANGE, RANGE, 0]
 
 
@@ -360,6 +372,15 @@ def test_either_wants_fresh_filters_of_one_epsilon(parts):
     """One filter, different epsilons, no epsilon, or the same filter twice are refused."""
     with pytest.raises(errors.ArgumentError):
         filters.Either(*parts())
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 60.0, 1e6])
+def test_budgets_far_from_one_work(epsilon):
+    """Tiny and enormous budgets, and steps that cost next to nothing: no warning and no refusal."""
+    account = filters.Residue(epsilon=epsilon, delta=1e-9)
+    b = min(math.sqrt(account.left), 60.0)
+    for mechanism in (m.Pure(b / 10), m.Laplace(10 / b), m.Exponential(b / 10), m.SampledGaussian(1e8, 1.0, 0.1)):
+        account.charge(mechanism)
 
 
 # ---- adversaries ---------------------------------------------------------------------------------------------------

@@ -91,5 +91,6 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     assert min(accuracy.values()) > 70
     assert sorted(path.name for path in (folder / "demo").iterdir()) == ["spends-private.json", "spends-private.png"]
     assert [Path(path).name for path in told["private"]] == ["spends-private.png", "spends-private.json"]
-    assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo")
+    assert "exists already" in call("demo", "--out", folder / "demo", code=2)
+    assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo", "--force")
     assert "adult.data" in call("demo", "--data", folder, code=2)

@@ -63,6 +63,24 @@ def test_norms_and_sums_are_those_of_gradients_written_out(classes, intercept, f
     np.testing.assert_allclose(model.weighted_sum(shares), np.tensordot(shares, each, axes=1), rtol=1e-11, atol=1e-12)
 
 
+def test_entries_of_a_sparse_row_that_share_a_place_are_added_before_the_norm():
+    """A CSR matrix may hold a feature twice: the norm is that of their sum, not smaller."""
+    double = sparse.csr_matrix((np.array([3.0, 3.0, 8.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
+    model = Logistic(double, np.array([0]), 2, intercept=False)
+    assert model.norms(model.start)[0] == 5.0  # half of the length of (6, 8)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("owners", [None, np.arange(2)])
+def test_norms_of_tiny_and_huge_gradients_neither_vanish_nor_overflow(size, form, owners):
+    """Squares of these numbers are no floats any more; the norms are."""
+    model = Logistic(
+        form(np.array([[3.0, 4.0], [0.0, 2.0]]) * size), np.zeros(2, int), 2, intercept=False, people=owners
+    )
+    np.testing.assert_allclose(model.norms(model.start), [2.5 * size, 1.0 * size], rtol=1e-12)
+
+
 def test_the_descent_is_algorithm_8_written_out():
     """The loop agrees with a literal one: clip to min(C, root of what is left), sum, one draw of noise, divide by n."""
     x, y = people_and_labels()

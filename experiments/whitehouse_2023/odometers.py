@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from bursar import mechanisms, odometers
-from bursar.compare import Bound, Comparison
+from bursar.compare import Bound, Comparison, optimum
 from bursar.curves import approximate, renyi, zcdp
 from bursar.report.odometers import draw
 
@@ -38,6 +38,7 @@ def comparison() -> Comparison:
     runs = [mechanisms.Repeated(step, count) for count in rounds]
     bounds = [
         Bound("basic composition", "fixed", tuple(approximate.of(run).epsilon for run in runs)),
+        Bound("optimum, rounds fixed in advance", "fixed", tuple(optimum(step, k, DELTA) for k in rounds)),
         Bound("Rényi, rounds fixed in advance", "fixed", tuple(renyi.of(run).epsilon(delta=DELTA) for run in runs)),
         Bound("zCDP, rounds fixed in advance", "fixed", tuple(zcdp.of(run).epsilon(delta=DELTA) for run in runs)),
     ]

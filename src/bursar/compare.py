@@ -15,12 +15,13 @@ from math import inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
+from scipy import special, stats
 
 from bursar import _check, filters, mechanisms, odometers
 from bursar.curves import approximate, gaussian, renyi, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
-__all__ = ["Bound", "Comparison", "compare"]
+__all__ = ["Bound", "Comparison", "compare", "optimum"]
 
 _EDGE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 
@@ -121,9 +122,36 @@ def _fixed(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str,
         return mechanisms.Repeated(mechanism, count)
 
     yield "exact, rounds fixed in advance", "fixed", lambda k: gaussian.of(several(k)).epsilon(delta=delta)
+    yield "optimum, rounds fixed in advance", "fixed", lambda k: optimum(mechanism, k, delta)
     yield "zCDP, rounds fixed in advance", "fixed", lambda k: zcdp.of(several(k)).epsilon(delta=delta)
     yield "Rényi, rounds fixed in advance", "fixed", lambda k: renyi.of(several(k)).epsilon(delta=delta)
     yield "basic composition", "fixed", lambda k: _basic(several(k), delta)
+
+
+def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float:
+    """The exact epsilon of equal pure rounds whose number is fixed in advance, to 1e-9, rounded up.
+
+    Guarantee: so many rounds of the mechanism, fixed in advance, are (epsilon, delta)-DP; no smaller epsilon holds.
+    Source: theory 2.3; Kairouz, Oh & Viswanath (2015), Theorem 3.3.
+    """
+    if not isinstance(mechanism, mechanisms.Pure | mechanisms.RandomizedResponse):
+        raise Unsupported(f"{type(mechanism).__name__} is not dominated exactly by randomised response")
+    if mechanism.epsilon == inf:
+        return inf
+    lies = np.arange(rounds + 1)
+    losses = mechanism.epsilon * (rounds - 2.0 * lies)
+    shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
+
+    def holds(epsilon: float) -> bool:
+        return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
+
+    low, high = 0.0, rounds * mechanism.epsilon
+    if holds(low):
+        return low
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _basic(mechanism: mechanisms.Mechanism, delta: float) -> float:

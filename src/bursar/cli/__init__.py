@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import accounting, training
+from bursar.cli import accounting, compare, training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -39,6 +39,7 @@ def _version(asked: bool) -> None:
 app = typer.Typer(cls=_Frame, no_args_is_help=True, help="A privacy account for every person.")
 accounting.add(app)
 training.add(app)
+compare.add(app)
 
 
 @app.callback()

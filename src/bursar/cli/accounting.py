@@ -1,9 +1,6 @@
-"""`bursar epsilon`, `bursar calibrate` and `bursar compare`: arguments in, text out."""
+"""`bursar epsilon` and `bursar calibrate`: arguments in, text out."""
 
 import json
-from collections.abc import Callable
-from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +9,7 @@ from rich.table import Table
 
 from bursar.errors import ArgumentError
 
-__all__ = ["add", "calibrate", "compare", "epsilon"]
+__all__ = ["add", "calibrate", "epsilon"]
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, absolute (noise multiplier times clip).")]
 Sensitivity = Annotated[float, typer.Option("--sensitivity", "--max-grad-norm", help="The clip: the most one adds.")]
@@ -23,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    for command in (epsilon, calibrate, compare):
+    for command in (epsilon, calibrate):
         app.command()(command)
 
 
@@ -140,44 +137,3 @@ def _calibrated(
         "steps": steps,
         "note": note,
     }
-
-
-def compare(
-    mechanism: Annotated[str, typer.Option(help="gaussian, sampled-gaussian, laplace, pure.")] = "gaussian",
-    sigma: Annotated[float, typer.Option(help="Noise of gaussian and sampled-gaussian; scale of laplace.")] = 20.0,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of one pure round.")] = 0.1,
-    sample_rate: Annotated[float, typer.Option(help="Sampling rate of sampled-gaussian.")] = 0.01,
-    rounds: Annotated[int, typer.Option(help="The most rounds.")] = 1000,
-    delta: Delta = 1e-5,
-    out: Annotated[Path | None, typer.Option(help="A picture as well: .png, .svg or .pdf.")] = None,
-    as_json: Json = False,
-) -> None:
-    """All bounds that apply to a mechanism, side by side: fixed in advance, filters, odometers."""
-    from bursar import mechanisms
-    from bursar.compare import compare as compared
-
-    kinds: dict[str, Callable[[], mechanisms.Mechanism]] = {
-        "gaussian": lambda: mechanisms.Gaussian(sigma),
-        "sampled-gaussian": lambda: mechanisms.SampledGaussian(sigma, 1.0, sample_rate),
-        "laplace": lambda: mechanisms.Laplace(sigma),
-        "pure": lambda: mechanisms.Pure(epsilon),
-    }
-    if mechanism not in kinds:
-        raise ArgumentError(f"mechanism={mechanism!r} must be one of {', '.join(kinds)}")
-    with Console(stderr=True).status("comparing"):
-        found = compared(kinds[mechanism](), rounds=rounds, delta=delta)
-    if out is not None:
-        from bursar.report.odometers import draw
-
-        draw(found, out)
-    if as_json:
-        print(json.dumps(found.as_dict()))
-        return
-    table = Table(title=f"{found.mechanism!r}, delta = {delta:g}: epsilon after so many rounds", title_justify="left")
-    table.add_column("bound")
-    table.add_column("promise")
-    for count in found.rounds:
-        table.add_column(str(count), justify="right")
-    for bound in found.bounds:
-        table.add_row(bound.name, bound.promise, *(f"{e:.4g}" if isfinite(e) else "inf" for e in bound.epsilons))
-    Console().print(table)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from bursar import mechanisms
-from bursar.compare import compare
 from bursar.errors import ArgumentError
 
 __all__ = ["add", "command", "described"]
@@ -55,6 +54,8 @@ def command(
 ) -> None:
     """All bounds that apply to one mechanism, side by side: fixed in advance, filters, odometers."""
     run = described(mechanism, sigma, epsilon, sample_rate, delta_each)
+    from bursar.compare import compare
+
     table = compare(run, rounds=rounds, delta=delta, points=points, people=people)
     if draw is not None:
         from bursar.report.odometers import draw as save

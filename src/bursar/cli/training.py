@@ -108,6 +108,7 @@ def demo(
     delta: Annotated[float, typer.Option(help="The probability with which the promise may fail.")] = 1e-5,
     runs: Annotated[int, typer.Option(help="How many models of each private kind.")] = 5,
     out: Annotated[Path, typer.Option(help="The folder for the PRIVATE picture and its numbers.")] = Path("demo"),
+    force: Annotated[bool, typer.Option(help="Overwrite the picture of an earlier run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Census income without privacy, with private gradient descent, and with a budget for every person."""
@@ -116,6 +117,9 @@ def demo(
     folder = show.adult_folder(data)
     if data is not None and folder is None:
         raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
+    picture = out / "spends-private.png"
+    if picture.exists() and not force:
+        raise ArgumentError(f"{picture} exists already; choose another folder, or overwrite it with --force")
     with _progress(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
         found = show.run(
@@ -125,24 +129,11 @@ def demo(
             runs=runs,
             told=lambda method, done, of: progress.update(task, description=method, completed=done, total=of),
         )
-    private = _draw(found.holder_report, out / "spends-private.png", f"{found.data}, epsilon {epsilon:g}")
+    private = _draw(found.holder_report, picture, f"{found.data}, epsilon {epsilon:g}")
     if as_json:
         _print_json(found.to_dict() | {"private": private})
         return
-    console = Console()
-    table = Table(title=f"{found.data}: {found.people:,} people", caption=f"private: mean ± spread of {runs} runs")
-    for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
-        table.add_column(column, justify="left" if column == "trained with" else "right")
-    for line in found.lines:
-        spread = f" ± {line.spread:.2f}" if line.runs > 1 else ""
-        promise = ("-", "-") if line.epsilon is None else (f"{line.epsilon:g}", f"{found.delta:g}")
-        table.add_row(line.method, *promise, f"{line.accuracy:.2f} %{spread}", f"{line.seconds:.2f}")
-    console.print(table)
-    console.print(
-        f"The promise of each run is for adding or removing one person. Charged, with a budget for every person: "
-        f"{found.card.charged_at_most}. Each run is a release of its own."
-    )
-    console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")
+    _tell_demo(found, private, runs)
 
 
 _NO_SCHEMA = (
@@ -192,6 +183,24 @@ def _tell(trained: Any, out: Path, private: list[str], *, as_json: bool) -> None
     console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
 
 
+def _tell_demo(found: Any, private: list[str], runs: int) -> None:
+    """The table of the demonstration on the screen."""
+    console = Console()
+    table = Table(title=f"{found.data}: {found.people:,} people", caption=f"private: mean ± spread of {runs} runs")
+    for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
+        table.add_column(column, justify="left" if column == "trained with" else "right")
+    for line in found.lines:
+        spread = f" ± {line.spread:.2f}" if line.runs > 1 else ""
+        promise = ("-", "-") if line.epsilon is None else (f"{line.epsilon:g}", f"{found.delta:g}")
+        table.add_row(line.method, *promise, f"{line.accuracy:.2f} %{spread}", f"{line.seconds:.2f}")
+    console.print(table)
+    console.print(
+        f"The promise of each run is for adding or removing one person. Charged, with a budget for every person: "
+        f"{found.card.charged_at_most}. Each run is a release of its own."
+    )
+    console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")
+
+
 def _write_template(data: Path, target: str, person: str | None, path: Path, *, force: bool, as_json: bool) -> None:
     from bursar.training import tables
     from bursar.training.schema import template
@@ -211,9 +220,9 @@ def _write_template(data: Path, target: str, person: str | None, path: Path, *, 
 
 def _draw(report: Any, path: Path, title: str) -> list[str]:
     """The data holder's picture and numbers; private."""
-    from bursar.report import pictures
+    from bursar.report import spends
 
-    return [str(made) for made in pictures.spends(report, path, title=title)]
+    return [str(made) for made in spends(report, path, title=title)]
 
 
 def _progress(*, quiet: bool) -> Progress:

@@ -30,7 +30,7 @@ KEEP = 63 / 64
 _ULP = 2.0**-52
 _CELLS = 64  # into which [0, end] is cut first
 _DEPTH = 7  # times that a cell in doubt may be cut into four
-_MOST = 5_000  # cells in doubt at once before giving up
+_MOST = 800  # cells in doubt at once before giving up
 
 
 def certified(pair: Pair, *, square: float, charge: float, slack: float) -> bool:
@@ -49,7 +49,7 @@ def certified(pair: Pair, *, square: float, charge: float, slack: float) -> bool
     """
     _check.positive(square=square, slack=slack)
     _check.within(0, square * KEEP, charge=charge)
-    b, rest = _nudged(square, 0.0), _nudged(square - charge, inf)
+    b, rest = _nudged(square, 0.0), _nudged(square - charge + 2 * _ULP * square, inf)
     end = _tail(pair, b, rest, slack)
     if end == inf:
         return False

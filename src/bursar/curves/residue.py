@@ -40,6 +40,7 @@ __all__ = [
 PER_OCTAVE = 8
 """Grid points of b squared between one power of two and the next."""
 
+_HIGHEST = MEASURE << 12  # units of b squared; with more left, the charges at this point are valid
 _CLOSE = 1e-4  # how near to the least charge a search comes, relative
 
 
@@ -79,7 +80,7 @@ def charge(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units
     exact = needs_no_slack(mechanism)
     if exact is not None:
         return exact if exact <= square else inf
-    cost = charge_at(mechanism, level(square), slack) if square else inf
+    cost = charge_at(mechanism, level(min(square, _HIGHEST)), slack) if square else inf
     return cost if cost <= square else inf
 
 

@@ -109,9 +109,9 @@ class Odometer(Accounts):
             rows = self._rows(people)
             given = self._contributions(price, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             for start in range(0, given.shape[0], self._step()):
-                block = slice(start, start + self._step())
+                block = slice(start, min(start + self._step(), given.shape[0]))
                 where = block if rows is None else rows[block]
-                self._spent[where] = self._after(price, given[block], self._spent[where])
+                self._spent[where, ...] = self._after(price, given[block], self._spent[where, ...])
 
     def epsilon(self, people: Any = None, *, delta: float | None = None) -> Array:
         """(n,) float64, private: everybody's pathwise bound; for restarts, their bound (see there)."""
@@ -161,7 +161,7 @@ class Odometer(Accounts):
             return self._restarted(*price(given, xp), before)
         if isinstance(price, Table):
             index, known = price.place(given, xp)
-            cost = xp.asarray(price.units, device=self._device)[index]
+            cost = xp.take(xp.asarray(price.units, device=self._device), index, axis=0)
             total = before + xp.where(known[:, None] & (cost < _MOST), cost, _MOST)
             return xp.where(total < _MOST, total, _MOST)
         after = xp.empty_like(before)
@@ -183,11 +183,12 @@ class Odometer(Accounts):
 
     def _read(self, people: Any, delta: float, *, ex_post: bool) -> Array:
         rows, xp = self._rows(people), self._xp
-        totals = self._spent if rows is None else self._spent[rows]
+        totals = self._spent if rows is None else self._spent[rows, ...]
         bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
         step = self._step() // 4
         for start in range(0, totals.shape[0], step):
-            bounds[start : start + step] = self._bounds(totals[start : start + step], delta, ex_post)
+            block = slice(start, min(start + step, totals.shape[0]))
+            bounds[block] = self._bounds(totals[block, ...], delta, ex_post)
         return bounds
 
     def _bounds(self, units: Array, delta: float, ex_post: bool) -> Array:

@@ -1,0 +1,1 @@
+"""Mechanisms from and to other libraries."""

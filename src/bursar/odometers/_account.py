@@ -94,10 +94,11 @@ class Odometer(Uncopyable, ABC):
         Args:
             delta: another failure probability, in (0, 1), chosen without looking at the results; public.
         """
-        totals = self._totals
-        if any(self._failures):
-            totals = _added(totals, self._excess)
-        return self._read(self._bound, totals, sum(self._failures), self._delta if delta is None else delta)
+        with self._lock:
+            totals, excess, failures = self._totals, self._excess, sum(self._failures)
+        if failures:
+            totals = _added(totals, excess)
+        return self._read(self._bound, totals, failures, self._delta if delta is None else delta)
 
     def ex_post_epsilon(self, *, delta: float | None = None) -> float:
         """The ex-post bound now; see the class for what it promises. Reading changes nothing."""
@@ -105,7 +106,8 @@ class Odometer(Uncopyable, ABC):
 
     def _ex_post_after(self, price: Price | None, delta: float) -> float:
         """The ex-post bound if a mechanism of this price were charged as well."""
-        totals, failures = self._totals, self._failures[0]
+        with self._lock:
+            totals, failures = self._totals, self._failures[0]
         if price is not None:
             totals, failures = _added(totals, price.costs), failures + price.failure
         return self._read(self._ex_post, totals, failures, delta)
@@ -142,12 +144,9 @@ class Odometer(Uncopyable, ABC):
         """What one round of a leaf that cannot fail adds to the totals, in units, rounded up."""
 
     def _checked(self, mechanism: mechanisms.Mechanism) -> tuple[Price, int]:
-        try:
-            price, rounds = self._price(mechanism)
-        except TypeError as error:
-            if isinstance(error, Unsupported):
-                raise
-            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism") from None
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        price, rounds = self._price(mechanism)
         if price.failure and not self._kept(True):
             raise Unsupported(
                 f"{mechanism!r} may fail: give sum_delta=, the part of delta kept for such rounds, at the start"
@@ -166,9 +165,7 @@ class Odometer(Uncopyable, ABC):
                 return self._approximate(mechanism), 1
             case mechanisms.Approximate():
                 return Price(self._costs(mechanisms.Pure(mechanism.epsilon)), 0, None, 0), 1
-            case mechanisms.Mechanism():
-                return Price(self._costs(mechanism), 0, None, 0), 1
-        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        return Price(self._costs(mechanism), 0, None, 0), 1
 
     def _approximate(self, mechanism: mechanisms.Approximate) -> Price:
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""

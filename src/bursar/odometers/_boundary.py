@@ -178,6 +178,6 @@ def _normal_finish(bound: Array, clock: Array, xp: Any) -> Array:
 
 
 def _log_ndtr(x: Array, xp: Any) -> Array:
-    if isinstance(x, np.ndarray | np.generic):
-        return special.log_ndtr(x)
-    return xp.special.log_ndtr(x)  # PyTorch
+    """The logarithm of the normal distribution function, which the array standard does not have."""
+    own = getattr(xp, "special", None)  # PyTorch's
+    return xp.asarray(special.log_ndtr(np.asarray(x))) if own is None else own.log_ndtr(x)

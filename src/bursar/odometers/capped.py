@@ -4,6 +4,7 @@ Source: theory 6.1 D; Lécuyer (2021), https://arxiv.org/abs/2103.01379, section
 """
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Self
 
 from bursar import _check, mechanisms
@@ -61,8 +62,13 @@ class Capped(Uncopyable):
             raise ArgumentError(f"odometer={odometer!r} must be an odometer with an ex-post promise")
         if odometer.count:
             raise ArgumentError("odometer must be fresh: the cap is fixed before the first charge")
+        if odometer._parameters.get("start", 1.0) is None:
+            raise ArgumentError(
+                "odometer: give Stitched its start=, so that its bound is known before the first charge"
+            )
         _check.positive(epsilon=epsilon)
         self._odometer, self._epsilon = odometer, epsilon
+        self._lock = Lock()
 
     @property
     def target(self) -> float:
@@ -90,16 +96,17 @@ class Capped(Uncopyable):
             BudgetExceeded: the bound would exceed the target. Nothing is counted; something cheaper may still fit.
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted.
         """
-        after = self._after(mechanism)
-        if not after <= self._epsilon:
-            now = self.ex_post_epsilon()
-            raise BudgetExceeded(
-                f"{mechanism!r} does not fit: the bound would be {after!r}, above epsilon={self._epsilon!r}",
-                asked=after,
-                spent=now,
-                left=max(0.0, self._epsilon - now),
-            )
-        self._odometer.charge(mechanism)
+        with self._lock:
+            after = self._after(mechanism)
+            if not after <= self._epsilon:
+                now = self.ex_post_epsilon()
+                raise BudgetExceeded(
+                    f"{mechanism!r} does not fit: the bound would be {after!r}, above epsilon={self._epsilon!r}",
+                    asked=after,
+                    spent=now,
+                    left=max(0.0, self._epsilon - now),
+                )
+            self._odometer.charge(mechanism)
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The pathwise bound now, as the odometer gives it; it may be above the target, which is an ex-post one."""
@@ -126,6 +133,8 @@ class Capped(Uncopyable):
         """What ``state()`` described, to the last unit; ``kind`` is the odometer's class."""
         account = cls(kind(**state["odometer"]["parameters"]), epsilon=state["target"])
         account._odometer = kind.from_state(state["odometer"])
+        if not account.ex_post_epsilon() <= account.target:
+            raise ArgumentError("state: what was spent must not be above the target")
         return account
 
     def __repr__(self) -> str:

@@ -27,8 +27,8 @@ __all__ = ["Accounts", "Everybody", "Gradients", "descend"]
 
 Array = NDArray[np.float64]
 
-ROUNDING = 1e-9
-"""Norms are charged larger than computed by this share: more than the rounding error of computing them."""
+ROUNDING, UNDERFLOW = 1e-9, 1e-300
+"""Norms are charged larger than computed by this share and this much: more than the error of computing them."""
 
 
 class Gradients(Protocol):
@@ -140,7 +140,8 @@ def descend(
 
 def _contributions(gradients: Gradients, parameters: Array, accounts: Accounts, step: Gaussian) -> Array:
     """The sum of what people contribute, private; everybody has paid when it is formed."""
-    norms = gradients.norms(parameters) * (1 + ROUNDING)
+    computed = gradients.norms(parameters)
+    norms = np.where(computed > 0, computed * (1 + ROUNDING) + UNDERFLOW, computed)
     norms = np.where(np.isfinite(norms), norms, np.nan)  # not a number: that person is out of this step
     clipped = np.minimum(norms, accounts.allowance(step))
     active = accounts.charge(step, clipped)

@@ -36,10 +36,13 @@ class Logistic:
     """
 
     def __init__(self, x: Any, y: Any, classes: int, *, intercept: bool, people: Any = None) -> None:
+        if sparse.issparse(x) and not x.has_canonical_format:
+            x = x.copy()
+            x.sum_duplicates()  # the norm of a row needs each feature once
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
         self._intercept = intercept
-        self._lengths = np.sqrt(_squares(x) + float(intercept))
+        self._lengths = np.hypot(_lengths(x), float(intercept))
         self._broken = ~np.isfinite(self._lengths)
         self._x = _without(x, self._broken) if self._broken.any() else x
         self._people = None if people is None else np.asarray(people)
@@ -67,7 +70,7 @@ class Logistic:
             self._residuals = softmax(logits, axis=1)
             self._residuals[np.arange(len(self._y)), self._y] -= 1.0
         if self._people is None:
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", self._residuals, self._residuals)) * self._lengths)
+            return np.asarray(_lengths(self._residuals) * self._lengths)
         return self._grouped_norms()
 
     def weighted_sum(self, weights: Array) -> Array:
@@ -81,24 +84,33 @@ class Logistic:
         """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
         n, rows = self.people, len(self._y)
         size = max(1, CHUNK // max(1, self._x.shape[1]))
-        squares = np.zeros(n)
+        norms = np.zeros(n)
         for column in range(self._columns):
             values = self._residuals[self._rows_of, column]
             gather = sparse.csr_matrix((values, self._rows_of, self._starts), shape=(n, rows))
             if self._intercept:
-                squares += np.asarray(gather.sum(axis=1)).ravel() ** 2
+                norms = np.hypot(norms, np.asarray(gather.sum(axis=1)).ravel())
             for low in range(0, n, size):
-                part = gather[low : low + size] @ self._x
-                squares[low : low + size] += _squares(part)
-        squares[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
-        return np.asarray(np.sqrt(squares))
+                part = slice(low, low + size)
+                norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
+        norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
+        return norms
 
 
-def _squares(x: Any) -> Array:
-    """Squared L2 norms of rows."""
-    if sparse.issparse(x):
-        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float64).ravel()
-    return np.asarray(np.einsum("ij,ij->i", x, x))
+def _lengths(x: Any) -> Array:
+    """L2 norms of rows; each row is scaled before it is squared, so that nothing underflows or overflows."""
+    with np.errstate(invalid="ignore"):  # infinite over infinite: not a number, as it should be
+        if not sparse.issparse(x):
+            most = np.abs(x).max(axis=1, initial=0.0)
+            if x.shape[1] == 1:
+                return np.asarray(most)
+            scaled = x / np.where(most > 0, most, 1.0)[:, None]
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * most)
+        most = np.zeros(x.shape[0])
+        rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        np.maximum.at(most, rows, np.abs(x.data))
+        squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
+        return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
 
 
 def _without(x: Any, rows: NDArray[np.bool_]) -> Any:
