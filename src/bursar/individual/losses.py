@@ -62,8 +62,8 @@ def losses(
 
     >>> import numpy as np
     >>> steps = np.array([[10_000, 0], [0, 10_000], [0, 0]])
-    >>> losses(steps, [2.0, 20.0], sample_rate=0.005, delta=1e-5).round(3)
-    array([1.004, 0.075, 0.   ])
+    >>> losses(steps, [2.0, 20.0], sample_rate=0.005, delta=1e-5).round(2)
+    array([1.  , 0.08, 0.  ])
     """
     rounds = _rounds(noise, sample_rate)
     counts = _counted(counts, len(rounds))
