@@ -137,7 +137,9 @@ def test_one_step_of_the_sampled_gaussian(z, q):
         assert truth <= ours <= truth * 1.01 + 1e-11
         if 1e-10 < truth < 0.5:
             low, high = individual.losses([[1]], [z], sample_rate=q, delta=float(truth), bounds=True)
-            assert low[0] <= epsilon <= high[0] <= epsilon * 1.05 + 5e-4
+            assert low[0] <= epsilon <= high[0]
+            if truth <= 1e-3:  # above that delta hardly changes with epsilon, and 1 % of it is much epsilon
+                assert high[0] <= epsilon * 1.01
 
 
 def test_laplace_alone():
