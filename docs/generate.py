@@ -14,6 +14,7 @@ MODULES = (
     "bursar.curves.approximate",
     "bursar.curves.pairs",
     "bursar.curves.residue",
+    "bursar.curves.losses",
     "bursar.filters",
     "bursar.odometers",
     "bursar.individual",

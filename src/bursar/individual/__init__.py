@@ -11,6 +11,7 @@ array([False,  True,  True])
 """
 
 from bursar.individual.filter import Filter
+from bursar.individual.losses import Losses, losses
 from bursar.individual.odometer import Odometer, Statement
 
-__all__ = ["Filter", "Odometer", "Statement"]
+__all__ = ["Filter", "Losses", "Odometer", "Statement", "losses"]
