@@ -1,100 +1,130 @@
-"""Events of dp_accounting as mechanisms, and mechanisms as events (extra ``interop``).
+"""The events of dp_accounting, to and from mechanisms.
 
-An event says what was run, not between which data sets the promise is. Here it is always "add or remove one person";
-events that are about replacing a record, and fixed-size or shuffled batches, are refused by name.
+An event does not say which data sets are neighbours. Bursar reads every event under its own relation, add or remove
+one person with all of that person's records; an event that only has a meaning under another relation is refused.
 
->>> import dp_accounting
->>> from_event(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(170.0), 104))
-Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
+    NoOp              Composed(())                    Composed        Composed
+    Gaussian          Gaussian                        SelfComposed    Repeated
+    Laplace           Laplace                         ZCDp, xi = 0    Zcdp
+    PoissonSampled of Gaussian    SampledGaussian
+
+Classes are compared exactly: a subclass may mean something else, so it is refused like every unknown event.
 """
 
-from bursar import mechanisms
-from bursar.curves import zcdp
-from bursar.errors import MissingExtra, Unsupported
+from collections.abc import Callable
+from fractions import Fraction
+from math import nextafter
+from typing import Any
 
-try:
-    from dp_accounting import dp_event as events
-except ImportError as error:  # pragma: no cover
-    raise MissingExtra("bursar.interop.dp_accounting needs dp-accounting: pip install 'bursar[interop]'") from error
+from bursar import mechanisms
+from bursar.errors import ArgumentError, MissingExtra, Unsupported
 
 __all__ = ["from_event", "to_event"]
 
-_KNOWN = (
-    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent with xi=0, "
-    "PoissonSampledDpEvent of a GaussianDpEvent, SelfComposedDpEvent and ComposedDpEvent"
+_SUPPORTED = (
+    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, ZCDpEvent (xi=0), PoissonSampledDpEvent of a GaussianDpEvent, "
+    "SelfComposedDpEvent and ComposedDpEvent"
 )
 
 
-def from_event(event: events.DpEvent) -> mechanisms.Mechanism:
-    """The mechanism that an event describes. Noise multipliers become sigma at sensitivity 1.
-
-    Args:
-        event: a tree of events.
+def from_event(event: object) -> mechanisms.Mechanism:
+    """The mechanism that an event describes; noise is in units of the sensitivity, which is 1.
 
     Raises:
-        Unsupported: some event in the tree is not known here, or does not bound anything; it is named.
+        Unsupported: the event, or one inside it, has no mechanism here; the message names its class.
+        ArgumentError: a parameter of the event breaks a rule (a negative noise multiplier, a rate above 1).
 
-    Guarantee: the mechanism's costs in this library hold for what the event describes, for adding or removing a person.
-    Source: the docstrings of dp_accounting's events.
+    Guarantee: what the event says was run, was run by the mechanism: no cost is lost.
+    Source: the docstrings of dp_accounting.dp_event, version 0.6; theory 2.1, 2.2, 2.6.
     """
-    match event:
-        case events.NoOpDpEvent():
-            return mechanisms.Composed(())
-        case events.GaussianDpEvent() if event.noise_multiplier > 0:
-            return mechanisms.Gaussian(float(event.noise_multiplier))
-        case events.LaplaceDpEvent() if event.noise_multiplier > 0:
-            return mechanisms.Laplace(float(event.noise_multiplier))
-        case events.DiscreteLaplaceDpEvent() if event.noise_parameter > 0 and event.sensitivity > 0:
-            return mechanisms.Laplace(1 / float(event.noise_parameter), float(event.sensitivity))
-        case events.ZCDpEvent() if event.xi == 0:
-            return mechanisms.Zcdp(float(event.rho))
-        case events.PoissonSampledDpEvent():
-            return _sampled(event)
-        case events.SelfComposedDpEvent():
-            return mechanisms.Repeated(from_event(event.event), int(event.count))
-        case events.ComposedDpEvent():
-            return mechanisms.Composed(tuple(from_event(part) for part in event.events))
-    raise Unsupported(f"{event!r} is not supported; known are {_KNOWN}, all with noise")
+    reader = _readers().get(type(event))
+    if reader is None:
+        raise Unsupported(f"{type(event).__name__} has no mechanism in Bursar; supported are {_SUPPORTED}")
+    return reader(event)
 
 
-def _sampled(event: events.PoissonSampledDpEvent) -> mechanisms.Mechanism:
-    inner, rate = event.event, float(event.sampling_probability)
-    if isinstance(inner, events.NoOpDpEvent) or rate == 0:
-        return mechanisms.Composed(())
-    if isinstance(inner, events.GaussianDpEvent) and inner.noise_multiplier > 0:
-        return mechanisms.SampledGaussian(float(inner.noise_multiplier), 1.0, rate)
-    raise Unsupported(f"PoissonSampledDpEvent of {inner!r} is not supported; of a GaussianDpEvent with noise it is")
-
-
-def to_event(mechanism: mechanisms.Mechanism) -> events.DpEvent:
-    """The event that describes a mechanism; a zCDP event where dp_accounting has none of its own.
+def to_event(mechanism: mechanisms.Mechanism) -> Any:
+    """The event that describes a mechanism; noise multipliers are rounded down.
 
     Raises:
-        Unsupported: dp_accounting has no event for it; it is named.
+        Unsupported: the mechanism, or one inside it, has no event; the message names its class.
 
-    Guarantee: the event describes the mechanism, or something that costs no less.
-    Source: the docstrings of dp_accounting's events.
+    Guarantee: the event costs at least what the mechanism costs.
+    Source: the docstrings of dp_accounting.dp_event, version 0.6.
     """
+    events = _events()
     match mechanism:
         case mechanisms.Gaussian(sigma, sensitivity):
-            return events.GaussianDpEvent(sigma / sensitivity)
+            return events.GaussianDpEvent(_ratio(sigma, sensitivity))
+        case mechanisms.SampledGaussian(sigma, sensitivity, rate):
+            return events.PoissonSampledDpEvent(rate, events.GaussianDpEvent(_ratio(sigma, sensitivity)))
         case mechanisms.Laplace(scale, sensitivity):
-            return events.LaplaceDpEvent(scale / sensitivity)
-        case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
-            return events.PoissonSampledDpEvent(sample_rate, events.GaussianDpEvent(sigma / sensitivity))
+            return events.LaplaceDpEvent(_ratio(scale, sensitivity))
         case mechanisms.Zcdp(rho):
             return events.ZCDpEvent(rho)
-        case (
-            mechanisms.Pure()
-            | mechanisms.RandomizedResponse()
-            | mechanisms.Exponential()
-            | mechanisms.DiscreteGaussian()
-        ):
-            return events.ZCDpEvent(zcdp.of(mechanism).rho)
-        case mechanisms.Repeated(part, count):
-            return events.SelfComposedDpEvent(to_event(part), count) if count else events.NoOpDpEvent()
+        case mechanisms.Repeated(inner, count):
+            return events.SelfComposedDpEvent(to_event(inner), count)
         case mechanisms.Composed(()):
             return events.NoOpDpEvent()
         case mechanisms.Composed(parts):
             return events.ComposedDpEvent([to_event(part) for part in parts])
-    raise Unsupported(f"dp_accounting has no event for {type(mechanism).__name__}")
+    raise Unsupported(
+        f"{type(mechanism).__name__} has no event in dp_accounting; supported are Gaussian, SampledGaussian, Laplace, "
+        "Zcdp, Repeated and Composed"
+    )
+
+
+def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
+    events = _events()
+    return {
+        events.NoOpDpEvent: lambda event: mechanisms.Composed(()),
+        events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
+        events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
+        events.ZCDpEvent: _zcdp,
+        events.PoissonSampledDpEvent: _sampled,
+        events.SelfComposedDpEvent: lambda event: mechanisms.Repeated(from_event(event.event), event.count),
+        events.ComposedDpEvent: lambda event: mechanisms.Composed(tuple(map(from_event, event.events))),
+    }
+
+
+def _zcdp(event: Any) -> mechanisms.Mechanism:
+    if event.xi != 0:
+        raise Unsupported(f"ZCDpEvent with xi={event.xi!r} has no mechanism in Bursar; supported is xi=0")
+    return mechanisms.Zcdp(event.rho)
+
+
+def _sampled(event: Any) -> mechanisms.Mechanism:
+    """Rate 1 takes everybody, rate 0 nobody; what is sampled is read, and so refused, in every case."""
+    inner, rate = from_event(event.event), event.sampling_probability
+    if not 0 <= rate <= 1:
+        raise ArgumentError(f"sampling_probability={rate!r} of PoissonSampledDpEvent must be in [0, 1]")
+    if rate == 1:
+        return inner
+    if rate == 0 or inner == mechanisms.Composed(()):
+        return mechanisms.Composed(())
+    if isinstance(inner, mechanisms.Gaussian):
+        return mechanisms.SampledGaussian(inner.sigma, inner.sensitivity, rate)
+    raise Unsupported(
+        f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Bursar; supported is "
+        "PoissonSampledDpEvent of GaussianDpEvent or NoOpDpEvent"
+    )
+
+
+def _noise(event: Any) -> float:
+    if event.noise_multiplier == 0:
+        raise Unsupported(f"{type(event).__name__} with noise_multiplier=0 is not private; it has no finite cost")
+    return float(event.noise_multiplier)
+
+
+def _ratio(noise: float, sensitivity: float) -> float:
+    ratio = noise / sensitivity
+    too_large = Fraction(ratio) * Fraction(sensitivity) > Fraction(noise)
+    return nextafter(ratio, 0.0) if too_large else ratio
+
+
+def _events() -> Any:
+    try:
+        from dp_accounting import dp_event
+    except ImportError as error:
+        raise MissingExtra("dp_accounting is not installed: pip install 'bursar[interop]'") from error
+    return dp_event
