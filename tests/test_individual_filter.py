@@ -243,6 +243,8 @@ def test_bad_input_changes_nothing_and_shows_nothing():
         (ArgumentError, lambda: people.charge(STEP, np.full(2, secret))),
         (ArgumentError, lambda: people.charge(STEP, np.full((3, 1), secret))),
         (ArgumentError, lambda: people.charge(STEP, np.array(["a", "b", "c"]))),
+        (ArgumentError, lambda: people.charge(STEP, np.ma.array([secret] * 3, mask=[0, 1, 0]))),
+        (ArgumentError, lambda: people.charge(3.0, np.full(3, secret))),
         (ArgumentError, lambda: people.charge(STEP, np.array([True, True, True]))),
         (ArgumentError, lambda: people.charge(STEP, np.full(2, secret), [1, 1])),
         (ArgumentError, lambda: people.charge(STEP, np.full(2, secret), [0.0, 1.0])),
@@ -270,6 +272,8 @@ def test_impossible_accounts_are_refused():
         (ArgumentError, -1, filters.Zcdp(rho=1.0)),
         (ArgumentError, 2.5, filters.Zcdp(rho=1.0)),
         (ArgumentError, ["a", "a"], filters.Zcdp(rho=1.0)),
+        (ArgumentError, "ab", filters.Zcdp(rho=1.0)),
+        (ArgumentError, [["a"], ["b"]], filters.Zcdp(rho=1.0)),
     ):
         with pytest.raises(error):
             individual.Filter(people, budget)
@@ -301,6 +305,18 @@ def test_answers_come_in_the_library_of_the_question():
             assert type(active) is type(norms)
             assert np.asarray(active).tolist() == [True, False]
         assert isinstance(people.charge(STEP, [1.0, 3.0]), np.ndarray if xp is np else torch.Tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+def test_every_number_type_is_read_exactly(dtype):
+    """Half precision, whole numbers, with or without a gradient: charged as the float64 they stand for."""
+    norms = torch.tensor([0.0, 1.0, 2.0], dtype=dtype, requires_grad=dtype.is_floating_point)
+    expected = individual.Filter(3, filters.Gaussian(mu=1.0))
+    expected.charge(STEP, np.array([0.0, 1.0, 2.0]))
+    for xp in (np, torch):
+        people = individual.Filter(3, filters.Gaussian(mu=1.0), xp=xp)
+        people.charge(STEP, norms)
+        assert np.array_equal(people.state()["spent"], expected.state()["spent"])
 
 
 def test_a_charge_allocates_little():

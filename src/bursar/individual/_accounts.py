@@ -48,6 +48,8 @@ class Accounts(Uncopyable):
             ids = list(people)  # type: ignore[arg-type]
             if self._rows_of is None:
                 raise ArgumentError("people: these accounts have rows, so give the number of people who join")
+            if isinstance(people, str) or not all(isinstance(person, Hashable) for person in ids):
+                raise ArgumentError("people must be a number, or a list of ids that are hashable")
             if len(set(ids)) != len(ids) or not self._rows_of.keys().isdisjoint(ids):
                 raise ArgumentError("people: every id must be new and different")
             count, start = len(ids), len(self._rows_of)
@@ -84,6 +86,8 @@ class Accounts(Uncopyable):
     def _contributions(self, price: Tariff, norms: Array, count: int) -> Array:
         """Norms, or who takes part, in the accounts' own array library, checked."""
         xp = self._xp
+        if isinstance(norms, np.ma.MaskedArray):
+            raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
         given = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
         if tuple(given.shape) != (count,):
@@ -122,5 +126,6 @@ def _same_library(array: Any, xp: Any) -> bool:
 
 def to_numpy(array: Any) -> NDArray[Any]:
     if array_api_compat.is_torch_array(array):
-        return np.asarray(array.detach().cpu())
+        array = array.detach().cpu()
+        return np.asarray(array.float() if str(array.dtype) == "torch.bfloat16" else array)
     return np.asarray(array)

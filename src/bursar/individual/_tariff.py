@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bursar import mechanisms
 from bursar._units import RANGE, Units
-from bursar.errors import Unsupported
+from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["TINY", "Quadratic", "Table", "Tariff", "Whole", "at_least_tiny", "tariff"]
 
@@ -107,6 +107,8 @@ Tariff = Quadratic | Table | Whole
 
 def tariff(budget: Priced, mechanism: mechanisms.Mechanism) -> Tariff:
     """The tariff of a mechanism in the measure of a budget."""
+    if not isinstance(mechanism, mechanisms.Mechanism):
+        raise ArgumentError(f"step={mechanism!r} must be a mechanism")
     times, leaf = 1, mechanism
     while isinstance(leaf, mechanisms.Repeated):
         times, leaf = times * leaf.count, leaf.mechanism
