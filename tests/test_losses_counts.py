@@ -89,5 +89,5 @@ def test_some_people_only():
 
 
 def test_nothing_private_in_the_repr():
-    """The repr is public: shape and buckets only."""
-    assert repr(filled(20, 1)) == "Losses(20, least=2, most=2000, buckets=64)" == repr(filled(20, 2))
+    """The repr is public: buckets only, not even the number of people."""
+    assert repr(filled(20, 1)) == "Losses(least=2, most=2000, buckets=64)" == repr(filled(30, 2))

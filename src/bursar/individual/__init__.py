@@ -10,8 +10,9 @@ array([ True,  True,  True])
 array([False,  True,  True])
 """
 
+from bursar.individual.domination import dominating_mu
 from bursar.individual.filter import Filter
 from bursar.individual.losses import Losses, losses
 from bursar.individual.odometer import Odometer, Statement
 
-__all__ = ["Filter", "Losses", "Odometer", "Statement", "losses"]
+__all__ = ["Filter", "Losses", "Odometer", "Statement", "dominating_mu", "losses"]

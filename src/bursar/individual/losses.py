@@ -207,7 +207,7 @@ class Losses:
         self._unknown = np.zeros(self._n, dtype=bool)
 
     def __repr__(self) -> str:
-        return f"Losses({self._n}, least={self._noise[0]:g}, most={self._noise[-1]:g}, buckets={len(self._noise)})"
+        return f"Losses(least={self._noise[0]:g}, most={self._noise[-1]:g}, buckets={len(self._noise)})"
 
     @property
     def noise(self) -> Floats:
