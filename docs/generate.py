@@ -24,6 +24,7 @@ MODULES = (
     "bursar.training",
     "bursar.report.pictures",
     "bursar.report.odometers",
+    "bursar.report.losses",
     "bursar.errors",
 )
 

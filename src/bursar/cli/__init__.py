@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import accounting, compare, training
+from bursar.cli import accounting, compare, losses, training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -42,6 +42,7 @@ app = typer.Typer(cls=_Frame, no_args_is_help=True, help="A privacy account for 
 accounting.add(app)
 training.add(app)
 compare.add(app)
+losses.add(app)
 
 
 @app.callback()

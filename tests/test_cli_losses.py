@@ -1,0 +1,89 @@
+"""`bursar losses`: the library's numbers, marked private, from arrays of norms."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bursar import individual
+from bursar.cli import app
+
+RUN = CliRunner()
+OPTIONS = ("--noise-multiplier", "2", "--sample-rate", "0.005", "--delta", "1e-5")
+
+
+def output(*arguments, code=0):
+    result = RUN.invoke(app, [str(each) for each in ("losses", *arguments)])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def save(path, values):
+    np.save(path, values)
+    return path
+
+
+def test_constant_norms_give_the_reference_epsilons(tmp_path):
+    """10,000 steps at norms 1, 0.5 and 0: 1.0041 and 0.4440 from above, within a bucket, and 0; Rényi is above."""
+    norms = save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0]))
+    found = json.loads(output(norms, *OPTIONS, "--steps", 10_000, "--json").stdout)
+    exact = found["epsilon"]["privacy loss distributions"]
+    assert 1.0041127 <= exact[0] < 1.0041127 * 1.005
+    assert 0.44396497 <= exact[1] < 0.44396497 * 1.05
+    assert exact[2] == 0
+    assert all(r >= e for r, e in zip(found["epsilon"]["Rényi"], exact, strict=True))
+    assert found["private"].startswith("private")
+    assert "no guarantee" in found["status"]
+
+
+def test_norms_of_each_step_agree_with_the_library(tmp_path):
+    """(people, steps) norms are recorded step by step; an unknown norm is an infinite epsilon."""
+    values = np.random.default_rng(0).uniform(0, 1.2, (5, 30))
+    values[4, 7] = np.nan
+    found = json.loads(output(save(tmp_path / "n.npy", values), *OPTIONS, "--json").stdout)
+    kept = individual.Losses(5, least=2.0, most=2e4, buckets=256)
+    from bursar.mechanisms import SampledGaussian
+
+    for column in values.T:
+        kept.record(SampledGaussian(2.0, 1.0, 0.005), column)
+    expected = kept.epsilon(delta=1e-5)
+    given = [float(value) for value in found["epsilon"]["privacy loss distributions"]]
+    assert given == pytest.approx(expected)
+    assert given[4] == np.inf
+
+
+def test_table_groups_and_picture(tmp_path):
+    """Quantiles for all and by group, and a picture that says that it is private."""
+    norms = save(tmp_path / "norms.npy", np.linspace(0.1, 1, 40))
+    groups = save(tmp_path / "groups.npy", np.repeat(["a", "b"], 20))
+    picture = tmp_path / "picture.svg"
+    shown = output(norms, *OPTIONS, "--steps", 100, "--groups", groups, "--plot", picture).stdout
+    assert "private" in shown
+    assert shown.count(" all ") == 2
+    assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "message"),
+    [
+        (np.ones(3), (), "--steps"),
+        (np.ones((3, 2)), ("--steps", "5"), "--steps"),
+        (np.ones((2, 2, 2)), (), "shape"),
+        (np.array(["a"]), ("--steps", "5"), "numbers"),
+        (np.ones(3), ("--steps", "5", "--sample-rate", "2"), "sample_rate=2.0"),
+        (np.ones(3), ("--steps", "5", "--noise-multiplier", "0"), "noise_multiplier=0.0"),
+    ],
+)
+def test_bad_input_is_one_clear_line(tmp_path, values, more, message):
+    """Shapes, types and parameters; exit code 2, no traceback."""
+    result = output(save(tmp_path / "n.npy", values), *OPTIONS, *more, code=2)
+    assert message in " ".join(result.stderr.split())
+
+
+def test_files_that_are_no_arrays_are_refused(tmp_path):
+    """No pickle is ever read."""
+    path = tmp_path / "objects.npy"
+    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    assert "without objects" in " ".join(output(path, *OPTIONS, "--steps", 1, code=2).stderr.split())
+    output(tmp_path / "missing.npy", *OPTIONS, "--steps", 1, code=2)
