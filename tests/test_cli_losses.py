@@ -70,6 +70,8 @@ def test_table_groups_and_picture(tmp_path):
         (np.ones(3), (), "--steps"),
         (np.ones((3, 2)), ("--steps", "5"), "--steps"),
         (np.ones((2, 2, 2)), (), "shape"),
+        (np.ones(3), ("--steps", "0"), "steps=0"),
+        (np.ones(3), ("--steps", str(10**12)), "10000000"),
         (np.array(["a"]), ("--steps", "5"), "numbers"),
         (np.ones(3), ("--steps", "5", "--sample-rate", "2"), "sample_rate=2.0"),
         (np.ones(3), ("--steps", "5", "--noise-multiplier", "0"), "noise_multiplier=0.0"),

@@ -39,6 +39,8 @@ def losses(
 
     _check.positive(noise_multiplier=noise_multiplier)
     _check.between(0, 1, delta=delta)
+    if steps is not None:
+        _check.whole(1, steps=steps)
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
@@ -91,7 +93,7 @@ def _epsilons(values: Any, noise: float, rate: float, steps: int | None, delta: 
         counts = kept.counts(rate)
     else:
         kept.record(step, values)
-        counts = kept.counts(rate) * np.uint32(steps or 0)
+        counts = kept.counts(rate).astype(np.int64) * steps
         unknown = ~((values >= 0) & (values < np.inf))
         epsilon = np.where(unknown, np.inf, individual.losses(counts, kept.noise, sample_rate=rate, delta=delta))
     table = renyi.sampled_gaussian(rate, kept.noise, renyi.ORDERS)
