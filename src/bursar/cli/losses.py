@@ -90,10 +90,10 @@ def _epsilons(values: Any, noise: float, rate: float, steps: int | None, delta: 
         for column in values.T:
             kept.record(step, column)
         epsilon = kept.epsilon(delta=delta)
-        counts = kept.counts(rate)
+        counts = kept.counts(rate).astype(np.int64)
     else:
         kept.record(step, values)
-        counts = kept.counts(rate).astype(np.int64) * steps
+        counts = kept.counts(rate).astype(np.int64) * int(steps or 0)
         unknown = ~((values >= 0) & (values < np.inf))
         epsilon = np.where(unknown, np.inf, individual.losses(counts, kept.noise, sample_rate=rate, delta=delta))
     table = renyi.sampled_gaussian(rate, kept.noise, renyi.ORDERS)
