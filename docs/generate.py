@@ -22,6 +22,7 @@ MODULES = (
     "bursar.compare",
     "bursar.interop.dp_accounting",
     "bursar.training",
+    "bursar.training.stopping",
     "bursar.report.pictures",
     "bursar.report.odometers",
     "bursar.report.losses",

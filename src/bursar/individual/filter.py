@@ -166,6 +166,18 @@ class Filter(Accounts):
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
 
+    def _give_back(self, step: mechanisms.Mechanism, who: Array) -> None:
+        """Undo the full price of a step that was booked in advance and, for these people, released nothing.
+
+        For rooms that book before they release. Whoever calls this proves that nothing was released about them.
+        """
+        price = self._tariff(step)
+        if isinstance(price, Table):
+            raise Unsupported(f"{step!r} has no exact full price")
+        full = self._xp.asarray(price.full, dtype=self._xp.int64, device=self._device)
+        with self._lock:
+            self._spent = self._spent - self._xp.where(who[:, None], full[None, :], 0)
+
     def _plain(self, given: Array) -> bool:
         """Whether the fast path applies: one order, NumPy, float64."""
         small = len(self._most) == 1 and self._most[0] < 2**62  # twice of it does not overflow
