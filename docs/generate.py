@@ -23,6 +23,7 @@ MODULES = (
     "bursar.interop.dp_accounting",
     "bursar.training",
     "bursar.training.stopping",
+    "bursar.training.groups",
     "bursar.report.pictures",
     "bursar.report.odometers",
     "bursar.report.losses",

@@ -291,8 +291,9 @@ def test_refusals_say_why_and_charge_nobody():
     with pytest.raises(errors.Unsupported):
         StillActive(people, at_least=1, epsilon=0.1)  # a pure mechanism is no Gaussian one
     people.join(1)
-    with pytest.raises(errors.ArgumentError, match="join"):
-        accounts.allowance(STEP)
+    for use in (lambda: accounts.allowance(STEP), accounts.close):
+        with pytest.raises(errors.ArgumentError, match="join"):
+            use()
 
 
 def test_torch_accounts_agree():

@@ -167,6 +167,8 @@ class Dropouts(_Doors):
             The accounts, for other uses. No further charge is possible here.
         """
         if not self._closed:
+            if self._people.spent().shape[0] != self._inside.shape[0]:
+                raise ArgumentError("people: nobody may join while drops are counted")
             self._closed = True
             self._people._give_back(self._price, self._inside)
         return self._people
