@@ -61,6 +61,9 @@ class PublicFilter(Protocol):
     def charge(self, mechanism: Mechanism, /) -> None:
         """Spend, or raise BudgetExceeded."""
 
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on later."""
+
 
 class Everybody:
     """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
@@ -73,11 +76,15 @@ class Everybody:
         self._people = people
         self._filter = public
 
-    def allowance(self, step: Gaussian) -> Array:
+    def state(self) -> dict[str, Any]:
+        """The state of the public filter."""
+        return self._filter.state()
+
+    def allowance(self, step: Any) -> Array:
         """The sensitivity, for everybody."""
         return np.full(self._people, step.sensitivity)
 
-    def charge(self, step: Gaussian, norms: Array) -> NDArray[np.bool_]:
+    def charge(self, step: Any, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once; raises BudgetExceeded. People whose norm breaks the promise are out."""
         self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))

@@ -27,7 +27,7 @@ Batch = Tensor | Sequence[Tensor]
 Weigh = Callable[[Tensor, Tensor], Tensor]
 Watch = Callable[[slice | Tensor, Tensor, Tensor], None]
 
-MEMORY = 2**28
+MEMORY = 2**26
 MOST = 2**12
 """Never more records at once than this."""
 
@@ -201,10 +201,12 @@ class Gradients:
         goals = None if targets is None else targets[:3]
         self.check(few, goals)
         held = 0
+        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
 
         def pack(kept: Tensor) -> Tensor:
             nonlocal held
-            held += kept.numel() * kept.element_size()
+            if kept.untyped_storage().data_ptr() not in public:
+                held += kept.numel() * kept.element_size()
             return kept
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
