@@ -104,6 +104,23 @@ class Filter(Accounts):
                 active[block] = self._pay(price, given[block], where)
         return self._like(active, norms)
 
+    def write_off(self, step: mechanisms.Mechanism) -> None:
+        """Charge everybody for a step whose contributions are not known any more, after a crash.
+
+        Guarantee: everybody is charged at least what any contribution to the step costs, or has nothing left.
+        Source: theory 5.1; what was reserved counts as spent.
+        """
+        price = self._tariff(step)
+        count = self._spent.shape[0]
+        if isinstance(price, Whole):
+            norms = self._xp.ones(count, dtype=self._xp.bool, device=self._device)
+        else:
+            norms = self._xp.full((count,), price.sensitivity, dtype=self._xp.float64, device=self._device)
+        broke = ~self.charge(step, norms)
+        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
+        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, RANGE // 2)
+        self._spent[broke, ...] = nothing_left
+
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
         price = self._tariff(step)

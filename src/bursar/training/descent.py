@@ -58,6 +58,9 @@ class Accounts(Protocol):
 class PublicFilter(Protocol):
     """One budget for the whole release; every filter in :mod:`bursar.filters` is one."""
 
+    def admits(self, mechanism: Mechanism, /) -> bool:
+        """Whether it fits."""
+
     def charge(self, mechanism: Mechanism, /) -> None:
         """Spend, or raise BudgetExceeded."""
 
@@ -75,6 +78,10 @@ class Everybody:
     def __init__(self, people: int, public: PublicFilter) -> None:
         self._people = people
         self._filter = public
+
+    def admits(self, step: Mechanism) -> bool:
+        """Whether the public filter has room; asking changes nothing."""
+        return self._filter.admits(step)
 
     def state(self) -> dict[str, Any]:
         """The state of the public filter."""

@@ -10,10 +10,10 @@ from torch import nn
 
 from bursar import filters
 from bursar.errors import BudgetExceeded
-from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
+from bursar.mechanisms import Mechanism
 from bursar.training.gradients import Gradients
 from bursar.training.holder import Watch
-from bursar.training.journal import Journal
+from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
 from bursar.training.runs import Run, Values, of_people
 from bursar.training.together import Together
@@ -41,13 +41,6 @@ class Settings:
     sample_rate: float | None
     refresh_every: int
     slack: float
-
-    def mechanism(self, run: Run) -> Gaussian | SampledGaussian:
-        """What the next step releases."""
-        sigma = run.noise_multiplier * self.max_grad_norm
-        if run.sample_rate is None:
-            return Gaussian(sigma, self.max_grad_norm)
-        return SampledGaussian(sigma, self.max_grad_norm, run.sample_rate)
 
 
 class Job:
@@ -87,16 +80,19 @@ class Job:
             noise_multiplier=settings.noise_multiplier,
             sample_rate=settings.sample_rate,
             accounts=people,
+            last=settings.last,
+            room=lambda step: settings.individual or people.admits(step),
             ask=self._answer,
         )
         self.watch = Watch(self._shares, 1.0, settings.last or 1)
-        self.released: dict[Mechanism, int] = {}
 
     def resume(self, state: dict[str, Any], unseen: list[Mechanism]) -> None:
         """Go on from a checkpoint; everybody pays for what may have been released since."""
-        for mechanism in unseen:
-            self._pay_in_full(mechanism)
         run = self.run
+        run.released = {mechanism(fields): times for fields, times in state["public"]["released"]}
+        for step in unseen:
+            self._pay_in_full(step)
+            self._count(step)
         run.module.load_state_dict(state["module"])
         optimizer, public = self._together.same((state["optimizer"], state["public"]))
         run.optimizer.load_state_dict(optimizer)
@@ -112,8 +108,8 @@ class Job:
         run, last = self.run, self._settings.last
         if self._counting is not None:
             run.accounts = self._counting(self.people)
-        if self._journal is not None and run.step == 0:
-            self.save()
+            self._count(run.accounts.price)
+        self.save()  # what was booked just now must survive
         self._tell(callbacks)
         while run.reason is None:
             if last is not None and run.step >= last:
@@ -142,6 +138,7 @@ class Job:
             "reason": run.reason,
             "answers": run.answers,
             "history": run.history,
+            "released": [[plain(step), times] for step, times in run.released.items()],
             "noise_multiplier": run.noise_multiplier,
             "sample_rate": run.sample_rate,
         }
@@ -159,7 +156,7 @@ class Job:
             callback(self.run)
 
     def _step(self) -> None:
-        run, step = self.run, self._settings.mechanism(self.run)
+        run, step = self.run, self.run.next_step()
         self._begin(step)
         sums = self._pass.sums(self._gradients, self._records, run.accounts, step)
         noisy = self._together.noisy_total(sums, step.sigma, self._noise)
@@ -173,7 +170,7 @@ class Job:
         if self._settings.individual:
             self.watch.look(run.step)
 
-    def _answer(self, mechanism: Mechanism, values: Values) -> float:
+    def _answer(self, asked: Mechanism, values: Values) -> float:
         """A noisy sum over people of what each is charged for."""
         module = self.run.module
         training = module.training
@@ -183,11 +180,11 @@ class Job:
         finally:
             module.train(training)
         held = of_people(torch.cat(found).double().cpu().numpy(), self._records.people, self._records.count)
-        self._begin(mechanism)
-        active = np.asarray(self.people.charge(mechanism, held), dtype=bool)
-        self._count(mechanism)
+        self._begin(asked)
+        active = np.asarray(self.people.charge(asked, held), dtype=bool)
+        self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
-        sigma = mechanism.sigma  # type: ignore[attr-defined]
+        sigma = asked.sigma  # type: ignore[attr-defined]
         return float(self._together.noisy_total([total], sigma, self._noise)[0])
 
     def _outputs(self) -> Any:
@@ -198,22 +195,22 @@ class Job:
                 part = slice(start, start + ASKED_AT_ONCE)
                 yield self.run.module(*(each[part].to(device) for each in inputs)), targets[part].to(device)
 
-    def _begin(self, mechanism: Mechanism) -> None:
+    def _begin(self, step: Mechanism) -> None:
         if self._journal is not None:
-            self._journal.begin(mechanism)
+            self._journal.begin(step)
 
-    def _count(self, mechanism: Mechanism) -> None:
-        self.released[mechanism] = self.released.get(mechanism, 0) + 1
+    def _count(self, step: Mechanism) -> None:
+        self.run.released[step] = self.run.released.get(step, 0) + 1
 
-    def _pay_in_full(self, mechanism: Mechanism) -> None:
-        """As much as each can pay of what the mechanism costs at most."""
+    def _pay_in_full(self, step: Mechanism) -> None:
+        """What the step costs at most, or all that is left."""
         if not self._settings.individual:
             try:
-                self.people.charge(mechanism, np.zeros(self._records.count))
+                self.people.charge(step, np.zeros(self._records.count))
             except BudgetExceeded:  # then it was refused before, too
                 return
         else:
-            self.people.charge(mechanism, self.people.allowance(mechanism))
+            self.people.write_off(step)
 
     def _shares(self) -> Any:
         """(n,) the share of each person's budget that is used, private."""

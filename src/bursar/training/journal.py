@@ -20,7 +20,7 @@ from bursar import mechanisms
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "mechanism", "plain"]
 
 
 class Journal:
@@ -44,7 +44,7 @@ class Journal:
 
     def begin(self, step: Mechanism) -> None:
         """Say what will be charged and released next; returns when it is on the disk."""
-        line = json.dumps({"kind": type(step).__name__, **asdict(step)}) + "\n"  # type: ignore[call-overload]
+        line = json.dumps(plain(step)) + "\n"
         os.write(self._file, line.encode())
         os.fsync(self._file)
         self._written += 1
@@ -70,7 +70,7 @@ class Journal:
         lines = self._read()
         if len(lines) < state["seen"]:
             raise DataError("checkpoint: the journal is shorter than the checkpoint says; nothing was changed")
-        return state, [_mechanism(line) for line in lines[state["seen"] :]]
+        return state, [mechanism(json.loads(line)) for line in lines[state["seen"] :]]
 
     def close(self) -> None:
         """Nothing more will be written."""
@@ -103,6 +103,12 @@ class Journal:
         os.close(folder)
 
 
-def _mechanism(line: str) -> Mechanism:
-    fields = json.loads(line)
-    return getattr(mechanisms, fields.pop("kind"))(**fields)  # type: ignore[no-any-return]
+def plain(step: Mechanism) -> dict[str, Any]:
+    """A mechanism as names and numbers."""
+    return {"kind": type(step).__name__, **asdict(step)}  # type: ignore[call-overload]
+
+
+def mechanism(fields: dict[str, Any]) -> Mechanism:
+    """The mechanism that ``plain`` described."""
+    numbers = {name: value for name, value in fields.items() if name != "kind"}
+    return getattr(mechanisms, fields["kind"])(**numbers)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bursar import _check
 from bursar.errors import ArgumentError
-from bursar.mechanisms import Gaussian, Mechanism
+from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
 
 __all__ = ["Callback", "Run", "Values", "correct", "of_people"]
 
@@ -33,7 +33,8 @@ class Run:
     Fields: module, optimizer; step, the number of steps done; steps, how many are planned; noise_multiplier and
         sample_rate, which a callback may set for the next step (the clip is fixed); accounts, the accounts or what
         stands in front of them (``stopping.Dropouts``: its ``count`` is public); answers, what was asked so far;
-        history, for callbacks to keep public things in; reason, why the run ended.
+        released, what was charged and how often; history, for callbacks to keep public things in; reason, why the run
+        ended.
     """
 
     def __init__(
@@ -46,12 +47,16 @@ class Run:
         noise_multiplier: float,
         sample_rate: float | None,
         accounts: Any,
+        last: int | None,
+        room: Callable[[Mechanism], bool],
         ask: Callable[[Mechanism, Values], float],
     ) -> None:
         self.module, self.optimizer, self.accounts = module, optimizer, accounts
         self.step, self.steps, self.max_grad_norm = 0, steps, max_grad_norm
         self._noise_multiplier, self._sample_rate, self._ask = noise_multiplier, sample_rate, ask
+        self._last, self._room = last, room
         self.answers: list[tuple[int, str, float]] = []
+        self.released: dict[Mechanism, int] = {}
         self.history: dict[str, list[Any]] = {}
         self.reason: str | None = None
 
@@ -81,6 +86,20 @@ class Run:
         if not 0 < value <= 1:
             raise ArgumentError(f"sample_rate={value!r} must be in (0, 1]")
         self._sample_rate = float(value)
+
+    def next_step(
+        self, *, noise_multiplier: float | None = None, sample_rate: float | None = None
+    ) -> Gaussian | SampledGaussian:
+        """What the next step releases, or would with other noise or another rate."""
+        sigma = (self._noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
+        rate = self._sample_rate if sample_rate is None else sample_rate
+        return Gaussian(sigma, self.max_grad_norm) if rate is None else SampledGaussian(sigma, self.max_grad_norm, rate)
+
+    def can_take(self, step: Mechanism, times: int) -> bool:
+        """Whether the plan and, where everybody is charged the worst case, the budget leave room for so many steps."""
+        if self._last is not None and self.step + times > self._last:
+            return False
+        return times == 0 or self._room(Repeated(step, times))
 
     def stop(self, reason: str = "a callback stopped it") -> None:
         """No further step after this one."""

@@ -21,6 +21,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
+from bursar.training.gradients.engine import check_batch
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings
 from bursar.training.journal import Journal
@@ -159,6 +160,7 @@ class Trainer:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         _check.whole(1, checkpoint_every=checkpoint_every)
         inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        check_batch(inputs, targets, people)
         records = Records(inputs, targets, people)
         self._gradients.check(*_few(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
@@ -205,7 +207,7 @@ class Trainer:
         job = self._finished()
         return promise(
             self._settings,
-            job.released,
+            job.run.released,
             steps=job.run.step,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
             seed=self._seed,

@@ -60,6 +60,11 @@ class Outer:
         plain = self.groups == 1 and (places == 1 or places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
         return self if plain else Each(self.each())
 
+    def of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+        one = slice(person, person + 1)
+        return Outer(self.a[one], self.b[one], self.shape, self.order, self.groups).each()[0]
+
     def each(self) -> Tensor:
         """(n, *shape) everybody's g."""
         n, places = self.a.shape[:2]
@@ -129,6 +134,11 @@ class Rows:
         """Itself."""
         return self
 
+    def of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+        one = slice(person, person + 1)
+        return Rows(self.entries[one], self.b[one], self.shape).each()[0]
+
     def each(self) -> Tensor:
         """(n, *shape) everybody's g."""
         n = self.entries.shape[0]
@@ -179,6 +189,10 @@ class Each:
     def settled(self) -> "Each":
         """Itself."""
         return self
+
+    def of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+        return self.g[person]
 
     def each(self) -> Tensor:
         """(n, *shape) everybody's g."""
