@@ -329,6 +329,36 @@ def test_descend_takes_the_accounts_and_shows_a_count_after_each_step():
     assert "200" not in repr(accounts)
 
 
+@pytest.mark.parametrize("sample_rate", [None, 0.3])
+def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
+    """In front of a trainer's accounts: a callback reads the count and stops; everybody keeps within the budget."""
+    torch = pytest.importorskip("torch")
+    from bursar.training.trainer import Trainer
+
+    torch.manual_seed(1)
+    x, y = torch.randn(300, 3), torch.randint(0, 2, (300,))
+    module, most = torch.nn.Linear(3, 2), filters.RenyiOrder(alpha=8, rho=2.0)
+    loss, optimizer = torch.nn.CrossEntropyLoss(reduction="none"), torch.optim.SGD(module.parameters(), 1.0)
+    trainer = Trainer(
+        module, loss, optimizer, most, max_grad_norm=0.3, divisor=300, steps=40, extra_steps=60, sample_rate=sample_rate
+    )
+    noise, seen = np.random.default_rng(4), []
+
+    def enough(run):
+        seen.append(run.accounts.count)
+        if run.step and run.accounts.count > 100 + 2 * run.accounts.standard_error:
+            run.stop("many have dropped out")
+
+    run = trainer.fit(
+        x, y, callbacks=[enough], counting=lambda people: Dropouts(people, SquareRoot(100, 5), noise=noise)
+    )
+    assert run.reason == "many have dropped out"
+    assert seen[0] == 0
+    assert len(seen) == run.step + 1
+    assert np.all(trainer.accounts.spent() <= 2.0)
+    assert np.all(trainer.accounts.spent() >= 8 * run.accounts.price.sensitivity**2 / 25 / 2)
+
+
 # sparse vector
 
 
