@@ -21,6 +21,7 @@ MODULES = (
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",
+    "bursar.interop.opacus",
     "bursar.training",
     "bursar.training.stopping",
     "bursar.training.groups",
