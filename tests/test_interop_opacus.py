@@ -1,7 +1,9 @@
 """Opacus: training stops before the step that is not paid for, and everybody pays for an own bound at every step."""
 
 import functools
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -381,8 +383,10 @@ def test_own_past_only_where_it_is_proven():
     norms[3] = np.nan
     optimizer.assign(norms)
     np.testing.assert_array_equal(optimizer.bounds, np.minimum(1.1 * norms, CLIP))
-    before = people.spent()
-    step(module, optimizer, *next(iter(loader)))
+    before, batch = people.spent(), next(iter(loader))
+    with pytest.raises(ArgumentError, match="before a batch is drawn"):
+        optimizer.assign(norms)
+    step(module, optimizer, *batch)
     paid = (people.spent() - before).max(axis=1)
     assert paid[0] == paid[3] == 0 < paid[10] < paid[-1]
     with pytest.raises(ArgumentError, match="shape"):
@@ -467,6 +471,10 @@ def test_loaders_and_optimizers_without_a_price_are_refused_by_name():
     with pytest.raises(Unsupported, match="DPOptimizerFastGradientClipping"):
         ours.individual(optimizer, loader, accounts())
     _, optimizer, loader = private(engine())
+    loader.collate_fn.wrapped_collator_fn = sorted
+    with pytest.raises(Unsupported, match="collate_keeps_order"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, loader = private(engine())
     with pytest.raises(ArgumentError, match="one account for each record"):
         ours.individual(optimizer, loader, accounts(people=N + 1))
     with pytest.raises(ArgumentError, match="accounts per person"):
@@ -485,3 +493,33 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(MissingExtra, match=r"bursar\[opacus\]"):
         __import__("bursar.interop.opacus")
+
+
+# --- the documentation's scripts ------------------------------------------------------------------------------------
+
+DIFFS = re.findall(r"```diff\n(.*?)```", (Path(__file__).parent.parent / "docs/training.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("diff", DIFFS, ids=["stop", "individual"])
+def test_the_documented_change_is_small_and_runs(diff, side):
+    """The script runs as it was and as it becomes, and at most five of its lines change."""
+    kept, added, removed = ([line[1:] for line in diff.splitlines() if line[:1] == sign] for sign in " +-")
+    assert len(kept) > 15
+    assert max(len(added), len(removed)) <= 5
+    skipped = "+" if side == "before" else "-"
+    script = "\n".join(line[1:] for line in diff.splitlines() if line[:1] != skipped)
+    torch.manual_seed(0)
+    inputs = torch.randn(200, 1, 28, 28)
+    targets = torch.arange(200) % 2
+    names = {"train_set": TensorDataset(inputs + 3 * targets[:, None, None, None], targets)}
+    exec(compile(script, side, "exec"), names)
+    start = names["start"]
+    assert any(not torch.equal(a, b) for a, b in zip(start, names["model"].parameters(), strict=True))
+    if side == "after" and "people" in names:
+        assert 0 < names["people"].spent().max() <= names["people"].budget.left
+        assert names["people"].spent().min() < names["people"].spent().max()
+    if side == "after" and isinstance(names["engine"].accountant, ours.Accountant):
+        accountant = names["engine"].accountant
+        assert 0 < accountant.budget.count == len(accountant) < 50
+        assert not accountant.budget.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))

@@ -10,7 +10,7 @@ from opacus.data_loader import CollateFnWithEmpty
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
@@ -24,7 +24,9 @@ OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
 ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
 
 
-def individual(optimizer: Any, data_loader: Any, people: Any, *, slack: float = 1.1) -> tuple[Any, Any]:
+def individual(
+    optimizer: Any, data_loader: Any, people: Any, *, slack: float = 1.1, collate_keeps_order: bool = False
+) -> tuple[Any, Any]:
     """Charge everybody's own account at an own bound, with what ``PrivacyEngine.make_private`` gave.
 
     Args:
@@ -32,6 +34,7 @@ def individual(optimizer: Any, data_loader: Any, people: Any, *, slack: float = 
         data_loader: private. The DPDataLoader: Poisson samples, each record a person.
         people: private. An ``individual.Filter`` with as many accounts as the data set has records, in their order.
         slack: public, > 0. A bound is this much larger than the person's last sampled norm was.
+        collate_keeps_order: public. Whether a ``collate_fn`` of one's own keeps every record, in the given order.
 
     Returns:
         The optimizer and the loader to use from here on, in place of the ones given.
@@ -51,18 +54,20 @@ def individual(optimizer: Any, data_loader: Any, people: Any, *, slack: float = 
         raise Unsupported(SHUFFLED.format(f"{type(data_loader).__name__} with {type(sampler).__name__}"))
     if not isinstance(data_loader.collate_fn, CollateFnWithEmpty) or data_loader.collate_fn.rand_on_empty:
         raise Unsupported(RAND_ON_EMPTY)
+    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
+        raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
     if not isinstance(getattr(people, "budget", None), filters.Filter):
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
     if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
         raise ArgumentError("people must have one account for each record of the data set")
     loader = _Loader(data_loader)
-    return IndividualOptimizer(optimizer, loader, people, rate(sampler.sample_rate), slack), loader
+    return IndividualOptimizer(optimizer, loader, people, slack), loader
 
 
 class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
     """Opacus's optimizer with everybody's own bound in place of one clip. ``individual`` makes it."""
 
-    def __init__(self, optimizer: Any, loader: "_Loader", people: Any, sample_rate: float, slack: float) -> None:
+    def __init__(self, optimizer: Any, loader: "_Loader", people: Any, slack: float) -> None:
         if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
             raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
         super().__init__(
@@ -75,7 +80,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             secure_mode=optimizer.secure_mode,
         )
         self.step_hook, optimizer.step_hook = optimizer.step_hook, _replaced
-        self._loader, self._people, self._sample_rate, self._slack = loader, people, sample_rate, slack
+        self._loader, self._people, self._slack = loader, people, slack
         self._own_past = isinstance(people.budget, OWN_PAST)
         self._bounds = np.full(len(people.spent()), inf)
 
@@ -94,6 +99,8 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         given = np.asarray(norms, dtype=np.float64)
         if given.shape != self._bounds.shape:
             raise ArgumentError(f"norms must have shape {self._bounds.shape}, not {given.shape}")
+        if self._loader.waiting:
+            raise ArgumentError("assign: bounds are fixed before a batch is drawn, and one is waiting for its step")
         self._bounds = given * self._slack
 
     def clip_and_accumulate(self) -> None:
@@ -109,7 +116,9 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
         bounds = self.bounds
         sigma = self.noise_multiplier * self.max_grad_norm
-        active = np.asarray(self._people.charge(round_of(sigma, self.max_grad_norm, self._sample_rate), bounds))
+        sampler: Any = self._loader.batch_sampler
+        step = round_of(sigma, self.max_grad_norm, rate(sampler.sample_rate))
+        active = np.asarray(self._people.charge(step, bounds))
         norms = _norms(gradients)
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = np.minimum(1.0, bounds[rows] * (1 - ROUNDING) / norms)
@@ -166,12 +175,17 @@ class _Loader(DataLoader[Any]):
     def __iter__(self) -> Any:
         self._waiting = None
         for rows, batch in super().__iter__():
-            if self._waiting is not None:
+            if self.waiting:
                 raise ArgumentError(
                     "a batch was drawn and no step was taken: every batch needs its step, empty ones too"
                 )
             self._waiting = np.asarray(rows, dtype=np.int64)
             yield batch
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a batch was given that had no step yet. Public."""
+        return self._waiting is not None
 
     def take(self) -> NDArray[np.int64]:
         """The rows of the batch given last, once. Private."""
