@@ -172,7 +172,7 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
     def spy(self, inputs, targets, weigh, people=None, watch=None):
         def noting(chosen, norms):
             weights = weigh(chosen, norms)
-            given.append((inputs[0][chosen], (weights * norms).numpy()))
+            given.append((charged[-1], inputs[0][chosen], (weights * norms).numpy()))
             return weights
 
         return original(self, inputs, targets, noting, people=people, watch=watch)
@@ -189,7 +189,7 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
     run.fit(x, y)
     row_of = {tuple(row): number for number, row in enumerate(x.tolist())}
     tight = 0
-    for bounds, (rows, contributed) in zip(charged, given, strict=True):
+    for bounds, rows, contributed in given:
         most = bounds[[row_of[tuple(row)] for row in rows.tolist()]]
         assert (contributed <= most * (1 + 1e-9)).all()
         tight += int((contributed >= most * (1 - 1e-9)).sum())

@@ -121,6 +121,11 @@ class Trainer:
         self._job: Job | None = None
 
     @property
+    def module(self) -> nn.Module:
+        """What is trained, in place."""
+        return self._module
+
+    @property
     def noise_multiplier(self) -> float:
         """The noise on a sum, as a multiple of the clip. Public."""
         return self._settings.noise_multiplier
