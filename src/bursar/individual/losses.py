@@ -21,6 +21,7 @@ from bursar import _check, mechanisms
 from bursar.curves import gaussian
 from bursar.curves import losses as curves
 from bursar.errors import ArgumentError
+from bursar.individual.statements import LossStatement
 
 __all__ = ["Losses", "losses"]
 
@@ -297,15 +298,32 @@ class Losses:
         Guarantee: that of losses(), at the bucketed noise; inf for people with an unknown norm.
         Source: theory 7.1 to 7.3; docs/proofs/losses.md.
         """
-        rates = self.rates
+        return self._read(slice(None), delta, bounds)
+
+    def statement(self, row: int, *, delta: float) -> LossStatement:
+        """What this person may be told: private, to be disclosed to this person alone.
+
+        Guarantee: its epsilon is that of epsilon(), with the same limits, which it states in words.
+        Source: theory 7.1 to 7.3, 5.9.
+        """
+        _check.whole(0, row=row)
+        if row >= self._n:
+            raise ArgumentError(f"row={row} must be below {self._n}")
+        low, high = self._read(slice(row, row + 1), delta, True)
+        steps = sum(int(table[row].sum(dtype=np.int64)) for table in self._counts.values())
+        return LossStatement(int(row), steps, float(low[0]), float(high[0]), float(delta))
+
+    def _read(self, rows: slice, delta: float | Sequence[float], bounds: bool) -> Any:
+        """Epsilons of some people."""
+        rates, unknown = self.rates, self._unknown[rows]
         if not rates:
-            tables = np.zeros((self._n, 0), np.uint32)
+            tables = np.zeros((len(unknown), 0), np.uint32)
         else:
-            tables = np.concatenate([self._counts[rate] for rate in rates], axis=1)
+            tables = np.concatenate([self._counts[rate][rows] for rate in rates], axis=1)
         used = tables.any(axis=0)  # buckets that nobody uses need not be computed
         noise = np.tile(self.noise, len(rates))[used]
         each = np.repeat(np.asarray(rates), len(self._noise))[used]
         found = losses(tables[:, used], noise, sample_rate=each, delta=delta, bounds=bounds)
         upper = found[1] if bounds else found
-        upper[..., self._unknown] = np.inf
+        upper[..., unknown] = np.inf
         return (found[0], upper) if bounds else upper
