@@ -76,7 +76,7 @@ def losses(
     if epsilon is not None:
         if bounds:
             raise ArgumentError("bounds=True needs delta")
-        return _each(epsilon, lambda e: _deltas(counts, kinds, e))
+        return _deltas(counts, kinds, epsilon)
     upper = _each(delta, lambda d: _epsilons(counts, kinds, d))
     if not bounds:
         return upper
@@ -155,15 +155,18 @@ def _epsilons(counts: Any, kinds: list[mechanisms.Mechanism], delta: float) -> F
     return result
 
 
-def _deltas(counts: Any, kinds: list[mechanisms.Mechanism], epsilon: float) -> Floats:
-    _check.within(0, 1e6, epsilon=epsilon)
+def _deltas(counts: Any, kinds: list[mechanisms.Mechanism], epsilon: Any) -> Floats:
+    points = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
+    for each in points.tolist():
+        _check.within(0, 1e6, epsilon=each)
     plain, mu = _plain(counts, kinds)
-    result = np.zeros(len(plain))
+    result = np.zeros((len(points), len(plain)))
     if plain.any():
-        result[plain] = gaussian.delta(mu[plain], epsilon=epsilon)
+        for row, each in zip(result, points.tolist(), strict=True):
+            row[plain] = gaussian.delta(mu[plain], epsilon=each)
     if not plain.all():
-        result[~plain] = curves.deltas(_of(counts, ~plain), kinds, epsilon=epsilon)
-    return result
+        result[:, ~plain] = curves.deltas(_of(counts, ~plain), kinds, epsilon=points)
+    return result if np.ndim(epsilon) else result[0]
 
 
 def _of(counts: Any, who: NDArray[np.bool_]) -> Any:
