@@ -113,3 +113,14 @@ def test_a_statement_is_the_persons_epsilon_with_its_limits_in_words():
     for bad in (3, -1, 1.5):
         with pytest.raises(ArgumentError, match="row="):
             kept.statement(bad, delta=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_norms_of_torch_are_counted_as_the_numbers_they_are(dtype):
+    """Tensors of any precision, with or without a gradient, and people as a tensor."""
+    torch = pytest.importorskip("torch")
+    norms = torch.tensor([0.5, 2.0, 5.0], dtype=getattr(torch, dtype), requires_grad=True)
+    ours, theirs = (individual.Losses(3, least=2.0, most=200.0) for _ in range(2))
+    ours.record(STEP, np.array([0.5, 2.0, 5.0]), people=[2, 0, 1])
+    theirs.record(STEP, norms, people=torch.tensor([2, 0, 1]))
+    assert np.array_equal(ours.counts(0.005), theirs.counts(0.005))

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, to_device
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar.curves import gaussian
 from bursar.curves import losses as curves
 from bursar.errors import ArgumentError
+from bursar.individual._accounts import to_numpy
 from bursar.individual.statements import LossStatement
 
 __all__ = ["Losses", "losses"]
@@ -174,7 +175,7 @@ def _of(counts: Any, who: NDArray[np.bool_]) -> Any:
     if who.all():
         return counts
     xp = array_namespace(counts)
-    return xp.take(counts, xp.asarray(np.flatnonzero(who)), axis=0)
+    return xp.take(counts, xp.asarray(np.flatnonzero(who), device=device(counts)), axis=0)
 
 
 class Losses:
@@ -241,8 +242,8 @@ class Losses:
         if not isinstance(step, mechanisms.Gaussian | mechanisms.SampledGaussian):
             raise ArgumentError(f"step={step!r} must be Gaussian or SampledGaussian")
         rate = float(step.sample_rate) if isinstance(step, mechanisms.SampledGaussian) else 1.0
-        values = np.asarray(norms, dtype=np.float64)
-        who = np.arange(self._n) if people is None else np.asarray(people)
+        values = to_numpy(norms).astype(np.float64)
+        who = np.arange(self._n) if people is None else to_numpy(people)
         if values.shape != (len(who),) or who.ndim != 1 or not np.issubdtype(who.dtype, np.integer):
             raise ArgumentError(f"norms must have shape ({len(who)},)")
         if len(who) and (who.min() < 0 or who.max() >= self._n or len(np.unique(who)) < len(who)):
