@@ -12,6 +12,7 @@ too where it is informative. Prints one JSON object. What the peer cannot do, an
 import argparse
 import json
 import logging
+import sys
 import time
 
 import numpy as np
@@ -66,18 +67,19 @@ def main() -> None:
         high = peer(noise, steps, rate, interval, True)
         low = peer(noise, steps, rate, interval, False)
         for delta, epsilon, above, under in zip(DELTAS, ours, high, low, strict=True):
-            infinite += epsilon == np.inf
-            below += epsilon < under
+            infinite += int(epsilon == np.inf)
+            below += int(epsilon < under)
             if 1e-3 <= above <= 30 and epsilon < np.inf:
                 compared += 1
                 ratio = epsilon / above
                 if ratio > worst[delta][0]:
-                    worst[delta] = (float(ratio), [noise, steps, rate, above])
+                    worst[delta] = (float(ratio), [noise, steps, rate, float(above), float(under)])
+        print(done, [round(pair[0], 5) for pair in worst.values()], below, file=sys.stderr, flush=True)
     result = {
         "cases": done,
         "epsilons compared": compared,
         "below the peer's optimistic estimate": below,
-        "beyond our range": int(infinite),
+        "beyond our range": infinite,
         "worst ratio to the pessimistic estimate": {f"{delta:g}": pair for delta, pair in worst.items()},
         "seconds": round(time.perf_counter() - start, 1),
     }
