@@ -138,6 +138,7 @@ BOUNDS = [
     "bursar.filters",
     "bursar.odometers",
     "bursar.individual",
+    "bursar.training.stopping",
 ]
 
 

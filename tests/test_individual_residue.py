@@ -161,3 +161,18 @@ def test_an_adversary_who_chooses_each_norm_stays_below_delta():
     low = stats.beta.ppf(1e-4, heads, games - heads + 1)
     assert low <= delta
     assert heads / games > 0.1 * delta
+
+
+def test_steps_of_unknown_contributions_are_written_off_in_full():
+    """After a crash everybody pays the full price of the step, bools or norms; whoever cannot has nothing left."""
+    accounts, full = people(3), people(1)
+    most_of_it = m.Gaussian(sigma=(filters.Residue(**BUDGET).left - 1e-5) ** -0.5)
+    accounts.charge(most_of_it, np.array([1.0, 0.5, 0.0]))
+    before = accounts.spent()
+    accounts.write_off(STEP)
+    full.charge(STEP, np.ones(1))
+    assert accounts.left()[0] == 0
+    assert accounts.spent()[1] - before[1] >= full.spent()[0]
+    assert accounts.spent()[2] == full.spent()[0]
+    accounts.write_off(m.Pure(0.01))
+    assert (accounts.spent()[1:] > before[1:] + full.spent()[0]).all()

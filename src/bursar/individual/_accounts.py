@@ -12,8 +12,8 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
-from bursar.individual._residual import Residual
-from bursar.individual._tariff import Tariff, Whole
+from bursar.individual._residual import Residual, takes_bools
+from bursar.individual._tariff import Tariff
 
 __all__ = ["Accounts", "to_numpy"]
 
@@ -95,7 +95,7 @@ class Accounts(Uncopyable):
             raise ArgumentError(
                 f"norms must have shape ({count},), one for each person addressed, not {tuple(given.shape)}"
             )
-        if isinstance(price, Whole) or (isinstance(price, Residual) and price.whole):
+        if takes_bools(price):
             if given.dtype != xp.bool:
                 raise ArgumentError(
                     f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"

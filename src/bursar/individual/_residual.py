@@ -15,7 +15,7 @@ from bursar.curves import residue
 from bursar.errors import ArgumentError
 from bursar.individual._tariff import Tariff, Whole, tariff
 
-__all__ = ["Residual", "residual"]
+__all__ = ["Residual", "residual", "takes_bools"]
 
 Array = Any
 
@@ -29,6 +29,11 @@ class Residual:
     units: NDArray[np.int64]  # (k, j); RANGE where a round does not fit
     whole: bool  # norms are bools: who takes part
     times: int  # rounds one after the other
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest contribution."""
+        return float(self.norms[-1])
 
     def __call__(self, given: Array, left: Array, xp: Any) -> tuple[Array, Array]:
         """(cost, known) for contributions and units left, both (n,); RANGE for whoever cannot pay.
@@ -54,6 +59,11 @@ class Residual:
             run = xp.where(fits, xp.where(run < todo, run, todo), 0)
             rest, todo = rest - run * price, xp.where(fits, todo - run, 0)
         return xp.where(lost, RANGE, left - rest), known
+
+
+def takes_bools(price: Residual | Tariff) -> bool:
+    """Whether contributions are bools, who takes part, because the mechanism has no sensitivity."""
+    return isinstance(price, Whole) or (isinstance(price, Residual) and price.whole)
 
 
 def residual(budget: filters.Residue, mechanism: mechanisms.Mechanism) -> Residual | Tariff:

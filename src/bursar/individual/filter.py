@@ -11,7 +11,7 @@ from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, to_numpy
 from bursar.individual._blocks import charge_all
-from bursar.individual._residual import Residual, residual
+from bursar.individual._residual import Residual, residual, takes_bools
 from bursar.individual._tariff import Quadratic, Table, Tariff, Whole, tariff
 
 __all__ = ["Filter"]
@@ -109,6 +109,23 @@ class Filter(Accounts):
                 active[block] = self._pay(price, given[block], where)
         return self._like(active, norms)
 
+    def write_off(self, step: mechanisms.Mechanism) -> None:
+        """Charge everybody for a step whose contributions are not known any more, after a crash.
+
+        Guarantee: everybody is charged at least what any contribution to the step costs, or has nothing left.
+        Source: theory 5.1; what was reserved counts as spent.
+        """
+        price = self._tariff(step)
+        count = self._spent.shape[0]
+        if isinstance(price, Whole) or takes_bools(price):
+            norms = self._xp.ones(count, dtype=self._xp.bool, device=self._device)
+        else:
+            norms = self._xp.full((count,), price.sensitivity, dtype=self._xp.float64, device=self._device)
+        broke = ~self.charge(step, norms)
+        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
+        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, RANGE // 2)
+        self._spent[broke, ...] = nothing_left
+
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
         price = self._tariff(step)
@@ -132,7 +149,7 @@ class Filter(Accounts):
         Source: theory 5.3; Feldman & Zrnic (2021), Alg. 8, corrected.
         """
         price = self._tariff(step)
-        if isinstance(price, Whole) or (isinstance(price, Residual) and price.whole):
+        if isinstance(price, Whole) or takes_bools(price):
             raise Unsupported(f"{step!r} has no sensitivity: it costs everybody who takes part the same")
         rows = self._rows(people)
         spent = self._spent if rows is None else self._spent[rows, ...]
@@ -170,6 +187,18 @@ class Filter(Accounts):
             raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
+
+    def _give_back(self, step: mechanisms.Mechanism, who: Array) -> None:
+        """Undo the full price of a step that was booked in advance and, for these people, released nothing.
+
+        For rooms that book before they release. Whoever calls this proves that nothing was released about them.
+        """
+        price = self._tariff(step)
+        if isinstance(price, Table | Residual):
+            raise Unsupported(f"{step!r} has no exact full price")
+        full = self._xp.asarray(price.full, dtype=self._xp.int64, device=self._device)
+        with self._lock:
+            self._spent = self._spent - self._xp.where(who[:, None], full[None, :], 0)
 
     def _plain(self, given: Array) -> bool:
         """Whether the fast path applies: one order, NumPy, float64."""
