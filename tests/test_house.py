@@ -152,6 +152,7 @@ RECORDS = {
     ("bursar.filters", "Filter"),
     ("bursar.odometers", "Odometer"),
     ("bursar.odometers", "Rounds"),
+    ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
 }
 
