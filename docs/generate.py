@@ -22,6 +22,8 @@ MODULES = (
     "bursar.compare",
     "bursar.interop.dp_accounting",
     "bursar.training",
+    "bursar.training.callbacks",
+    "bursar.training.policies",
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.report.pictures",

@@ -42,7 +42,7 @@ HEAVY = {
     "pyspark": {"queries"},
     "pandas": {"queries"},
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "training"},
 }
 MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])

@@ -200,6 +200,10 @@ class Trainer:
         """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
         return self._finished().watch.report()
 
+    def shares(self) -> Any:
+        """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
+        return self._finished().watch.shares()
+
     @property
     def accounts(self) -> Any:
         """Everybody's accounts after the run. PRIVATE: for the data holder."""
