@@ -200,7 +200,8 @@ class Job:
     def _shares(self) -> Any:
         """(n,) the share of each person's budget that is used, private."""
         spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
-        shares = spent / (spent + left)
+        most = spent + left
+        shares = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
         if shares.ndim == 1:
             return shares
         some_order_is_enough = isinstance(self._settings.budget, filters.Renyi)

@@ -33,10 +33,10 @@ class Run:
     are not private. They may not depend on private data in any other way.
 
     Fields: module, optimizer; step, the number of steps done; steps, how many everybody can pay in full; last, the
-        number of the last; noise_multiplier and sample_rate, which a callback may set for the next step (the clip is fixed);
-        accounts, the accounts or what stands in front of them (``stopping.Dropouts``: its ``count`` is public);
-        answers, what was asked so far; released, what was charged and how often; history, for callbacks to keep public
-        things in; reason, why the run ended.
+        number of the last; noise_multiplier and sample_rate, which a callback may set for the next step (the clip is
+        fixed); accounts, the accounts or what stands in front of them (``stopping.Dropouts``: its ``count`` is
+        public); answers, what was asked so far; released, what was charged and how often; history, for callbacks to
+        keep public things in; reason, why the run ended.
     """
 
     def __init__(
