@@ -23,6 +23,8 @@ MODULES = (
     "bursar.interop.dp_accounting",
     "bursar.interop.opacus",
     "bursar.training",
+    "bursar.training.callbacks",
+    "bursar.training.policies",
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.report.pictures",

@@ -1,10 +1,8 @@
 """Checkpoints: a run that is killed at any moment goes on, and nobody's account is below what was released."""
 
 import json
-import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,30 +17,12 @@ SCRIPT = Path(__file__).parent / "training_killed.py"
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
 
-def start(folder):
-    process = subprocess.Popen([sys.executable, SCRIPT, folder], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
 def test_killed_and_resumed_nobody_is_undercharged(tmp_path):
-    """Twelve runs, killed 50 times at random moments: all that was released is charged to everybody, and no budget is
+    """Runs killed 50 times in all at random moments: all that was released is charged to everybody, and no budget is
     exceeded."""
-    chance, kills = random.Random(5), 0
-    folders = []
-    while kills < 50:
-        folder = tmp_path / str(len(folders))
-        folder.mkdir()
-        folders.append(folder)
-        for _ in range(5):
-            process = start(folder)
-            time.sleep(chance.random() * 0.15)
-            process.kill()
-            kills += process.wait() != 0
-            process.stdout.close()
-        process = start(folder)
-        assert process.wait() == 0
-        process.stdout.close()
+    subprocess.run([sys.executable, SCRIPT, tmp_path, "50"], check=True, timeout=300)
+    folders = list(tmp_path.iterdir())
+    assert len(folders) >= 10
     released_again = 0
     for folder in folders:
         end = json.loads((folder / "spent.json").read_text())
@@ -50,7 +30,7 @@ def test_killed_and_resumed_nobody_is_undercharged(tmp_path):
         released = np.sum([json.loads(line) for line in lines], axis=0)
         released_again += len(lines) - end["steps"]
         assert (np.array(end["spent"]) >= released * (1 - 1e-9)).all()
-        assert max(end["spent"]) <= 6.0 * (1 + 1e-12)
+        assert max(end["spent"]) <= 3.0 * (1 + 1e-12)
     assert released_again > 0  # steps were lost and taken again, so the test had something to find
 
 

@@ -43,7 +43,7 @@ HEAVY = {
     "pyspark": {"queries"},
     "pandas": {"queries"},
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "training"},
 }
 MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
@@ -164,6 +164,7 @@ RECORDS = {
     ("bursar.filters", "Filter"),
     ("bursar.odometers", "Odometer"),
     ("bursar.odometers", "Rounds"),
+    ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
 }
 

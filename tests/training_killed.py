@@ -1,14 +1,17 @@
-"""A training run to be killed: writes down what every person contributed to everything that was released.
+"""Training runs that are killed at random moments, each by a parent that has loaded everything already.
 
-    python tests/training_killed.py FOLDER
+    python tests/training_killed.py FOLDER KILLS
 
-The folder holds the checkpoint and ``released.txt``: a line of squared norms for each step, written when a callback
-has seen the step's parameters, that is, once they are released.
+Each run has a folder with its checkpoint and ``released.txt``: a line of squared norms, everybody's contributions, for
+each step, written when a callback has seen the step's parameters, that is, once they are released.
 """
 
 import json
 import os
+import random
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +20,10 @@ from torch import nn
 
 from bursar import filters, training
 
-N, STEPS, SIGMA, SQUARES = 40, 60, 4.0, 6.0
+N, STEPS, SIGMA, SQUARES = 40, 30, 4.0, 3.0
 
 
-def main(folder: Path) -> None:
+def train(folder: Path, ready: int) -> None:
     """Train until killed, or to the end."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -60,11 +63,45 @@ def main(folder: Path) -> None:
             os.write(released, (json.dumps(squares.tolist()) + "\n").encode())
         contributed.clear()
 
-    print("ready", flush=True)
+    os.write(ready, b"!")
     run = job.fit(x, y, callbacks=[publish], checkpoint=folder / "run", checkpoint_every=7, resume=True)
     spent = (np.asarray(job.accounts.spent()) * SIGMA**2).tolist()
     (folder / "spent.json").write_text(json.dumps({"spent": spent, "steps": run.step}), encoding="utf-8")
 
 
+def start(folder: Path) -> int:
+    """A child that trains; returns when it is about to begin."""
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            train(folder, there)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    os.close(there)
+    os.read(here, 1)
+    os.close(here)
+    return child
+
+
+def main(folder: Path, kills: int) -> None:
+    """Five kills for each run, then to its end."""
+    torch.set_num_threads(1)
+    chance, number = random.Random(5), 0
+    while kills > 0:
+        run = folder / str(number)
+        run.mkdir()
+        for _ in range(5):
+            child = start(run)
+            time.sleep(chance.random() * 0.2)
+            os.kill(child, signal.SIGKILL)
+            kills -= os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        if os.waitpid(start(run), 0)[1] != 0:
+            raise SystemExit("a resumed run failed")
+        number += 1
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -121,6 +121,11 @@ class Trainer:
         self._job: Job | None = None
 
     @property
+    def module(self) -> nn.Module:
+        """What is trained, in place."""
+        return self._module
+
+    @property
     def noise_multiplier(self) -> float:
         """The noise on a sum, as a multiple of the clip. Public."""
         return self._settings.noise_multiplier
@@ -161,6 +166,8 @@ class Trainer:
         _check.whole(1, checkpoint_every=checkpoint_every)
         inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
         check_batch(inputs, targets, people)
+        if counting is not None and not self._together.alone:
+            raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
         self._gradients.check(*_few(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
@@ -192,6 +199,10 @@ class Trainer:
     def holder_report(self) -> HolderReport:
         """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
         return self._finished().watch.report()
+
+    def shares(self) -> Any:
+        """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
+        return self._finished().watch.shares()
 
     @property
     def accounts(self) -> Any:
