@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from bursar.interop import opacus as ours  # noqa: E402
+from bursar.interop.opacus import people as people_module  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -323,6 +324,16 @@ def test_one_persons_contribution_is_never_above_the_bound():
     given, bounds = np.array(seen).T
     assert np.all(given <= bounds)
     assert np.sum(given >= 0.9999 * bounds) > 5
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (1024,), (3, 700), (2, 1024)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_norms_are_those_of_double_precision(shape, dtype):
+    """Far closer than the margin that contributions keep from their bounds."""
+    torch.manual_seed(0)
+    gradients = [torch.randn(7, *shape).to(dtype), 100 * torch.randn(7, 2, 3).to(dtype)]
+    exact = torch.cat([gradient.double().reshape(7, -1 if gradient.numel() else 0) for gradient in gradients], 1)
+    np.testing.assert_allclose(people_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
 
 
 def test_everybody_pays_sampled_or_not():
