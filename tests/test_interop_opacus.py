@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from bursar.interop import opacus as ours  # noqa: E402
+from bursar.interop.opacus import people as people_module  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -186,6 +187,17 @@ def test_a_checkpoint_is_charged_to_the_new_budget():
         second.load_state_dict(opacus.accountants.RDPAccountant().state_dict())
 
 
+@pytest.mark.parametrize("make", [filters.Renyi, filters.Residue], ids=lambda kind: kind.__name__)
+def test_checkpoints_of_other_budgets(make):
+    """Replaying a checkpoint gives the state that was saved, to the unit, also where prices depend on what is left."""
+    first, second = (ours.Accountant(make(epsilon=6.0, delta=1e-5)) for _ in range(2))
+    for noise in (4.0, 4.0, 3.0, 4.0):
+        first.step(noise_multiplier=noise, sample_rate=0.05)
+    second.load_state_dict(first.state_dict())
+    assert second.budget.state() == first.budget.state()
+    assert second.history == first.history
+
+
 def test_an_accountant_cannot_be_rewritten_or_copied():
     """Its history is what was charged."""
     import copy
@@ -314,6 +326,16 @@ def test_one_persons_contribution_is_never_above_the_bound():
     assert np.sum(given >= 0.9999 * bounds) > 5
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (1024,), (3, 700), (2, 1024)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_norms_are_those_of_double_precision(shape, dtype):
+    """Far closer than the margin that contributions keep from their bounds."""
+    torch.manual_seed(0)
+    gradients = [torch.randn(7, *shape).to(dtype), 100 * torch.randn(7, 2, 3).to(dtype)]
+    exact = torch.cat([gradient.double().reshape(7, -1 if gradient.numel() else 0) for gradient in gradients], 1)
+    np.testing.assert_allclose(people_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
+
+
 def test_everybody_pays_sampled_or_not():
     """After the first step everybody has paid the price of the clip, whoever was in the batch."""
     people, one = accounts(), budget()
@@ -333,13 +355,15 @@ def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
 
 
 def test_refused_people_contribute_nothing():
-    """With a budget below the price of one step the sum is zero, and the parameters move by the noise alone."""
-    people = accounts(1e-6)
+    """With a budget below the price of one step the sum is zero: what is left is Opacus's noise by Opacus's divisor."""
+    people, noise = accounts(1e-6), []
 
     def each(rows, bounds, at, optimizer, people):
-        assert all(not p.summed_grad.any() and p.grad.any() for p in optimizer.params)
+        assert all(not p.summed_grad.any() for p in optimizer.params)
+        noise.extend(p.grad.flatten() * int(N * Q) / (NOISE * CLIP) for p in optimizer.params)
 
-    run(people, steps=3, slack=1.0, each=each)
+    run(people, steps=20, each=each)
+    assert abs(float(torch.cat(noise).std()) - 1.0) < 0.1
     assert not people.spent().any()
 
 

@@ -21,6 +21,7 @@ __all__ = ["IndividualOptimizer", "individual"]
 OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
 """The budgets for which bounds may use a person's own past samples (theory 5.6), as far as they take sampled rounds."""
 
+PIECE = 2**10  # coordinates whose squares are added up in single precision
 ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
 
 
@@ -200,7 +201,11 @@ def _norms(gradients: list[Any]) -> NDArray[np.float64]:
     squares = torch.zeros(len(gradients[0]), dtype=torch.float64)
     for gradient in gradients:
         flat = gradient.detach().reshape(len(gradient), prod(gradient.shape[1:]))
-        squares += torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).cpu() ** 2
+        flat = flat if flat.dtype == torch.float64 else flat.float()
+        whole = flat.shape[1] // PIECE * PIECE
+        pieces = flat[:, :whole].unflatten(1, (-1, PIECE)).norm(dim=2) if whole else flat[:, :0]
+        rest = flat[:, whole:].norm(dim=1)
+        squares += ((pieces.double() ** 2).sum(1) + rest.double() ** 2).cpu()
     return np.asarray(squares.sqrt().numpy())
 
 
