@@ -307,6 +307,23 @@ def test_early_stopping_stops_and_its_odometer_knows_what_was_spent(data):
     assert odometer.epsilon() == again.epsilon()
 
 
+def test_a_question_that_does_not_fit_ends_the_run_and_the_odometer_misses_nothing(data):
+    """A callback may ask for more than is left: the run ends, and the odometer has the last step and all answers."""
+    x, y = data
+    policy = policies.EarlyStopping(target=N, every=3, odometer=odometers.Gaussian(delta=1e-5), sigma=2.0)
+
+    def greedy(run):
+        run.noisy_sum(correct, sigma=20.0)
+
+    job = trainer(filters.Gaussian(mu=0.8), individual=False, noise_multiplier=10.0, steps=None)
+    run = job.fit(x, y, callbacks=[policy, greedy])
+    assert (run.step, run.reason) == (9, "the budget is spent")
+    again = odometers.Gaussian(delta=1e-5)
+    for step, times in run.released.items():
+        again.charge(mechanisms.Repeated(step, times))
+    assert policy.odometer.epsilon() == again.epsilon()
+
+
 def test_the_card_says_what_was_promised_and_released(data):
     """Epsilon, delta, theorem, noise, and every mechanism with its count; nothing about single people."""
     x, y = data

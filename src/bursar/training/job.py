@@ -108,19 +108,16 @@ class Job:
             run.accounts = self._counting(self.people)
             self._count(run.accounts.price)
         self.save()  # what was booked just now must survive
-        self._tell(callbacks)
-        while run.reason is None:
-            if last is not None and run.step >= last:
-                run.reason = "all planned steps are done"
-                break
-            try:
-                self._step()
-            except BudgetExceeded:  # the worst case of everybody: a public fact
-                run.reason = "the budget is spent"
-                break
+        try:
             self._tell(callbacks)
-            if run.step % save_every == 0:
-                self.save()
+            while run.reason is None and (last is None or run.step < last):
+                self._step()
+                self._tell(callbacks)
+                if run.step % save_every == 0:
+                    self.save()
+        except BudgetExceeded:  # the worst case of everybody, for a step or a callback's question: a public fact
+            run.reason = run.reason or "the budget is spent"
+        run.reason = run.reason or "all planned steps are done"
         self.save()
 
     def save(self) -> None:

@@ -151,7 +151,8 @@ class EarlyStopping:
         target: public. How many must be right.
         every: public. Steps between two looks.
         odometer: public. A fresh odometer; it is charged the worst case of everything that is released. After the run
-            its ``ex_post_epsilon()`` says what the model cost, which is less than the budget where it stopped early.
+            ``.odometer.ex_post_epsilon()`` says what the model cost, which is less than the budget where it stopped
+            early; the attribute is up to date whatever other callbacks have asked since.
         sigma: public. The noise on the count, which is charged to the accounts.
 
     Guarantee: the odometer's, at the time of stopping, for everybody.
@@ -162,17 +163,27 @@ class EarlyStopping:
         _check.positive(target=target, sigma=sigma)
         _check.whole(1, every=every)
         self._target, self._every, self._sigma = target, every, sigma
-        self.odometer = odometer
+        self._odometer = odometer
+        self._run: Run | None = None
         self._charged: dict[Mechanism, int] = {}
+
+    @property
+    def odometer(self) -> Odometer:
+        """The odometer, charged for everything that was released until now."""
+        released = {} if self._run is None else self._run.released
+        for mechanism, times in released.items():
+            more = times - self._charged.get(mechanism, 0)
+            if more:
+                self._odometer.charge(Repeated(mechanism, more))
+                self._charged[mechanism] = times
+        return self._odometer
 
     def __call__(self, run: Run) -> None:
         """Ask when it is time; stop when the count is above the target by three standard deviations."""
+        self._run = run
+        _ = self.odometer  # also when the question is refused
         if run.step and run.step % self._every == 0:
             count = run.noisy_sum(correct, sigma=self._sigma, name="correct")
             if count - DEVIATIONS * self._sigma >= self._target:
                 run.stop(f"{self._target:g} are right")
-        for mechanism, times in run.released.items():
-            more = times - self._charged.get(mechanism, 0)
-            if more:
-                self.odometer.charge(Repeated(mechanism, more))
-                self._charged[mechanism] = times
+        _ = self.odometer
