@@ -21,6 +21,7 @@ MODULES = (
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",
+    "bursar.ledger",
     "bursar.training",
     "bursar.report.pictures",
     "bursar.report.odometers",

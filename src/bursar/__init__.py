@@ -11,6 +11,7 @@ individual   FOR WHOM: one account per person
 calibrate    how much noise, how many steps
 compare      all bounds side by side
 interop      events of dp_accounting
+ledger       THE RECORD: what was asked, what it cost everybody, what was answered
 training     models: private gradient descent with a budget for every person
 report       pictures
 errors       every error
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         filters,
         individual,
         interop,
+        ledger,
         mechanisms,
         odometers,
         report,
@@ -42,6 +44,7 @@ __all__ = [
     "filters",
     "individual",
     "interop",
+    "ledger",
     "mechanisms",
     "odometers",
     "report",
