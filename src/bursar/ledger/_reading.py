@@ -28,6 +28,11 @@ class Reading(Uncopyable):
         return to_float(self._budget, down=True)
 
     @property
+    def budget_units(self) -> int:
+        """The same in whole units. Public."""
+        return self._budget
+
+    @property
     def delta(self) -> float | None:
         """The delta at which the budget was given; None if it was given as rho. Public."""
         value = self._terms["delta"]

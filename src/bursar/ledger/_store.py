@@ -15,7 +15,7 @@ from typing import Any
 
 from bursar.errors import ArgumentError, LedgerError, MissingExtra
 
-__all__ = ["VERSION", "Store", "quoted", "text"]
+__all__ = ["VERSION", "Store", "duckdb", "quoted", "text"]
 
 VERSION = 1
 """Of the tables below. A file of another version is refused."""
@@ -55,7 +55,7 @@ class Store:
     def __init__(self, path: Path, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         self.path = path
         self.lock = RLock()
-        self._library = duckdb()
+        self.library = duckdb()
         self._spill = path.with_name(path.name + ".tmp")
         config: dict[str, Any] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
         if memory_limit is not None:
@@ -64,7 +64,7 @@ class Store:
             config["memory_limit"] = memory_limit
         if threads is not None:
             config["threads"] = threads
-        self.connection: Any = self._library.connect(config=config)
+        self.connection: Any = self.library.connect(config=config)
         try:
             self._attach()
         except BaseException:
@@ -78,11 +78,11 @@ class Store:
         try:
             with private_files():
                 self.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
-        except self._library.Error as error:
+        except self.library.Error as error:
             raise LedgerError(f"{self.path} {_reason(str(error))}") from None
         try:
             found = self.connection.execute("SELECT version FROM ledger.bursar_ledger").fetchall()
-        except self._library.Error:
+        except self.library.Error:
             raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
         if found != [(VERSION,)]:
             raise LedgerError(f"{self.path} is not of version {VERSION}, the one that this program reads")
@@ -126,7 +126,7 @@ class Store:
             raise LedgerError(f"{self.path} is closed; open it again")
         try:
             return self.connection.execute(sql, parameters or [])
-        except self._library.Error:  # its message may quote the data
+        except self.library.Error:  # its message may quote the data
             raise LedgerError(f"{self.path}: the database refused a step; nothing was revealed") from None
 
     @contextmanager
@@ -150,14 +150,14 @@ class Store:
         """Write everything into the one file and let it go."""
         with self.lock:
             if self.connection is not None:
-                with suppress(self._library.Error), private_files():
+                with suppress(self.library.Error), private_files():
                     self.connection.execute("CHECKPOINT ledger")
                 self._drop()
 
     def _drop(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
-            with suppress(self._library.Error):
+            with suppress(self.library.Error):
                 connection.close()  # a transaction that is open is undone
             shutil.rmtree(self._spill, ignore_errors=True)
 

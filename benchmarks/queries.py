@@ -1,0 +1,108 @@
+"""A question with accounts for everybody against the same GROUP BY per person without privacy. Prints one JSON object.
+
+python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text]
+
+Both run on the same DuckDB with the same rows, in turns; a question includes the charge of everybody, the noise, and the
+commit to the ledger on disk. Times are medians of the rounds.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bursar import filters
+from bursar.queries import Count, Mean, Session, Sum
+
+DAYS = list(range(7))
+
+
+def plain(session: Session, sql: str) -> float:
+    """Seconds for a query without privacy on the same connection."""
+    start = time.perf_counter()
+    session.ledger.store.run(sql).fetchall()
+    return time.perf_counter() - start
+
+
+def asked(analyst, question, key: str) -> float:
+    """Seconds for a question, commit included."""
+    start = time.perf_counter()
+    analyst.ask(question, key=key)
+    return time.perf_counter() - start
+
+
+PAIRS = {
+    "count": (
+        Count(clip=30, sigma=1000.0),
+        "SELECT sum(x) FROM (SELECT person, count(*) AS x FROM data GROUP BY person)",
+    ),
+    "sum, filtered": (
+        Sum("v", low=0, high=100, clip=30, sigma=1000.0, where="day < 14"),
+        "SELECT sum(x) FROM (SELECT person, sum(v) AS x FROM data WHERE day < 14 GROUP BY person)",
+    ),
+    "mean": (
+        Mean("v", low=0, high=100, clip=30, sigma=1000.0),
+        "SELECT sum(x) / sum(n) FROM (SELECT person, sum(v) AS x, count(v) AS n FROM data GROUP BY person)",
+    ),
+    "count by 7 days": (
+        Count(clip=10, sigma=1000.0, by={"day": DAYS}),
+        "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM data WHERE day < 7 GROUP BY person, day) "
+        "GROUP BY day",
+    ),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=20_000_000)
+    parser.add_argument("--people", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--text", action="store_true", help="people named by text")
+    parser.add_argument("--memory", default=None, help="DuckDB's limit, for example 2GB")
+    given = parser.parse_args()
+    result: dict[str, object] = {"events": given.events, "people": given.people, "text": given.text}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "events.duckdb"
+        person = f"(hash(i) % {given.people})::BIGINT"
+        if given.text:
+            person = f"'person ' || {person}"
+        import duckdb
+
+        with duckdb.connect(str(data)) as connection:
+            connection.execute(
+                f"CREATE TABLE events AS SELECT {person} AS person, (hash(i + 77) % 28)::INTEGER AS day, "
+                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({given.events}) t(i)"
+            )
+        ledger = Path(folder) / "people.ledger"
+        with Session.open(
+            data,
+            table="events",
+            person="person",
+            budget=filters.Zcdp(rho=1.0),
+            ledger=ledger,
+            memory_limit=given.memory,
+        ) as session:
+            analyst = session.analyst("benchmark")
+            for name, (question, sql) in PAIRS.items():
+                ours, theirs = [], []
+                for turn in range(given.rounds + 1):
+                    theirs.append(plain(session, sql))
+                    ours.append(asked(analyst, question, f"{name} {turn}"))
+                without, within = statistics.median(theirs[1:]), statistics.median(ours[1:])
+                result[name] = {
+                    "without privacy, s": round(without, 3),
+                    "with accounts, s": round(within, 3),
+                    "times": round(within / without, 2),
+                    "first question, s": round(ours[0], 3),
+                }
+        result["ledger, MB"] = round(ledger.stat().st_size / 2**20, 1)
+    result["peak memory, GB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
