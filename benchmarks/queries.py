@@ -2,7 +2,7 @@
 
 python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text]
 
-Both run on the same DuckDB with the same rows, in turns; a question includes the charge of everybody, the noise, and the
+Both run on the same DuckDB with the same rows, in turns. A question includes the charge of everybody, the noise and the
 commit to the ledger on disk. Times are medians of the rounds.
 """
 

@@ -22,6 +22,7 @@ MODULES = (
     "bursar.compare",
     "bursar.interop.dp_accounting",
     "bursar.ledger",
+    "bursar.queries",
     "bursar.training",
     "bursar.report.pictures",
     "bursar.report.odometers",

@@ -14,8 +14,6 @@ import pytest
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
-
-pytest.importorskip("duckdb")
 from bursar.ledger import Ledger, check_export, export, verify
 
 RHO = 10**15
@@ -36,7 +34,7 @@ def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved
     for person, units in charges.items():
         book.store.run("INSERT INTO charges VALUES (?, ?)", [person, units])
     price = max(charges.values()) if price is None else price
-    book.admit(price, analyst=analyst, purpose=purpose, reserved=reserved)
+    book.admit("SELECT * FROM charges", price=price, analyst=analyst, purpose=purpose, reserved=reserved)
     took = {person for (person,) in book.store.run("SELECT person FROM admitted").fetchall()}
     book.settle({"price": price, "answer": [1]}, key=key, analyst=analyst, purpose=purpose, reserved=reserved)
     return took

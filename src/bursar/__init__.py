@@ -12,6 +12,7 @@ calibrate    how much noise, how many steps
 compare      all bounds side by side
 interop      events of dp_accounting
 ledger       THE RECORD: what was asked, what it cost everybody, what was answered
+queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
 report       pictures
 errors       every error
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ledger,
         mechanisms,
         odometers,
+        queries,
         report,
         training,
     )
@@ -47,6 +49,7 @@ __all__ = [
     "ledger",
     "mechanisms",
     "odometers",
+    "queries",
     "report",
     "training",
 ]

@@ -130,10 +130,21 @@ class Ledger(Reading):
             self._append({"kind": "released", "name": key})
         del self._reserved[key]
 
-    def admit(self, price: int, *, analyst: str, purpose: str | None, reserved: str | None = None) -> None:
-        """Choose who takes part: makes the table ``admitted`` out of ``charges`` (person, units, ...), both in memory.
+    def admit(
+        self,
+        charges: str,
+        parameters: list[Any] | None = None,
+        *,
+        price: int,
+        analyst: str,
+        purpose: str | None,
+        reserved: str | None = None,
+    ) -> None:
+        """Choose who takes part: makes the table ``admitted``, in memory, out of everybody's charges.
 
         Args:
+            charges: SQL that gives person (each once), units, and whatever else the engine wants to keep.
+            parameters: of that SQL.
             price: the most that the question costs anybody, units, public.
             analyst, purpose: who asks, and what for.
             reserved: the key under which budget was set aside for this question.
@@ -160,10 +171,10 @@ class Ledger(Reading):
             tests += f" AND c.units <= {units:d} - coalesce(s{place}.spent, 0)"
             given.append(scope)
         self._store.run(
-            "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.* FROM charges c "
-            f"LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
-            f"WHERE c.units >= 0 AND c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
-            given,
+            "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.*, a.person IS NULL AS fresh "
+            f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} WHERE c.units > 0 "
+            f"AND c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
+            [*(parameters or []), *given],
         )
 
     def settle(
@@ -183,17 +194,14 @@ class Ledger(Reading):
             number = self._next()[0]
             run(
                 "UPDATE ledger.accounts SET spent = spent + c.units FROM admitted c "
-                "WHERE c.person = accounts.person AND c.units > 0"
+                "WHERE c.person = accounts.person AND NOT c.fresh"
             )
-            run(
-                "INSERT INTO ledger.accounts SELECT person, units, FALSE FROM admitted c WHERE units > 0 "
-                "AND NOT EXISTS (SELECT 1 FROM ledger.accounts a WHERE a.person = c.person)"
-            )
+            run("INSERT INTO ledger.accounts SELECT person, units, FALSE FROM admitted WHERE fresh")
             for scope in _scopes(analyst, purpose):
                 if scope in self._limits:
                     self._charge_share(scope)
-            run("INSERT INTO ledger.charges SELECT ?, person, units FROM admitted WHERE units > 0", [number])
-            people, units = run("SELECT count(*), coalesce(sum(units), 0) FROM admitted WHERE units > 0").fetchone()
+            run("INSERT INTO ledger.charges SELECT ?, person, units FROM admitted", [number])
+            people, units = run("SELECT count(*), coalesce(sum(units), 0) FROM admitted").fetchone()
             if self._total() != before + units or not self._within_budget():
                 raise LedgerError("the accounts do not add up")  # undone, and reported as a failed transaction
             entry = self._append(
@@ -225,11 +233,11 @@ class Ledger(Reading):
     def _charge_share(self, scope: str) -> None:
         self._store.run(
             "UPDATE ledger.shares SET spent = spent + c.units FROM admitted c "
-            "WHERE c.person = shares.person AND shares.scope = ? AND c.units > 0",
+            "WHERE c.person = shares.person AND shares.scope = ?",
             [scope],
         )
         self._store.run(
-            "INSERT INTO ledger.shares SELECT ?, person, units FROM admitted c WHERE units > 0 AND NOT EXISTS "
+            "INSERT INTO ledger.shares SELECT ?, person, units FROM admitted c WHERE NOT EXISTS "
             "(SELECT 1 FROM ledger.shares s WHERE s.person = c.person AND s.scope = ?)",
             [scope, scope],
         )

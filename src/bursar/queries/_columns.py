@@ -71,8 +71,7 @@ class Compiler:
             case Not():
                 return f"(NOT {self.sql(filter_.of)})"
             case Missing():
-                self.kind(filter_.column)
-                return f"({named(filter_.column.name)} IS NULL)"
+                return f"({self._side(filter_.column, self.kind(filter_.column))} IS NULL)"
             case Truth():
                 if self.kind(filter_.column) != "bool":
                     raise ArgumentError(f"where: column {filter_.column.name!r} holds no truth values; compare it")
@@ -118,8 +117,9 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def cast(name: str, kind: str) -> str:
-    """A column as SQL of one type for each kind; entries that do not fit are missing."""
-    return f"TRY_CAST({named(name)} AS {_TYPES[kind]})"
+    """A column as SQL of one type for each kind; entries that do not fit, and NaN, are missing."""
+    found = f"TRY_CAST({named(name)} AS {_TYPES[kind]})"
+    return f"nullif({found}, CAST('nan' AS DOUBLE))" if kind == "number" else found
 
 
 def literal(value: object, kind: str) -> Any:

@@ -1,13 +1,18 @@
 """A question as SQL for DuckDB: everybody's contribution in whole steps, its price, and the sums of those admitted.
 
-Tables, all in memory: ``data`` holds the rows; ``cells`` each person's contribution to each group; ``charges`` each
-person's price; ``admitted`` (made by the ledger) the part of ``charges`` that takes part. Nothing here can fail on an
-entry of the data: casts that do not fit are missing, sums are in 128 bits, and contributions are cut off at 2^50 steps.
+The view ``data`` holds the rows. ``charges`` is a query that gives each person's price, and the ledger makes the table
+``admitted`` of those who take part. Contributions stand beside the prices while there are few coordinates (wide), and
+in a table ``cells`` of their own when there are many (long).
+
+Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
+steps. They are whole numbers in doubles, exact for people with fewer than 2^33 rows in a group; sums over people are in
+128 bits.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from math import nextafter
 from typing import Any
 
 from bursar.errors import ArgumentError
@@ -28,8 +33,11 @@ from bursar.queries.questions import (
 
 __all__ = ["Compiled", "compiled"]
 
-_CUT = 2**50
-_ALMOST = 1 - 1e-12  # so that rounding never makes a shrunk contribution longer than the clip
+_CUT = 2.0**50
+_ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
+_WIDE = 32
+_EXACT = 2.0**53  # sums of whole doubles below are exact
+_ABOVE = 1 + 1e-8  # above every rounding of a longer sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +46,11 @@ class Compiled:
 
     keys: tuple[tuple[str, str, tuple[Any, ...]], ...]
     """For each column to group by: the name of a table, the type of its keys, the keys."""
-    cells: str
-    parameters: tuple[Any, ...]
-    """Of ``cells``."""
+    cells: str | None
     charges: str
+    """Gives person, units, factor, and in the wide form the contribution."""
+    parameters: tuple[Any, ...]
+    """Of ``cells`` if there is one, else of ``charges``."""
     sums: str
     """Gives (cell, sum, ...) for cells in which somebody takes part, each cell once."""
 
@@ -59,44 +68,66 @@ def compiled(question: Question, person: str, person_kind: str, kinds: Mapping[s
     tests = [f"{named(person)} IS NOT NULL"]
     if question.where is not None:
         tests.append(compiler.sql(parse(question.where)))
-    columns, value_tests = _columns(question, kinds)
-    tests += value_tests
+    units, totals, value_tests = _columns(question, kinds)
     keys, joins, cell = _grouping(question, kinds)
+    binned = isinstance(question, Histogram | Quantiles)
     if isinstance(question, Histogram | Quantiles):
         cell = f"({cell}) * {question.coordinates:d} + {_bin(question, kinds)}"
     rows = (
-        f"SELECT CAST({named(person)} AS {person_kind}) AS person, CAST({cell} AS BIGINT) AS cell, "
-        f"{', '.join(columns)} FROM data d {joins} WHERE {' AND '.join(tests)} GROUP BY ALL"
+        f"SELECT CAST({named(person)} AS {person_kind}) AS person, CAST({cell} AS INTEGER) AS cell"
+        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
+        f"FROM data d {joins} WHERE {' AND '.join(tests + value_tests)}"
     )
-    names = [f"x{place}" for place in range(len(columns))]
-    cells = f"CREATE OR REPLACE TEMP TABLE cells AS {_bounded(rows, names, question)}"
-    return Compiled(keys, cells, tuple(compiler.parameters), _charges(names, question), _sums(names))
+    cells = question.groups * (question.coordinates if binned else 1)
+    names = [f"x{place}" for place in range(len(totals))]
+    if cells * len(totals) > _WIDE:
+        listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
+        long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
+        table = f"CREATE OR REPLACE TEMP TABLE cells AS {_bounded_long(long, names, question)}"
+        squares = f"SELECT person, {_firm(f'sum({_square(names)})')} AS square FROM cells GROUP BY person"
+        sums = f"SELECT cell, {_added(names)} FROM cells JOIN admitted USING (person) GROUP BY cell"
+        return Compiled(keys, table, _charges(squares, question), tuple(compiler.parameters), sums)
+    grid = [[f"x{place}_{name}" for name in range(len(totals))] for place in range(cells)]
+    listed = ", ".join(
+        f"{total.format(only=f' FILTER (WHERE cell = {place:d})' if cells > 1 else '')} AS {name}"
+        for place, row in enumerate(grid)
+        for total, name in zip(totals, row, strict=True)
+    )
+    wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
+    flat = [name for row in grid for name in row]
+    width = question.coordinates if binned else 1
+    groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
+    squares = f"SELECT *, {_firm(_square(flat))} AS square FROM ({_bounded_wide(wide, groups, question)})"
+    sums = f"SELECT 0, {_added(flat)} FROM admitted"
+    return Compiled(keys, None, _charges(squares, question), tuple(compiler.parameters), sums)
 
 
-def _columns(question: Question, kinds: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """(aggregates over a person's rows in a group, conditions on rows): whole steps."""
-    count = f"least(count(*), {_CUT // STEPS}) * {question.steps:d}"
+def _columns(question: Question, kinds: Mapping[str, str]) -> tuple[list[str], list[str], list[str]]:
+    """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
+    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_CUT!r}::DOUBLE)"
     match question:
         case Count():
-            return [f"{count} AS x0"], []
+            return [], [count], []
         case People():
-            return [f"CAST({question.steps:d} AS BIGINT) AS x0"], []
+            return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
         case Histogram() | Quantiles():
-            value = _number(question.column, kinds)
-            return [f"{count} AS x0"], [_is_number(value)]
+            return [], [count], [_is_number(_number(question.column, kinds))]
         case Sum():
             value = _number(question.column, kinds)
-            clipped = f"least(greatest({value}, {_double(question.low)}), {_double(question.high)})"
-            return [_total(f"{clipped} / {_double(question.full)}", question.steps, 0)], [_is_number(value)]
+            unit = f"{_clipped(value, question)} / {_double(question.full)}"
+            return [_whole(unit, question.steps)], [_total(0)], [_is_number(value)]
         case Mean() | Variance():
             value = _number(question.column, kinds)
-            clipped = f"least(greatest({value}, {_double(question.low)}), {_double(question.high)})"
-            unit = f"(({clipped} - {_double(question.middle)}) / {_double(question.half)})"
-            parts = [f"{count} AS x0", _total(unit, question.steps, 1)]
+            unit = f"(({_clipped(value, question)} - {_double(question.middle)}) / {_double(question.half)})"
+            units = [_whole(unit, question.steps)]
             if isinstance(question, Variance):
-                parts.append(_total(f"{unit} * {unit}", question.steps, 2))
-            return parts, [_is_number(value)]
+                units.append(_whole(f"{unit} * {unit}", question.steps))
+            return units, [count, *(_total(place) for place in range(len(units)))], [_is_number(value)]
     raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
+
+
+def _clipped(value: str, question: Sum | Mean | Variance) -> str:
+    return f"least(greatest({value}, {_double(question.low)}), {_double(question.high)})"
 
 
 def _double(value: float) -> str:
@@ -111,13 +142,17 @@ def _number(column: str, kinds: Mapping[str, str]) -> str:
 
 
 def _is_number(value: str) -> str:
-    return f"({value} IS NOT NULL AND NOT isnan({value}))"
+    return f"({value} IS NOT NULL)"
 
 
-def _total(unit: str, steps: int, place: int) -> str:
-    """The sum of entries in [-1, 1], each rounded to whole steps; cut off."""
-    whole = f"CAST(round(least(greatest({unit}, -1::DOUBLE), 1::DOUBLE) * {steps:d}) AS BIGINT)"
-    return f"CAST(least(greatest(sum({whole}), -{_CUT:d}), {_CUT:d}) AS BIGINT) AS x{place}"
+def _whole(unit: str, steps: int) -> str:
+    """An entry in [-1, 1] in steps, rounded to the nearest. (What is charged is the length of what comes out.)"""
+    return f"round({unit} * {steps:d})"
+
+
+def _total(place: int) -> str:
+    """The sum of a person's rows in a group; cut off."""
+    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), -{_CUT!r}::DOUBLE), {_CUT!r}::DOUBLE)"
 
 
 def _grouping(question: Question, kinds: Mapping[str, str]) -> tuple[Any, str, str]:
@@ -156,53 +191,70 @@ def _bin(question: Histogram | Quantiles, kinds: Mapping[str, str]) -> str:
 
 
 def _square(names: list[str]) -> str:
-    return " + ".join(f"CAST({name} AS HUGEINT) * {name}" for name in names)
+    return " + ".join(f"{name} * {name}" for name in names)
 
 
-def _shrunk(name: str) -> str:
+def _firm(square: str) -> str:
+    """A sum of squares of whole numbers that is not below the true one: exact if short, else rounded up."""
+    return f"CASE WHEN {square} < {_EXACT!r}::DOUBLE THEN {square} ELSE ({square}) * {_double(_ABOVE)} END"
+
+
+def _shrunk(name: str, factor: str = "factor") -> str:
     """A whole number times a factor of at most 1, rounded towards zero."""
-    return f"CASE WHEN factor = 1 THEN {name} ELSE CAST(trunc({name} * factor) AS BIGINT) END"
+    return f"CASE WHEN {factor} = 1 THEN {name} ELSE trunc({name} * {factor}) END"
 
 
 def _factor(square: str, bound: int) -> str:
-    """1 within the bound, else what shrinks to it. ``square`` is an exact whole number."""
+    """1 within the bound, else what shrinks to it, and a little more."""
     return (
-        f"CASE WHEN {square} <= CAST('{bound**2:d}' AS HUGEINT) THEN 1::DOUBLE "
-        f"ELSE {_double(bound * _ALMOST)} / sqrt(CAST({square} AS DOUBLE)) END"
+        f"CASE WHEN {square} <= {_double(nextafter(float(bound**2), 0) if bound**2 > _EXACT else bound**2)} "
+        f"THEN 1::DOUBLE ELSE {_double(bound * _ALMOST)} / sqrt({square}) END"
     )
 
 
-def _bounded(rows: str, names: list[str], question: Question) -> str:
-    """Cells with the bound for each group, of all its coordinates together."""
+def _bounded_long(rows: str, names: list[str], question: Question) -> str:
+    """Cells within the bound for each group, of all its coordinates together."""
     if question.per_group is None:
         return rows
-    bound = int(question.per_group * STEPS)
-    inner = f"SELECT *, {_square(names)} AS square FROM ({rows})"
+    square = _firm(_square(names))
     if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
-        whole = f"sum({_square(names)}) OVER (PARTITION BY person, cell // {question.coordinates:d})"
-        inner = f"SELECT *, {whole} AS square FROM ({rows})"
-    factors = f"SELECT *, {_factor('square', bound)} AS factor FROM ({inner})"
+        square = _firm(f"sum({_square(names)}) OVER (PARTITION BY person, cell // {question.coordinates:d})")
+    bound = int(question.per_group * STEPS)
+    factors = f"SELECT *, {_factor('square', bound)} AS factor FROM (SELECT *, {square} AS square FROM ({rows}))"
     return f"SELECT person, cell, {', '.join(f'{_shrunk(name)} AS {name}' for name in names)} FROM ({factors})"
 
 
-def _charges(names: list[str], question: Question) -> str:
+def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str:
+    """The same where all coordinates stand in one row."""
+    if question.per_group is None:
+        return rows
+    bound = int(question.per_group * STEPS)
+    squares = ", ".join(f"{_firm(_square(names))} AS s{place}" for place, names in enumerate(groups))
+    factors = ", ".join(f"{_factor(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
+    shrunk = ", ".join(
+        f"{_shrunk(name, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
+    )
+    inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
+    return f"SELECT person, {shrunk} FROM ({inner})"
+
+
+def _charges(squares: str, question: Question) -> str:
     """Everybody's price and factor.
 
     Guarantee: units >= (length of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho.
     Source: theory 2.7 and 5.1.
     """
-    clip, price = question.clip_steps, question.price
-    squares = f"SELECT person, CAST(sum({_square(names)}) AS HUGEINT) AS square FROM cells GROUP BY person"
+    price = question.price
     units = (
-        f"CASE WHEN square >= CAST('{clip**2:d}' AS HUGEINT) THEN {price:d} ELSE "
-        f"least({price:d}, CAST(ceil(CAST(square AS DOUBLE) * {_double(units_per_step(question))}) AS BIGINT)) END"
+        f"CASE WHEN {_factor('square', question.clip_steps)} < 1 THEN {price:d} ELSE "
+        f"least({price:d}, CAST(ceil(square * {_double(units_per_step(question))}) AS BIGINT)) END"
     )
     return (
-        f"CREATE OR REPLACE TEMP TABLE charges AS SELECT person, CAST({units} AS BIGINT) AS units, "
-        f"{_factor('square', clip)} AS factor FROM ({squares}) WHERE square > 0"
+        f"SELECT * EXCLUDE (square), CAST({units} AS BIGINT) AS units, "
+        f"{_factor('square', question.clip_steps)} AS factor FROM ({squares}) WHERE square > 0"
     )
 
 
-def _sums(names: list[str]) -> str:
-    totals = ", ".join(f"sum({_shrunk(name)})" for name in names)
-    return f"SELECT cell, {totals} FROM cells JOIN admitted USING (person) GROUP BY cell"
+def _added(names: list[str]) -> str:
+    """Sums over people: whole numbers, in 128 bits."""
+    return ", ".join(f"sum(CAST({_shrunk(name)} AS BIGINT))" for name in names)

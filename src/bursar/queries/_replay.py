@@ -61,7 +61,7 @@ def _charged(
         plan = compiled(asked, person, ledger.person_kind, kinds)
     except BursarError:  # a column is gone
         return False
-    contributions(ledger, plan)
+    charges, parameters = contributions(ledger, plan)
     most = ledger.budget_units - sum(units for key, units in reserved.items() if key != public["reserved"])
     tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
     given = []
@@ -74,9 +74,9 @@ def _charged(
             )
             given.append(public[role])
     ledger.store.run(
-        f"INSERT INTO again SELECT {entry.number:d}, c.person, c.units FROM charges c "
+        f"INSERT INTO again SELECT {entry.number:d}, c.person, c.units FROM ({charges}) c "
         f"WHERE {' AND '.join(tests)} AND c.person NOT IN (SELECT person FROM out)",
-        given,
+        [*parameters, *given],
     )
     reserved.pop(public["reserved"], None)
     return asked.price == int(public["price"])

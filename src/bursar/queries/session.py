@@ -14,7 +14,7 @@ from bursar.ledger._chain import name as check_name
 from bursar.ledger._store import duckdb
 from bursar.queries import _data
 from bursar.queries._compile import Compiled, compiled
-from bursar.queries._engine import contributions, sums
+from bursar.queries._engine import admit, sums
 from bursar.queries._forms import described, question
 from bursar.queries._noise import noisy
 from bursar.queries.answers import Answer, Quote, answer, quote
@@ -147,8 +147,7 @@ class Session(Uncopyable):
                 if not same or public.get("purpose") != purpose:
                     raise ArgumentError(f"key={key!r} was used for something else")
                 return answer(asked, public["released"], key)
-            contributions(self._ledger, plan)
-            self._ledger.admit(asked.price, analyst=analyst, purpose=purpose, reserved=reserved)
+            admit(self._ledger, asked, plan, analyst=analyst, purpose=purpose, reserved=reserved)
             released = noisy(sums(self._ledger, asked, plan), asked.mechanism)
             self._ledger.settle(
                 {"question": told, "price": asked.price, "released": released},
