@@ -12,7 +12,7 @@
     column      name  |  "any name, quotes doubled"
     literal     12, -3.5e2, 'text, quotes doubled', true, false; dates and times as text: '2011-12-09'
 
-A comparison with a missing entry, or NaN, is neither true nor false, as in SQL; only rows for which the filter is true count.
+A comparison with a missing entry or NaN is neither true nor false, as in SQL; rows for which the filter is true count.
 """
 
 import re
