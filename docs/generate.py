@@ -2,7 +2,9 @@
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -23,6 +25,7 @@ MODULES = (
     "bursar.interop.dp_accounting",
     "bursar.ledger",
     "bursar.queries",
+    "bursar.queries.plans",
     "bursar.training",
     "bursar.report.pictures",
     "bursar.report.odometers",
@@ -38,7 +41,7 @@ def cli() -> str:
 
     group = typer.main.get_command(app)
     lines = ["# The command line", "", *codes.strip().splitlines()[2:], ""]
-    for name, command in sorted(group.commands.items()):
+    for name, command in _commands(group):
         lines += [
             f"## bursar {name}",
             "",
@@ -57,6 +60,15 @@ def cli() -> str:
                 lines.append(f"| {names} | {shown} | {text} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its full name, those in groups included."""
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def api() -> str:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bursar import _check
 from bursar._uncopyable import Uncopyable
+from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.filters import Zcdp
@@ -97,11 +98,13 @@ class Session(Uncopyable):
 
     def limit(self, rho: float, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person."""
-        self._ledger.limit(_units(rho), analyst=analyst, purpose=purpose)
+        _check.positive(rho=rho)
+        self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
 
     def reserve(self, rho: float, *, key: str) -> None:
         """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it."""
-        self._ledger.reserve(_units(rho), key=key)
+        _check.positive(rho=rho)
+        self._ledger.reserve(int(up(rho)), key=key)
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""
@@ -209,11 +212,6 @@ class Analyst(Uncopyable):
             for entry in self._session.ledger.entries("answered")
             if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
         ]
-
-
-def _units(rho: float) -> int:
-    _check.positive(rho=rho)
-    return int(up(rho))
 
 
 def _kind_of_people(data: Any, person: str, table: str | None, view: str | None) -> str:
