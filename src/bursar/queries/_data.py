@@ -42,7 +42,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None) -
     except duckdb().Error:  # its message may quote entries
         what = "data" if view is None else "data or view"
         raise DataError(f"{what}: cannot be read as a table") from None
-    return {row[0]: kind_of_type(row[1]) for row in described}
+    return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 
 def names_of_people(kinds: Mapping[str, str], person: str) -> str:
