@@ -222,10 +222,9 @@ def mixed(tree):
     return False
 
 
-pieces = st.sampled_from(
-    """n f t "t" and or not ( ) in is null = < <> , between 1 -2.5 'a' '' ; -- select drop * /* union true ' " e 1e5 0x1 :: $1
-    ?""".split()
-)
+PIECES = """n f t "t" and or not ( ) in is null = < <> , between 1 -2.5 'a' '' ; -- select drop * /* union
+true ' " e 1e5 0x1 :: $1 ?"""
+pieces = st.sampled_from(PIECES.split())
 
 
 @settings(RELAXED, max_examples=300)

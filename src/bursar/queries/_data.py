@@ -18,7 +18,7 @@ _FILES = {
 }
 
 
-def attach(connection: Any, data: Any, *, table: str | None, view: str | None) -> Mapping[str, str]:
+def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
     Args:
@@ -26,11 +26,14 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None) -
         data: a path or a table in memory.
         table: the table or view to use in a DuckDB file.
         view: SQL over ``data``, by the data holder, that gives the rows that questions see.
+        load: whether CSV files are read now, once; else at every question, like all others.
     """
     name = "data" if view is None else "source"
     try:
         if isinstance(data, str | Path):
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {_from_path(connection, Path(data), table)}")
+            rows = _from_path(connection, Path(data), table)
+            kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
+            connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
         else:
             if table is not None:
                 raise ArgumentError("table= is for DuckDB files")

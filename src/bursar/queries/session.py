@@ -69,7 +69,7 @@ class Session(Uncopyable):
             ledger, budget=budget, person=kind, create=create, memory_limit=memory_limit, threads=threads
         )
         try:
-            return cls(book, person, _data.attach(book.store.connection, data, table=table, view=view))
+            return cls(book, person, _data.attach(book.store.connection, data, table=table, view=view, load=True))
         except BaseException:
             book.close()
             raise
