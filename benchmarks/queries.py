@@ -1,6 +1,7 @@
 """A question with accounts for everybody against the same GROUP BY per person without privacy. Prints one JSON object.
 
-python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text]
+python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text] [--memory 2GB]
+python benchmarks/queries.py --many 1000     # whether the thousandth question costs what the first did
 
 Both run on the same DuckDB with the same rows, in turns. A question includes the charge of everybody, the noise and the
 commit to the ledger on disk. Times are medians of the rounds.
@@ -13,6 +14,8 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+
+import pyarrow as pa
 
 from bursar import filters
 from bursar.queries import Count, Mean, Session, Sum
@@ -55,6 +58,33 @@ PAIRS = {
 }
 
 
+def many(questions: int, people: int) -> dict[str, object]:
+    """Seconds of a question over a ledger that has answered many, and over a new one, in turns."""
+    rows = pa.table({"person": range(people)})
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("old", "new")]
+        old, new = (
+            Session.open(rows, person="person", budget=filters.Zcdp(rho=10.0), ledger=path, threads=1) for path in paths
+        )
+        with old, new:
+            analysts = [session.analyst("benchmark") for session in (old, new)]
+            for number in range(questions):
+                analysts[0].ask(Count(sigma=100.0), key=f"question {number}")
+            times = [
+                [asked(analyst, Count(sigma=100.0), f"question {questions + turn}") for analyst in analysts]
+                for turn in range(60)
+            ]
+        last, first = (statistics.median(column[10:]) for column in zip(*times, strict=True))
+        return {
+            "people": people,
+            "questions before": questions,
+            "a question after them, s": round(last, 4),
+            "a question over a new ledger, s": round(first, 4),
+            "times": round(last / first, 2),
+            "ledger, MB": round(paths[0].stat().st_size / 2**20, 1),
+        }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -63,7 +93,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--text", action="store_true", help="people named by text")
     parser.add_argument("--memory", default=None, help="DuckDB's limit, for example 2GB")
+    parser.add_argument("--many", type=int, default=None)
     given = parser.parse_args()
+    if given.many:
+        print(json.dumps(many(given.many, 10_000), indent=1))
+        return
     result: dict[str, object] = {"events": given.events, "people": given.people, "text": given.text}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "events.duckdb"
