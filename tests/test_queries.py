@@ -91,9 +91,12 @@ def steps(asked, value):
         return [asked.steps * (place == j) for j in range(asked.coordinates)]
     clipped = max(asked.low, min(asked.high, value))
     if isinstance(asked, Sum):
-        return [half_away(clipped / asked.full * asked.steps)]
-    unit = (clipped - asked.middle) / asked.half
-    return [asked.steps, *(half_away(unit**power * asked.steps) for power in range(1, asked.coordinates))]
+        return [half_away(clipped * (asked.steps / asked.full))]
+    away = clipped - asked.middle
+    found = [asked.steps, half_away(away * (asked.steps / asked.half))]
+    if isinstance(asked, Variance):
+        found.append(half_away(away / asked.half * (away / asked.half) * asked.steps))
+    return found
 
 
 def half_away(value):

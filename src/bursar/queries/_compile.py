@@ -111,23 +111,26 @@ def _columns(question: Question, kinds: Mapping[str, str]) -> tuple[list[str], l
         case People():
             return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
         case Histogram() | Quantiles():
-            return [], [count], [_is_number(_number(question.column, kinds))]
-        case Sum():
+            return [], [count], [f"NOT isnan({_number(question.column, kinds)})"]
+        case Sum() | Mean() | Variance():
             value = _number(question.column, kinds)
-            unit = f"{_clipped(value, question)} / {_double(question.full)}"
-            return [_whole(unit, question.steps)], [_total(0)], [_is_number(value)]
-        case Mean() | Variance():
-            value = _number(question.column, kinds)
-            unit = f"(({_clipped(value, question)} - {_double(question.middle)}) / {_double(question.half)})"
-            units = [_whole(unit, question.steps)]
-            if isinstance(question, Variance):
-                units.append(_whole(f"{unit} * {unit}", question.steps))
-            return units, [count, *(_total(place) for place in range(len(units)))], [_is_number(value)]
+            inside = f"CASE WHEN {value} < {_double(question.low)} THEN {_double(question.low)} "
+            inside += f"WHEN {value} > {_double(question.high)} THEN {_double(question.high)} ELSE {value} END"
+            units, counts = _units(question, f"({inside})"), [] if isinstance(question, Sum) else [count]
+            return units, [*counts, *map(_total, range(len(units)))], [f"NOT isnan({value})"]
     raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
 
 
-def _clipped(value: str, question: Sum | Mean | Variance) -> str:
-    return f"least(greatest({value}, {_double(question.low)}), {_double(question.high)})"
+def _units(question: Sum | Mean | Variance, inside: str) -> list[str]:
+    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
+    if isinstance(question, Sum):
+        return [f"round({inside} * {_double(question.steps / question.full)})"]
+    away = f"({inside} - {_double(question.middle)})"
+    units = [f"round({away} * {_double(question.steps / question.half)})"]
+    if isinstance(question, Variance):
+        share = f"({away} / {_double(question.half)})"
+        units.append(f"round({share} * {share} * {question.steps:d})")
+    return units
 
 
 def _double(value: float) -> str:
@@ -138,16 +141,7 @@ def _double(value: float) -> str:
 def _number(column: str, kinds: Mapping[str, str]) -> str:
     if kind_of(column, kinds) not in ("whole", "number"):
         raise ArgumentError(f"column {column!r} does not hold numbers")
-    return cast(column, "number")
-
-
-def _is_number(value: str) -> str:
-    return f"({value} IS NOT NULL)"
-
-
-def _whole(unit: str, steps: int) -> str:
-    """An entry in [-1, 1] in steps, rounded to the nearest. (What is charged is the length of what comes out.)"""
-    return f"round({unit} * {steps:d})"
+    return f"TRY_CAST({named(column)} AS DOUBLE)"
 
 
 def _total(place: int) -> str:

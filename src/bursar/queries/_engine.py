@@ -50,7 +50,9 @@ def sums(ledger: Ledger, asked: Question, plan: Compiled) -> list[int]:
     """Everybody's contributions added up, in whole steps, those of ``admitted`` only. Private."""
     width = asked.groups * asked.coordinates
     found = [0] * width
-    for cell, *values in ledger.store.run(plan.sums).fetchall():
-        place = cell * len(values)
-        found[place : place + len(values)] = [int(value or 0) for value in values]
+    rows = ledger.store.run(plan.sums)
+    while block := rows.fetchmany(65_536):
+        for cell, *values in block:
+            place = cell * len(values)
+            found[place : place + len(values)] = [int(value or 0) for value in values]
     return found

@@ -44,7 +44,7 @@ __all__ = [
 STEPS = 2**20
 """Whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise."""
 
-_MOST_CELLS = 10_000_000
+_MOST_CELLS = 1_000_000
 _MOST_BINS = 4096
 _MOST_CLIP = 1e6
 _LARGEST = 1e100
