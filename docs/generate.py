@@ -27,6 +27,8 @@ MODULES = (
     "bursar.queries",
     "bursar.queries.plans",
     "bursar.training",
+    "bursar.training.stopping",
+    "bursar.training.groups",
     "bursar.report.pictures",
     "bursar.report.odometers",
     "bursar.report.losses",

@@ -64,6 +64,22 @@ def test_table_groups_and_picture(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_three_accountings_side_by_side(tmp_path):
+    """With --gaussian: for everybody, privacy losses <= the dominating Gaussian <= Rényi; 0 and inf stay so; one panel
+    for each in the picture."""
+    norms = save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.5, 0.0, np.nan]))
+    picture = tmp_path / "picture.svg"
+    shown = output(norms, *OPTIONS, "--steps", 10_000, "--gaussian", "--plot", picture, "--json").stdout
+    found = {name: [float(e) for e in values] for name, values in json.loads(shown)["epsilon"].items()}
+    exact, gauss, rdp = (found[name] for name in ("privacy loss distributions", "Gaussian", "Rényi"))
+    assert all(e <= g <= r for e, g, r in zip(exact, gauss, rdp, strict=True))
+    assert exact[0] < gauss[0] < 1.05 * exact[0]
+    assert gauss[1] == gauss[2] < gauss[0]
+    assert gauss[3:] == [0.0, np.inf]
+    text = picture.read_text(encoding="utf-8")
+    assert all(name in text for name in ("Gaussian (1 without a bound)", "private: for the data holder"))
+
+
 @pytest.mark.parametrize(
     ("values", "more", "message"),
     [

@@ -138,6 +138,7 @@ BOUNDS = [
     "bursar.filters",
     "bursar.odometers",
     "bursar.individual",
+    "bursar.training.stopping",
 ]
 
 
@@ -151,6 +152,7 @@ RECORDS = {
     ("bursar.filters", "Filter"),
     ("bursar.odometers", "Odometer"),
     ("bursar.odometers", "Rounds"),
+    ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
 }
 

@@ -217,10 +217,32 @@ def test_rounds_without_a_known_distribution_are_refused():
         individual.losses([[1]], [mechanisms.Zcdp(0.1)], delta=1e-5)
 
 
-def test_the_same_on_torch():
-    """PyTorch tensors give the same bounds as NumPy arrays."""
+MIXED = [
+    mechanisms.SampledGaussian(2.0, 1.0, 0.01),
+    mechanisms.SampledGaussian(5.0, 1.0, 0.2),
+    mechanisms.Gaussian(9.0),
+    mechanisms.Laplace(8.0),
+    mechanisms.Pure(0.05),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("kinds", [MIXED, MIXED[:1] + MIXED[2:3]], ids=["mixed", "gaussians"])
+def test_the_same_on_torch(kinds, dtype):
+    """PyTorch tensors give the same bounds as NumPy arrays: upper and lower epsilons at several deltas, deltas at
+    several epsilons, and the dominating mu; people without steps and plain Gaussian ones among them."""
     torch = pytest.importorskip("torch")
-    counts = np.array([[1000, 20], [0, 3000], [0, 0]])
-    ours = individual.losses(counts, [2.0, 5.0], sample_rate=0.01, delta=1e-5)
-    theirs = individual.losses(torch.from_numpy(counts), [2.0, 5.0], sample_rate=0.01, delta=1e-5)
-    assert np.allclose(ours, theirs, rtol=1e-10)
+    counts = np.random.default_rng(3).integers(0, 100, (12, len(kinds)))
+    counts[0], counts[1], counts[1, -1 if len(kinds) == 2 else 2] = 0, 0, 30
+    tensor = torch.from_numpy(counts).to(getattr(torch, dtype))
+    ours = individual.losses(counts, kinds, delta=[1e-6, 1e-3], bounds=True)
+    theirs = individual.losses(tensor, kinds, delta=[1e-6, 1e-3], bounds=True)
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert isinstance(yours, np.ndarray)
+        assert np.allclose(mine, yours, rtol=1e-10)
+    deltas = [individual.losses(each, kinds, epsilon=[0.0, 0.2, 1.0]) for each in (counts, tensor)]
+    assert deltas[0].shape == (3, 12)
+    assert np.allclose(*deltas, rtol=1e-8)
+    assert np.allclose(deltas[0][1], individual.losses(counts, kinds, epsilon=0.2))
+    mu = [individual.dominating_mu(each[:3], kinds, slack=1e-4, points=40) for each in (counts, tensor)]
+    assert np.allclose(*mu, rtol=1e-8)

@@ -91,3 +91,36 @@ def test_some_people_only():
 def test_nothing_private_in_the_repr():
     """The repr is public: buckets only, not even the number of people."""
     assert repr(filled(20, 1)) == "Losses(least=2, most=2000, buckets=64)" == repr(filled(30, 2))
+
+
+def test_a_statement_is_the_persons_epsilon_with_its_limits_in_words():
+    """Both bounds and the steps of that row alone; the sentence says under what condition, and what is not guaranteed;
+    the repr says nothing."""
+    kept = filled(3, 5)
+    kept.record(STEP, np.array([0.0, np.nan, 1.0]))
+    told = kept.statement(2, delta=1e-5)
+    low, high = kept.epsilon(delta=1e-5, bounds=True)
+    assert told.steps == int(kept.counts(0.005)[2].sum()) == 31
+    assert told.epsilon == pytest.approx(high[2], rel=1e-6)
+    assert told.least == pytest.approx(low[2], rel=1e-3)
+    for words in (f"{told.epsilon:.4g}", "fixed in advance", "no guarantee", "31 steps", "1e-05", "person 2"):
+        assert words in str(told)
+    assert not any(character.isdigit() for character in repr(told))
+    assert "no bound" in str(kept.statement(1, delta=1e-5))
+    assert kept.statement(1, delta=1e-5).epsilon == np.inf
+    unused = individual.Losses(1, least=2.0, most=20.0)
+    assert "contributed nothing" in str(unused.statement(0, delta=1e-5))
+    for bad in (3, -1, 1.5):
+        with pytest.raises(ArgumentError, match="row="):
+            kept.statement(bad, delta=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_norms_of_torch_are_counted_as_the_numbers_they_are(dtype):
+    """Tensors of any precision, with or without a gradient, and people as a tensor."""
+    torch = pytest.importorskip("torch")
+    norms = torch.tensor([0.5, 2.0, 5.0], dtype=getattr(torch, dtype), requires_grad=True)
+    ours, theirs = (individual.Losses(3, least=2.0, most=200.0) for _ in range(2))
+    ours.record(STEP, np.array([0.5, 2.0, 5.0]), people=[2, 0, 1])
+    theirs.record(STEP, norms, people=torch.tensor([2, 0, 1]))
+    assert np.array_equal(ours.counts(0.005), theirs.counts(0.005))

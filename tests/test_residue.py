@@ -326,21 +326,22 @@ def test_what_reveals_too_much_is_refused(mechanism):
         filters.Residue(epsilon=5.0, delta=1e-3).charge(mechanism)
 
 
-def test_people_pay_by_their_own_norm_and_state():
-    """A table for people: every entry is at least the charge at its norm and b, and unknown norms do not fit."""
-    step, rng = m.SampledGaussian(2.0, 1.0, 0.05), np.random.default_rng(4)
-    table = residue.table(step, most=MEASURE // 10, slack=10**18, norms=6, span=4)
-    norms, squares = rng.random(200), rng.integers(0, MEASURE // 10, 200)
-    units = table(norms, squares)
-    fits = units < RANGE
-    assert fits.mean() > 0.7
-    assert (units[fits] <= squares[fits]).all()
-    for size, square, cost in list(zip(norms, squares, units, strict=True))[:40]:
-        row = table.norms[np.searchsorted(table.norms, size)]
-        columns = [residue.level(int(at)) for at in table.squares if at <= square]
-        own = [residue.charge_at(m.SampledGaussian(2.0, float(row), 0.05), at, table.slack) for at in columns]
-        assert cost >= min([*own, RANGE])
-    assert table(np.array([np.nan, -0.1, 1.1, 0.0]), np.full(4, MEASURE // 20)).tolist() == [RANGE, RANGE, RANGE, 0]
+def test_tables_for_people_hold_charges_with_slack_of_their_own():
+    """Every entry is at least a charge certified for its norm, at its level or below, with the slack of its row, and
+    at least that slack's share of everything."""
+    step, most, total = m.Laplace(20.0), MEASURE // 10, 10**23
+    table = residue.table(step, most=most, slack=total)
+    levels = [residue.level(int(square)) for square in table.squares]
+    assert table.units[0].tolist() == [0] * len(levels)
+    for row in range(1, len(table.norms), 9):
+        one, slack = m.Laplace(20.0, float(table.norms[row])), table.slacks[row]
+        for column in range(0, len(levels), 8):
+            cost = int(table.units[row, column])
+            assert cost == RANGE or cost >= min(residue.charge_at(one, at, slack) for at in levels[: column + 1])
+            assert cost * total >= slack * most
+            assert cost == RANGE or cost <= table.squares[column]
+    assert (np.diff(table.units, axis=0) >= 0).all()
+    assert (np.diff(table.units, axis=1) <= 0).all()
 
 
 def test_either_of_two_filters_with_delta_split():

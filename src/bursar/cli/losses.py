@@ -29,10 +29,13 @@ def losses(
     steps: Annotated[int | None, typer.Option(help="How many steps, for norms that stay the same.")] = None,
     delta: Annotated[float, typer.Option(help="The probability with which the promise may fail.")] = 1e-5,
     groups: Annotated[Path | None, typer.Option(help=".npy: (people,) a label for each person.")] = None,
+    gaussian: Annotated[
+        bool, typer.Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="A PRIVATE picture: .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with everybody's epsilon.")] = False,
 ) -> None:
-    """Everybody's epsilon (PRIVATE) from privacy loss distributions, beside Rényi accounting."""
+    """Everybody's epsilon (PRIVATE) from privacy loss distributions, beside Rényi and Gaussian accounting."""
     import numpy as np
 
     from bursar import _check
@@ -44,7 +47,7 @@ def losses(
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
-    found = _epsilons(values, noise_multiplier, sample_rate, steps, delta)
+    found = _epsilons(values, noise_multiplier, sample_rate, steps, delta, gaussian)
     if plot is not None:
         from bursar.report.losses import histogram
 
@@ -73,12 +76,14 @@ def _loaded(path: Path) -> Any:
         raise DataError(f"{path}: must be an array that numpy.save wrote, without objects") from error
 
 
-def _epsilons(values: Any, noise: float, rate: float, steps: int | None, delta: float) -> dict[str, Any]:
+def _epsilons(
+    values: Any, noise: float, rate: float, steps: int | None, delta: float, gaussian: bool
+) -> dict[str, Any]:
     """Name of the accounting -> everybody's epsilon."""
     import numpy as np
 
     from bursar import individual, mechanisms
-    from bursar.curves import renyi
+    from bursar.report.losses import side_by_side
 
     if not np.issubdtype(values.dtype, np.number) or values.ndim not in (1, 2) or not values.size:
         raise DataError("norms must be numbers of shape (people,) or (people, steps)")
@@ -89,14 +94,10 @@ def _epsilons(values: Any, noise: float, rate: float, steps: int | None, delta: 
     if values.ndim == 2:
         for column in values.T:
             kept.record(step, column)
-        epsilon = kept.epsilon(delta=delta)
         counts = kept.counts(rate).astype(np.int64)
     else:
         kept.record(step, values)
         counts = kept.counts(rate).astype(np.int64) * int(steps or 0)
-        unknown = ~((values >= 0) & (values < np.inf))
-        epsilon = np.where(unknown, np.inf, individual.losses(counts, kept.noise, sample_rate=rate, delta=delta))
-    table = renyi.sampled_gaussian(rate, kept.noise, renyi.ORDERS)
-    rdp = np.where(np.isinf(epsilon), np.inf, renyi.epsilon(counts @ table, renyi.ORDERS, delta=delta))
-    rdp = np.where(counts.any(axis=1) | np.isinf(epsilon), rdp, 0.0)
-    return {"privacy loss distributions": epsilon, "Rényi": rdp}
+    unknown = ~((values >= 0) & (values < np.inf)).reshape(len(values), -1).all(axis=1)
+    found = side_by_side(counts, kept.noise, sample_rate=rate, delta=delta, dominating=gaussian)
+    return {name: np.where(unknown, np.inf, values) for name, values in found.items()}

@@ -363,28 +363,29 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
     return result
 
 
-def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: float, least: float = 1e-12) -> Floats:
-    """Everybody's delta at one epsilon.
+def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: Any, least: float = 1e-12) -> Floats:
+    """Everybody's delta at one or several epsilons.
 
     Args:
         counts: (n, j) whole numbers >= 0, private.
         rounds: (j,) public; the mechanism of each column.
-        epsilon: public, >= 0.
+        epsilon: public, >= 0, one or several.
         least: the delta at which the window is sized; smaller ones come out larger than they are, never smaller.
 
     Returns:
-        (n,) in [0, 1], private, rounded up.
+        (n,) or (several, n) in [0, 1], private, rounded up.
 
     Guarantee: each person's composition of rounds, fixed in advance, is (epsilon, delta)-DP in both directions.
     Source: theory 7.1, 7.2; docs/proofs/losses.md.
     """
     counts, xp, lost, some, sides = _prepared(counts, rounds, False)
-    result = np.where(lost, 1.0, 0.0)
+    points = np.atleast_1d(epsilon)
+    result = np.tile(np.where(lost | some, 1.0, 0.0), (len(points), 1))
     people = np.flatnonzero(some)
-    result[people] = 1.0
     for index, pair in _groups(counts, sides, least, False, people, xp) if len(people) else ():
-        result[index] = np.clip(np.maximum(*(_delta(group, epsilon, xp) for group in pair)), 0.0, 1.0)
-    return result
+        for row, e in zip(result, points, strict=True):
+            row[index] = np.clip(np.maximum(*(_delta(group, e, xp) for group in pair)), 0.0, 1.0)
+    return result if np.ndim(epsilon) else result[0]
 
 
 def _delta(group: _Group, epsilon: float, xp: Any) -> Floats:

@@ -13,6 +13,7 @@ Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from math import floor, inf, log2
 
@@ -42,6 +43,9 @@ PER_OCTAVE = 8
 
 _HIGHEST = MEASURE << 12  # units of b squared; with more left, the charges at this point are valid
 _CLOSE = 1e-4  # how near to the least charge a search comes, relative
+_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
+_WASTE = 0.005  # of what people start with: so much may be charged too much between two levels of a table
+_LEAST_SLACK = FAILURE // 10**20
 
 
 def grid(level: int) -> int:
@@ -164,67 +168,69 @@ class Table:
     """Charges for many people at once, each with a norm and a b squared of their own. Every field is public.
 
     Attributes:
-        norms: (k,) increasing, the first is 0; a norm is rounded up to the next, above the last is unknown.
+        norms: (k,) increasing, the first is 0; a norm is rounded up to the next, above the last does not fit. Where a
+            mechanism has no sensitivity: 0 and 1, for who takes part.
         squares: (j,) int64, increasing; units of b squared, what is left is rounded down to the next below.
-        units: (k, j) int64; the charge, RANGE where the round does not fit.
-        slack: units of FAILURE that everybody who is charged anything pays from delta each time.
+        units: (k, j) int64; the charge, at most the column's b squared, or RANGE where the round does not fit.
+        slacks: (k,) units of FAILURE that a round takes from delta at each norm.
     """
 
     norms: NDArray[np.float64]
     squares: NDArray[np.int64]
     units: NDArray[np.int64]
-    slack: int
-
-    def __call__(self, norms: NDArray[np.float64], squares: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the round costs each person.
-
-        Args:
-            norms: (n,) private, in the unit of the sensitivity; NaN, negative or above the promise does not fit.
-            squares: (n,) int64, private; units of b squared that each has left.
-
-        Returns:
-            (n,) int64, private; RANGE where the round does not fit.
-
-        Guarantee: the charge is valid for each person's norm and b, in both directions.
-        Source: theory.md statements 4.8 and 5.1; docs/proofs/residue-filter.md, sections 2 and 6.
-        """
-        known = (norms >= 0) & (norms <= self.norms[-1])
-        row = np.searchsorted(self.norms, np.where(known, norms, 0.0))
-        column = np.searchsorted(self.squares, squares, side="right") - 1
-        cost = np.where(column >= 0, self.units[row, np.maximum(column, 0)], np.where(row == 0, 0, RANGE))
-        return np.where(known & (cost <= squares), cost, np.int64(RANGE))
+    slacks: tuple[int, ...]
 
 
-def table(
-    mechanism: mechanisms.SampledGaussian | mechanisms.Laplace,
-    *,
-    most: int,
-    slack: int,
-    norms: int = 48,
-    span: int = 32,
-) -> Table:
-    """Charges of one mechanism for people who contribute less than its sensitivity: theory 2.6 and 2.2 with the norm.
+def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
+    """Charges of one mechanism for people who contribute less than its sensitivity: theory 2.2 and 2.6 with the norm.
+
+    Every norm has a slack of its own, fixed here, and is charged at least the part of ``most`` that its slack is of
+    ``slack``: whoever keeps within ``most`` keeps within ``slack``, so an account holds b squared alone.
 
     Args:
-        mechanism: a sampled Gaussian or Laplace mechanism; public.
-        most: public; units of b squared that people start with.
-        slack: public; units of FAILURE paid from delta by everybody who is charged.
-        norms: public; how many norms, geometrically from the sensitivity / span to the sensitivity.
-        span: public.
+        mechanism: one round, public: sampled Gaussian or Laplace; or pure and of bounded range, for who takes part.
+        most: public, > 0; units of b squared that everybody starts with.
+        slack: public, > 0; units of FAILURE that may be taken from delta over the life of an account.
 
     Returns:
-        A table, built once: a minute for the defaults. Two grid points of b squared per octave.
+        A table, built in seconds; charges are remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart
+        where they are above a quarter of it, and 9 % apart below.
 
-    Guarantee: every entry is a valid charge for everybody whose norm is at most the row's and whose b squared is at
-    least the column's.
+    Guarantee: every entry is a valid charge, with the slack of its row, for everybody whose norm is at most the row's
+    and whose b squared is at least the column's; charges that add up to at most ``most`` have slacks that add up to at
+    most ``slack``.
     Source: docs/proofs/residue-filter.md, sections 2 and 6.
     """
-    _check.whole(1, most=most, slack=slack, norms=norms, span=span)
-    sizes = mechanism.sensitivity * np.geomspace(1 / span, 1, norms)
-    sizes[-1] = mechanism.sensitivity
-    least = up(size(replace(mechanism, sensitivity=float(sizes[0]))))
-    levels = list(range(level(int(least)), level(most) + 1, PER_OCTAVE // 2))
-    rows = [[charge_at(replace(mechanism, sensitivity=float(norm)), at, slack) for at in levels] for norm in sizes]
-    units = np.array([[0] * len(levels)] + [[min(int(min(c, RANGE)), RANGE) for c in row] for row in rows], np.int64)
-    units = np.maximum.accumulate(np.minimum.accumulate(units, axis=1), axis=0)
-    return Table(np.append(0.0, sizes), np.array([grid(at) for at in levels], np.int64), units, slack)
+    _check.whole(1, most=most, slack=slack)
+    norms = np.ones(1)
+    if isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Laplace):
+        norms = mechanism.sensitivity * np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
+        norms[-1] = mechanism.sensitivity
+    levels = range(level(most) - _OCTAVES * PER_OCTAVE, level(most) + 1)
+    squares = np.array([grid(at) for at in levels], np.int64)
+    rows, slacks = [[0] * len(levels)], [0]
+    for norm in norms.tolist():
+        one = replace(mechanism, sensitivity=norm) if len(norms) > 1 else mechanism  # type: ignore[type-var]
+        share = Fraction(size(one)) * MEASURE / most  # of everything, that a round has
+        slacks.append(max(floor(slack * min(share, Fraction(1))), min(_LEAST_SLACK, slack)))
+        least = -(-most * slacks[-1] // slack)
+        rows.append([int(min(max(cost, least), RANGE)) for cost in _row(one, levels, most, slacks[-1])])
+    units = np.maximum.accumulate(np.minimum.accumulate(np.array(rows, np.int64), axis=1), axis=0)
+    return Table(np.append(0.0, norms), squares, np.where(units <= squares, units, RANGE), tuple(slacks))
+
+
+def _row(mechanism: mechanisms.Mechanism, levels: range, most: int, slack: int) -> list[Units]:
+    """Charges at every level, worked out only where the next level below would cost a noticeable part of ``most``."""
+    known = {at: charge_at(mechanism, at, slack) for at in (levels[0], levels[-1])}
+    doubtful = [(levels[0], levels[-1])]
+    while doubtful:
+        low, high = doubtful.pop()
+        extra = known[low] / known[high] - 1 if known[high] < inf else 0.0
+        if high - low > 1 and min(extra, 1.0) * (grid(high) - grid(low)) > _WASTE * most:
+            middle = (low + high) // 2
+            known[middle] = charge_at(mechanism, middle, slack)
+            doubtful += [(low, middle), (middle, high)]
+    row = [known[levels[0]]]
+    for at in levels[1:]:
+        row.append(known.get(at, row[-1]))
+    return row

@@ -9,7 +9,7 @@ from bursar import _check, mechanisms
 from bursar._units import FAILURE, Units, budget, exact, to_float, up
 from bursar.curves import approximate, gaussian, renyi, residue
 from bursar.errors import ArgumentError, Unsupported
-from bursar.filters._account import WithFailures
+from bursar.filters._account import WithFailures, refuse_failures
 
 __all__ = ["Residue"]
 
@@ -59,6 +59,31 @@ class Residue(WithFailures):
     def left(self) -> float:
         """What is left of b squared, rounded down. Public."""
         return to_float(max(0, self._start(self._spent) - self._spent[0]), down=True) if self._spent[0] < inf else 0.0
+
+    def person_budget(self) -> tuple[int, ...]:
+        """For accounts per person: the units of b squared at the start. Nothing is set aside: no round may fail."""
+        return (self._most(exact(self._parameters["delta"])),)
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
+        """For accounts per person: the units that a Gaussian round takes, whatever is left.
+
+        Raises:
+            Unsupported: the charge depends on what is left; see :meth:`person_table`.
+        """
+        exactly = residue.needs_no_slack(leaf)
+        if exactly is None:
+            raise Unsupported(f"{type(leaf).__name__} costs a person what depends on what is left: see person_table")
+        return (exactly,)
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table:
+        """For accounts per person: the charges of one round by norm and by what is left.
+
+        Guarantee: an account that spends at most :meth:`person_budget` by these charges is (epsilon, delta)-DP.
+        Source: theory 4.8; docs/proofs/residue-filter.md, section 6.
+        """
+        refuse_failures(leaf, renyi.failure(leaf), "an account per person")
+        slack = floor(exact(self._parameters["delta"]) * _SLACK * FAILURE)
+        return residue.table(leaf, most=self.person_budget()[0], slack=slack)
 
     def _start(self, totals: tuple[Units, ...]) -> int:
         """Units of b squared at the start."""

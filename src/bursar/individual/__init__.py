@@ -14,5 +14,6 @@ from bursar.individual.domination import dominating_mu
 from bursar.individual.filter import Filter
 from bursar.individual.losses import Losses, losses
 from bursar.individual.odometer import Odometer, Statement
+from bursar.individual.statements import LossStatement
 
-__all__ = ["Filter", "Losses", "Odometer", "Statement", "dominating_mu", "losses"]
+__all__ = ["Filter", "LossStatement", "Losses", "Odometer", "Statement", "dominating_mu", "losses"]

@@ -12,7 +12,8 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
-from bursar.individual._tariff import Tariff, Whole
+from bursar.individual._residual import Residual, takes_bools
+from bursar.individual._tariff import Tariff
 
 __all__ = ["Accounts", "to_numpy"]
 
@@ -83,7 +84,7 @@ class Accounts(Uncopyable):
             raise ArgumentError("people: nobody may be charged twice in one step")
         return self._xp.asarray(rows, device=self._device)
 
-    def _contributions(self, price: Tariff, norms: Array, count: int) -> Array:
+    def _contributions(self, price: Tariff | Residual, norms: Array, count: int) -> Array:
         """Norms, or who takes part, in the accounts' own array library, checked."""
         xp = self._xp
         if isinstance(norms, np.ma.MaskedArray):
@@ -94,7 +95,7 @@ class Accounts(Uncopyable):
             raise ArgumentError(
                 f"norms must have shape ({count},), one for each person addressed, not {tuple(given.shape)}"
             )
-        if isinstance(price, Whole):
+        if takes_bools(price):
             if given.dtype != xp.bool:
                 raise ArgumentError(
                     f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check
 from bursar.curves import gaussian
+from bursar.individual._accounts import to_numpy
 from bursar.individual.losses import losses
 
 __all__ = ["dominating_mu"]
@@ -48,7 +49,7 @@ def dominating_mu(
     """
     _check.between(0, 1, slack=slack)
     _check.whole(2, points=points)
-    table = np.asarray(counts)
+    table = to_numpy(counts)
     ends = losses(table, noise, sample_rate=sample_rate, delta=slack)
     return np.array(
         [_one(row[None], noise, sample_rate, slack, float(e), points) for row, e in zip(table, ends, strict=True)]

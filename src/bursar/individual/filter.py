@@ -11,6 +11,7 @@ from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, to_numpy
 from bursar.individual._blocks import charge_all
+from bursar.individual._residual import Residual, residual, takes_bools
 from bursar.individual._tariff import Quadratic, Table, Tariff, Whole, tariff
 
 __all__ = ["Filter"]
@@ -23,6 +24,7 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.RenyiOrder,
     filters.RenyiCurve,
     filters.Renyi,
+    filters.Residue,
 )
 
 
@@ -32,8 +34,8 @@ class Filter(Accounts):
     Args:
         people: public or private as the caller decides: a whole number n (people are then rows 0 to n-1), or the ids of
             the people, hashable and different.
-        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve or Renyi: what everybody may spend. It is a
-            description here and is never charged itself.
+        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue: what everybody may spend. It
+            is a description here and is never charged itself.
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
     Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
@@ -50,7 +52,7 @@ class Filter(Accounts):
     ) -> None:
         if not isinstance(budget, _BUDGETS):
             raise Unsupported(
-                f"budget={budget!r}: individual accounts need a Gaussian, Zcdp, RenyiOrder, RenyiCurve or Renyi budget"
+                f"budget={budget!r}: accounts need a Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue budget"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
@@ -60,8 +62,11 @@ class Filter(Accounts):
         for most in self._most:
             if most >= RANGE:
                 raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of its measure per person")
-        self._tariff = lru_cache(maxsize=64)(lambda step: tariff(self._budget, step))
+        self._tariff = lru_cache(maxsize=64)(self._tariff_of)
         super().__init__(people, len(self._most), xp, device)
+
+    def _tariff_of(self, step: mechanisms.Mechanism) -> Tariff | Residual:
+        return residual(self._budget, step) if isinstance(self._budget, filters.Residue) else tariff(self._budget, step)
 
     def __repr__(self) -> str:
         return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
@@ -104,6 +109,23 @@ class Filter(Accounts):
                 active[block] = self._pay(price, given[block], where)
         return self._like(active, norms)
 
+    def write_off(self, step: mechanisms.Mechanism) -> None:
+        """Charge everybody for a step whose contributions are not known any more, after a crash.
+
+        Guarantee: everybody is charged at least what any contribution to the step costs, or has nothing left.
+        Source: theory 5.1; what was reserved counts as spent.
+        """
+        price = self._tariff(step)
+        count = self._spent.shape[0]
+        if isinstance(price, Whole) or takes_bools(price):
+            norms = self._xp.ones(count, dtype=self._xp.bool, device=self._device)
+        else:
+            norms = self._xp.full((count,), price.sensitivity, dtype=self._xp.float64, device=self._device)
+        broke = ~self.charge(step, norms)
+        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
+        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, RANGE // 2)
+        self._spent[broke, ...] = nothing_left
+
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
         price = self._tariff(step)
@@ -127,11 +149,11 @@ class Filter(Accounts):
         Source: theory 5.3; Feldman & Zrnic (2021), Alg. 8, corrected.
         """
         price = self._tariff(step)
-        if isinstance(price, Whole):
+        if isinstance(price, Whole) or takes_bools(price):
             raise Unsupported(f"{step!r} has no sensitivity: it costs everybody who takes part the same")
         rows = self._rows(people)
         spent = self._spent if rows is None else self._spent[rows, ...]
-        if spent.shape[1] == 1:
+        if spent.shape[1] == 1 and not isinstance(price, Residual):
             return price.allowance(self._most[0] - spent[:, 0], self._xp)
         return self._search_allowance(price, spent)
 
@@ -166,12 +188,24 @@ class Filter(Accounts):
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
 
+    def _give_back(self, step: mechanisms.Mechanism, who: Array) -> None:
+        """Undo the full price of a step that was booked in advance and, for these people, released nothing.
+
+        For rooms that book before they release. Whoever calls this proves that nothing was released about them.
+        """
+        price = self._tariff(step)
+        if isinstance(price, Table | Residual):
+            raise Unsupported(f"{step!r} has no exact full price")
+        full = self._xp.asarray(price.full, dtype=self._xp.int64, device=self._device)
+        with self._lock:
+            self._spent = self._spent - self._xp.where(who[:, None], full[None, :], 0)
+
     def _plain(self, given: Array) -> bool:
         """Whether the fast path applies: one order, NumPy, float64."""
         small = len(self._most) == 1 and self._most[0] < 2**62  # twice of it does not overflow
         return small and isinstance(given, np.ndarray) and given.dtype == np.float64
 
-    def _pay(self, price: Tariff, given: Array, where: Any) -> Array:
+    def _pay(self, price: Tariff | Residual, given: Array, where: Any) -> Array:
         before = self._spent[where, ...]
         after, fits = self._fits(price, given, before)
         if len(self._most) == 1:
@@ -180,14 +214,15 @@ class Filter(Accounts):
             self._spent[where, ...] = self._xp.where(fits[:, None], after, before)
         return fits
 
-    def _fits(self, price: Tariff, given: Array, before: Array) -> tuple[Array, Array]:
+    def _fits(self, price: Tariff | Residual, given: Array, before: Array) -> tuple[Array, Array]:
         """(what would be spent, who fits). With one order, whoever does not fit keeps what was spent before."""
         xp = self._xp
         if not isinstance(price, Whole):
             given = xp.astype(given, xp.float64, copy=False)
         if len(self._most) == 1:
-            cost, known = price(given, xp)
-            fits = known & (cost <= self._most[0] - before[:, 0])
+            left = self._most[0] - before[:, 0]
+            cost, known = price(given, left, xp) if isinstance(price, Residual) else price(given, xp)
+            fits = known & (cost <= left)
             return before + xp.where(fits, cost, 0)[:, None], fits
         columns = [price(given, xp, column) for column in range(len(self._most))]
         known = columns[0][1]
@@ -210,9 +245,9 @@ class Filter(Accounts):
         verdict[doubtful] = self._mixture(to_numpy(totals)[doubtful])
         return xp.asarray(verdict, device=self._device)
 
-    def _search_allowance(self, price: Quadratic | Table, spent: Array) -> Array:
-        """Bisection on the grid of norms for budgets with several orders."""
-        grid = price.norms if isinstance(price, Table) else np.linspace(0.0, price.sensitivity, 1025)
+    def _search_allowance(self, price: Quadratic | Table | Residual, spent: Array) -> Array:
+        """Bisection on the grid of norms, where no formula gives it."""
+        grid = price.norms if isinstance(price, Table | Residual) else np.linspace(0.0, price.sensitivity, 1025)
         values = self._xp.asarray(grid, device=self._device)
         low = self._xp.zeros(spent.shape[0], dtype=self._xp.int64, device=self._device)
         high = low + len(grid)

@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, to_device
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar.curves import gaussian
 from bursar.curves import losses as curves
 from bursar.errors import ArgumentError
+from bursar.individual._accounts import to_numpy
+from bursar.individual.statements import LossStatement
 
 __all__ = ["Losses", "losses"]
 
@@ -75,7 +77,7 @@ def losses(
     if epsilon is not None:
         if bounds:
             raise ArgumentError("bounds=True needs delta")
-        return _each(epsilon, lambda e: _deltas(counts, kinds, e))
+        return _deltas(counts, kinds, epsilon)
     upper = _each(delta, lambda d: _epsilons(counts, kinds, d))
     if not bounds:
         return upper
@@ -154,15 +156,18 @@ def _epsilons(counts: Any, kinds: list[mechanisms.Mechanism], delta: float) -> F
     return result
 
 
-def _deltas(counts: Any, kinds: list[mechanisms.Mechanism], epsilon: float) -> Floats:
-    _check.within(0, 1e6, epsilon=epsilon)
+def _deltas(counts: Any, kinds: list[mechanisms.Mechanism], epsilon: Any) -> Floats:
+    points = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
+    for each in points.tolist():
+        _check.within(0, 1e6, epsilon=each)
     plain, mu = _plain(counts, kinds)
-    result = np.zeros(len(plain))
+    result = np.zeros((len(points), len(plain)))
     if plain.any():
-        result[plain] = gaussian.delta(mu[plain], epsilon=epsilon)
+        for row, each in zip(result, points.tolist(), strict=True):
+            row[plain] = gaussian.delta(mu[plain], epsilon=each)
     if not plain.all():
-        result[~plain] = curves.deltas(_of(counts, ~plain), kinds, epsilon=epsilon)
-    return result
+        result[:, ~plain] = curves.deltas(_of(counts, ~plain), kinds, epsilon=points)
+    return result if np.ndim(epsilon) else result[0]
 
 
 def _of(counts: Any, who: NDArray[np.bool_]) -> Any:
@@ -170,7 +175,7 @@ def _of(counts: Any, who: NDArray[np.bool_]) -> Any:
     if who.all():
         return counts
     xp = array_namespace(counts)
-    return xp.take(counts, xp.asarray(np.flatnonzero(who)), axis=0)
+    return xp.take(counts, xp.asarray(np.flatnonzero(who), device=device(counts)), axis=0)
 
 
 class Losses:
@@ -237,8 +242,8 @@ class Losses:
         if not isinstance(step, mechanisms.Gaussian | mechanisms.SampledGaussian):
             raise ArgumentError(f"step={step!r} must be Gaussian or SampledGaussian")
         rate = float(step.sample_rate) if isinstance(step, mechanisms.SampledGaussian) else 1.0
-        values = np.asarray(norms, dtype=np.float64)
-        who = np.arange(self._n) if people is None else np.asarray(people)
+        values = to_numpy(norms).astype(np.float64)
+        who = np.arange(self._n) if people is None else to_numpy(people)
         if values.shape != (len(who),) or who.ndim != 1 or not np.issubdtype(who.dtype, np.integer):
             raise ArgumentError(f"norms must have shape ({len(who)},)")
         if len(who) and (who.min() < 0 or who.max() >= self._n or len(np.unique(who)) < len(who)):
@@ -297,15 +302,32 @@ class Losses:
         Guarantee: that of losses(), at the bucketed noise; inf for people with an unknown norm.
         Source: theory 7.1 to 7.3; docs/proofs/losses.md.
         """
-        rates = self.rates
+        return self._read(slice(None), delta, bounds)
+
+    def statement(self, row: int, *, delta: float) -> LossStatement:
+        """What this person may be told: private, to be disclosed to this person alone.
+
+        Guarantee: its epsilon is that of epsilon(), with the same limits, which it states in words.
+        Source: theory 7.1 to 7.3, 5.9.
+        """
+        _check.whole(0, row=row)
+        if row >= self._n:
+            raise ArgumentError(f"row={row} must be below {self._n}")
+        low, high = self._read(slice(row, row + 1), delta, True)
+        steps = sum(int(table[row].sum(dtype=np.int64)) for table in self._counts.values())
+        return LossStatement(int(row), steps, float(low[0]), float(high[0]), float(delta))
+
+    def _read(self, rows: slice, delta: float | Sequence[float], bounds: bool) -> Any:
+        """Epsilons of some people."""
+        rates, unknown = self.rates, self._unknown[rows]
         if not rates:
-            tables = np.zeros((self._n, 0), np.uint32)
+            tables = np.zeros((len(unknown), 0), np.uint32)
         else:
-            tables = np.concatenate([self._counts[rate] for rate in rates], axis=1)
+            tables = np.concatenate([self._counts[rate][rows] for rate in rates], axis=1)
         used = tables.any(axis=0)  # buckets that nobody uses need not be computed
         noise = np.tile(self.noise, len(rates))[used]
         each = np.repeat(np.asarray(rates), len(self._noise))[used]
         found = losses(tables[:, used], noise, sample_rate=each, delta=delta, bounds=bounds)
         upper = found[1] if bounds else found
-        upper[..., self._unknown] = np.inf
+        upper[..., unknown] = np.inf
         return (found[0], upper) if bounds else upper

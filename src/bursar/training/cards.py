@@ -38,6 +38,8 @@ class Card:
     people_from: str
     seed: str
     preprocessing: str = "none: the caller declares that the features were made without looking at the data"
+    released: tuple[str, ...] = ()
+    """What was released, and how often, where that is not the same in every step."""
     adjacency: str = ADJACENCY
     scope: str = "the model and every iterate; nothing that the data holder sees about single people"
 
@@ -95,6 +97,7 @@ class Card:
             f"- **Preprocessing**: {self.preprocessing}.",
             f"- **Randomness**: {self.seed}.",
         ]
+        lines += [f"- **Released**: {each}." for each in self.released]
         if self.reproducible:
             lines += ["", "**A seed was given: whoever knows it can take the noise off. This model is not private.**"]
         return "\n".join(lines) + "\n"

@@ -58,8 +58,14 @@ class Accounts(Protocol):
 class PublicFilter(Protocol):
     """One budget for the whole release; every filter in :mod:`bursar.filters` is one."""
 
+    def admits(self, mechanism: Mechanism, /) -> bool:
+        """Whether it fits."""
+
     def charge(self, mechanism: Mechanism, /) -> None:
         """Spend, or raise BudgetExceeded."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on later."""
 
 
 class Everybody:
@@ -73,11 +79,19 @@ class Everybody:
         self._people = people
         self._filter = public
 
-    def allowance(self, step: Gaussian) -> Array:
+    def admits(self, step: Mechanism) -> bool:
+        """Whether the public filter has room; asking changes nothing."""
+        return self._filter.admits(step)
+
+    def state(self) -> dict[str, Any]:
+        """The state of the public filter."""
+        return self._filter.state()
+
+    def allowance(self, step: Any) -> Array:
         """The sensitivity, for everybody."""
         return np.full(self._people, step.sensitivity)
 
-    def charge(self, step: Gaussian, norms: Array) -> NDArray[np.bool_]:
+    def charge(self, step: Any, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once; raises BudgetExceeded. People whose norm breaks the promise are out."""
         self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))

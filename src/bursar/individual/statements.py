@@ -1,0 +1,43 @@
+"""What one person may be told about the steps that were counted for that person."""
+
+from dataclasses import dataclass
+from math import inf
+
+__all__ = ["LossStatement"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossStatement:
+    """What one person may be told from the counts of that person's steps. Private: for that person alone.
+
+    Attributes (private): person, the row; steps, how many were counted; least and epsilon, bounds on the person's
+    epsilon, had noise, rates and norms been fixed in advance. Public: delta.
+    """
+
+    person: int
+    steps: int
+    least: float
+    epsilon: float
+    delta: float
+
+    def __repr__(self) -> str:
+        return "LossStatement(private: print it for the person it is about, and for nobody else)"
+
+    def __str__(self) -> str:
+        mine = "This statement is itself computed from your data: whoever you show it to learns something about them."
+        return f"For person {self.person} alone: {self._said()} {mine}"
+
+    def _said(self) -> str:
+        if self.epsilon == inf:
+            return (
+                f"there is no bound on what {self.steps} steps tell about you; too much was used, or an unknown amount."
+            )
+        if self.steps == 0:
+            return "your data contributed nothing to any step that was counted."
+        return (
+            f"if the noise, the sampling rates and the size of your contribution to each of the {self.steps} steps had "
+            "been fixed in advance, what was published would depend on your data with epsilon "
+            f"{self.epsilon:.4g} (and not less than {self.least:.4g}), except with probability {self.delta:.3g}. "
+            "Where they depended on results published before, as in training, this number is an approximation and no "
+            "guarantee. What is guaranteed then is the budget of the account that admitted the steps, if there was one."
+        )

@@ -1,0 +1,5 @@
+"""Everybody's gradients of a PyTorch module: norms and clipped sums, in one pass."""
+
+from bursar.training.gradients.engine import Batch, Gradients, Weigh, check, clipping
+
+__all__ = ["Batch", "Gradients", "Weigh", "check", "clipping"]

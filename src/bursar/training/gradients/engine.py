@@ -1,0 +1,317 @@
+"""Sums of everybody's clipped gradients, and everybody's norms, of a PyTorch module.
+
+Names and symbols
+    records       rows of the inputs; private
+    people        (records,) the number of the person to whom each record belongs; private
+    norms         (people,) L2 norm of each person's gradient, all of that person's records together; private
+    weights       (people,) what each person's gradient is multiplied by before it is added; private
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.training.gradients import naive
+from bursar.training.gradients.layers import refuse_unsupported
+from bursar.training.gradients.recording import recording
+from bursar.training.gradients.uses import Each, Use, combined
+
+__all__ = ["Batch", "Gradients", "Weigh", "check", "check_batch", "clipping"]
+
+Batch = Tensor | Sequence[Tensor]
+Weigh = Callable[[Tensor, Tensor], Tensor]
+Watch = Callable[[slice | Tensor, Tensor, Tensor], None]
+
+MEMORY = 2**26
+MOST = 2**12
+"""Never more records at once than this."""
+
+ROUNDING, UNDERFLOW = 1e-6, 1e-15
+"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some people with all of their records."""
+
+    records: Any  # slice, or (r,) record numbers
+    rows: Tensor  # (people,) whose they are
+    place: Tensor | None = None  # (r,) where each record stands among people * most places
+    most: int = 1  # no person of this chunk has more records
+
+    @property
+    def people(self) -> int:
+        """How many people are in this chunk."""
+        return len(self.rows)
+
+
+class Gradients:
+    """Everybody's gradients of a loss of a module. Nothing here is private by itself: it hands out private sums.
+
+    Args:
+        module: public. Its parameters that require a gradient are trained; each record must be computed from that
+            record alone (no batch normalisation). The first axis of every tensor is the record.
+        loss: public. Called with the module's output and the targets, gives one loss for each record:
+            ``nn.CrossEntropyLoss(reduction="none")``.
+        memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
+
+    Raises:
+        Unsupported: a layer has no gradient per person; the message names it and what to use instead.
+
+    Guarantee: with weights w, the sum that is given is the sum over people of w times that person's gradient, and each
+        person's norm is not below the norm of that gradient, up to the rounding of floating-point sums.
+    Source: theory 5.7 (a person's records are summed before anything is clipped).
+    """
+
+    def __init__(self, module: nn.Module, loss: Callable[..., Tensor], *, memory: float = MEMORY) -> None:
+        if not isinstance(module, nn.Module):
+            raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
+        if not callable(loss):
+            raise ArgumentError(f"loss={loss!r} must be a function of the module's output and the targets")
+        _check.positive(memory=memory)
+        refuse_unsupported(module)
+        self._module, self._loss, self._memory = module, loss, memory
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self._parameters:
+            raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
+        self._records_at_once: int | None = None
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained, in the module's order."""
+        return list(self._parameters)
+
+    def norms(self, inputs: Batch, targets: Any, people: Tensor | None = None) -> Tensor:
+        """(people,) float64, private: L2 norms of everybody's gradients, as things are; NaN where not finite."""
+        return self._pass(inputs, targets, people, None, None)[1]
+
+    def sums(
+        self,
+        inputs: Batch,
+        targets: Any,
+        weigh: Weigh | float,
+        people: Tensor | None = None,
+        watch: Watch | None = None,
+    ) -> tuple[list[Tensor], Tensor]:
+        """The weighted sum of everybody's gradients and everybody's norms, in one pass.
+
+        Args:
+            inputs: (records, ...) tensor or several of them, private: what the module is called with.
+            targets: (records, ...) private: what the loss is called with.
+            weigh: a clip C, for weights min(1, C / norm); or a function of people (rows, a chunk at a time, in order)
+                and their norms that gives their weights. It is called before their gradients are added: the place to
+                charge them. A person of weight zero contributes nothing, even where the gradient is not a number.
+            people: (records,) whole numbers from 0, private: whose each record is; None: one each.
+            watch: called with the records' numbers, the module's output and the losses of each chunk; all private.
+
+        Returns:
+            The sum for each trained parameter, in their order; and the norms (people,) float64. Both private.
+        """
+        if not callable(weigh):
+            _check.positive(weigh=weigh)
+            clip = float(weigh)
+            return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), watch)
+        return self._pass(inputs, targets, people, weigh, watch)
+
+    def check(self, inputs: Batch, targets: Any) -> Tensor:
+        """Compare with a naive loop over the records; (records,) float64, private: the loop's norms.
+
+        Raises:
+            Unsupported: they differ, so this module has no gradient per record, or none that can be computed here.
+        """
+        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        check_batch(inputs, targets, None)
+
+        def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
+            return self._of_records(inputs, targets, slice(None), None)
+
+        return naive.compare(self._module, self._loss, inputs, targets, fast)
+
+    def _pass(
+        self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
+    ) -> tuple[list[Tensor], Tensor]:
+        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        count = check_batch(inputs, targets, people)
+        sums = [torch.zeros_like(parameter, memory_format=torch.contiguous_format) for parameter in self._parameters]
+        if not count:
+            return sums, torch.zeros(0, dtype=torch.float64)
+        if self._records_at_once is None:
+            self._settle(inputs, targets)
+        chunks = list(_chunks(count, people, self._records_at_once or 1))
+        norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
+        for chunk in chunks:
+            uses = self._of_people(inputs, targets, chunk, watch)
+            norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
+            if weigh is not None:
+                self._add(sums, uses, found, _checked_weights(weigh(chunk.rows, found), found))
+        return sums, norms
+
+    def _of_people(self, inputs: Sequence[Tensor], targets: Any, chunk: Chunk, watch: Watch | None) -> list[Use | None]:
+        """One use for each parameter, people first; None for a parameter that was not used."""
+        most = self._records_at_once or 1
+        if chunk.place is None:
+            return self._of_records(inputs, targets, chunk.records, watch)
+        if chunk.people > 1 or chunk.most <= most:
+            uses = self._of_records(inputs, targets, chunk.records, watch)
+            return [use and use.by_person(chunk.place, chunk.people, chunk.most).settled() for use in uses]
+        total: list[Use | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
+        for part in chunk.records.split(most):
+            for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
+                if use is not None:
+                    before, g = total[number], use.weighted(torch.ones(len(part), device=use.device)).unsqueeze(0)
+                    total[number] = Each(g if before is None else before.each() + g)
+        return total
+
+    def _of_records(
+        self, inputs: Sequence[Tensor], targets: Any, records: slice | Tensor, watch: Watch | None
+    ) -> list[Use | None]:
+        """One use for each parameter, records first."""
+        device = self._parameters[0].device
+        chosen = [_prepared(part[records], device) for part in inputs]
+        goals = None if targets is None else targets[records].to(device)
+        n = chosen[0].shape[0]
+        with torch.enable_grad(), recording(self._module, n) as tape:
+            output = self._module(*chosen)
+            losses = self._loss(output) if goals is None else self._loss(output, goals)
+            if not isinstance(losses, Tensor) or losses.shape != (n,):
+                shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+                raise ArgumentError(f"loss must give one number for each of {n} records, not {shape}: reduction='none'")
+            total = losses.sum()
+        uses = tape.uses(total)
+        if watch is not None:
+            watch(records, output.detach(), losses.detach())
+        return [combined(uses[parameter]) if parameter in uses else None for parameter in self._parameters]
+
+    def _add(self, sums: list[Tensor], uses: list[Use | None], norms: Tensor, weights: Tensor) -> None:
+        broken = ~torch.isfinite(norms)
+        for total, use in zip(sums, uses, strict=True):
+            if use is not None:
+                if broken.any():  # zero times infinity is not zero
+                    use.clear(broken.to(total.device))
+                total += use.weighted(weights.to(total.device, total.dtype))
+
+    def _settle(self, inputs: Sequence[Tensor], targets: Any) -> None:
+        """Compare a few records with a naive loop, and choose how many records to take at once."""
+        few = [part[:2] for part in inputs]
+        goals = None if targets is None else targets[:2]
+        self.check(few, goals)
+        held = 0
+        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
+
+        def pack(kept: Tensor) -> Tensor:
+            nonlocal held
+            if kept.untyped_storage().data_ptr() not in public:
+                held += kept.numel() * kept.element_size()
+            return kept
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            self._module(*(_prepared(part, self._parameters[0].device) for part in few))
+        uses = self._of_records(few, goals, slice(None), None)
+        held += sum(use.bytes for use in uses if use is not None)
+        self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
+
+
+def clipping(norms: Tensor, clip: float) -> Tensor:
+    """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
+    return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
+
+
+def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
+    """(people,) float64; rounded up; NaN where not finite."""
+    squares: Any = sum((use.squares().double() for use in uses if use is not None), torch.zeros(()))
+    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares).double()
+    norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
+    return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
+    """Weights as float64; people whose gradient is unknown must have none."""
+    weights = torch.as_tensor(weights, dtype=torch.float64)
+    if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
+        raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
+    return torch.where(torch.isfinite(norms), weights, 0.0)
+
+
+def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -> int:
+    """How many records there are."""
+    if not inputs or not all(isinstance(part, Tensor) and part.dim() for part in inputs):
+        raise ArgumentError("inputs must be a tensor or several, each with the records on the first axis")
+    count = inputs[0].shape[0]
+    others = [("inputs", part) for part in inputs] + [("targets", targets), ("people", people)]
+    for name, part in others:
+        if part is not None and part.shape[0] != count:
+            raise ArgumentError(f"{name} must have {count} records on the first axis, not {part.shape[0]}")
+    if people is not None:
+        whole = people.dim() == 1 and not people.is_floating_point() and people.dtype != torch.bool
+        if not whole or (count and int(people.min()) < 0):
+            raise ArgumentError("people must be whole numbers from 0, one for each record")
+    return count
+
+
+def _prepared(part: Tensor, device: torch.device) -> Tensor:
+    """On the module's device; images with the channels last, which convolutions on a processor are faster with."""
+    if part.dim() == 4 and part.is_floating_point():
+        return part.to(device, memory_format=torch.channels_last, non_blocking=True)
+    return part.to(device, non_blocking=True)
+
+
+def _chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
+    """Everybody once, with all of their records; people with about as many records stay together."""
+    if people is None:
+        for start in range(0, count, most):
+            stop = min(start + most, count)
+            yield Chunk(slice(start, stop), torch.arange(start, stop))
+        return
+    people = people.cpu()
+    numbers = torch.bincount(people)
+    starts = torch.cumsum(numbers, 0) - numbers
+    by_person = torch.argsort(people, stable=True)
+    order = torch.argsort(numbers, stable=True)
+    sizes = numbers[order].tolist()
+    first = int((numbers == 0).sum())  # whoever has no record has no gradient
+    while first < len(sizes):
+        last = first + 1
+        while last < len(sizes) and (last - first + 1) * max(1, sizes[last]) <= most:
+            last += 1
+        rows = order[first:last]
+        held = numbers[rows]
+        local = torch.repeat_interleave(torch.arange(len(rows)), held)
+        within = torch.arange(int(held.sum())) - (torch.cumsum(held, 0) - held)[local]
+        largest = max(1, sizes[last - 1])
+        yield Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest)
+        first = last
+
+
+def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
+    """Compare everybody's gradients with a naive loop over the records.
+
+    Args:
+        module: public.
+        batch: (records, ...) tensor or several; every record is gone through by itself.
+        targets: (records, ...) for the loss.
+        loss: one number for each record; None: a fixed random mixture of the module's outputs, which needs no targets.
+
+    Returns:
+        (records,) float64, private: the norms that the naive loop gives. The fast way gives the same.
+
+    Raises:
+        Unsupported: a layer has no gradient per person, and its name, or the gradients differ.
+
+    >>> check(nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten()), torch.ones(5, 1, 6, 6)).shape
+    torch.Size([5])
+    """
+    return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
+
+
+def _mixture(output: Any) -> Tensor:
+    """(records,) the same weighted sum of what comes out for each record."""
+    parts = [part for part in (output if isinstance(output, tuple | list) else (output,)) if isinstance(part, Tensor)]
+    flat = torch.cat([part.flatten(1) for part in parts], dim=1)
+    weights = torch.cos(torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype))
+    mixed: Tensor = flat @ weights
+    return mixed

@@ -1,0 +1,78 @@
+"""Everybody's gradients the slow way, one record after the other: what the fast way is compared with."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bursar.errors import Unsupported
+from bursar.training.gradients.uses import Use
+
+__all__ = ["compare", "gradients"]
+
+ABSOLUTE, RELATIVE = 1e-6, 1e-3
+"""Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
+
+
+def gradients(
+    module: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], targets: Any
+) -> Iterator[list[Tensor]]:
+    """Each record's gradient, by itself, of every trained parameter; one list a record."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    device = parameters[0].device
+    for number in range(inputs[0].shape[0]):
+        one = slice(number, number + 1)
+        with torch.enable_grad():
+            output = module(*(part[one].to(device) for part in inputs))
+            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
+            found = torch.autograd.grad(value, parameters, allow_unused=True)
+        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, found, strict=True)]
+
+
+def compare(
+    module: nn.Module,
+    loss: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    targets: Any,
+    fast: Callable[[Sequence[Tensor], Any], Iterable[Use | None]],
+) -> Tensor:
+    """Compare everybody's gradients with the slow way, dropout switched off.
+
+    Args:
+        fast: gives the use of each trained parameter, records first, for the same inputs and targets.
+
+    Returns:
+        (records,) the norms of the slow way, private.
+
+    Raises:
+        Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
+    """
+    norms = []
+    with _evaluating(module):
+        uses = list(fast(inputs, targets))
+        for number, slow in enumerate(gradients(module, loss, inputs, targets)):
+            squares, apart = 0.0, 0.0
+            for use, part in zip(uses, slow, strict=True):
+                squares += float(part.norm()) ** 2
+                apart += float((part if use is None else use.of(number).reshape(part.shape) - part).norm()) ** 2
+            norms.append(squares**0.5)
+            if apart**0.5 > RELATIVE * squares**0.5 + ABSOLUTE:  # False where one is not a number
+                raise Unsupported(
+                    "module: gradients per record differ from those of each record by itself. Either records depend "
+                    "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
+                    "the first axis"
+                )
+    return torch.tensor(norms, dtype=torch.float64)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    before = [(layer, layer.training) for layer in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training

@@ -1,0 +1,76 @@
+"""Watching a module while it runs: every layer that has trainable parameters notes its uses on a tape."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from bursar.errors import Unsupported
+from bursar.training.gradients.layers import RULES, general
+from bursar.training.gradients.sequences import FORWARDS
+from bursar.training.gradients.tape import Made, Tape
+
+__all__ = ["recording"]
+
+
+@contextmanager
+def recording(module: nn.Module, records: int) -> Iterator[Tape]:
+    """Within this context a forward pass of the module is recorded."""
+    tape = Tape(records)
+    with ExitStack() as stack:
+        for name, layer in _leaves(module):
+            forward = FORWARDS.get(type(layer))
+            if forward is None:
+                handle = layer.register_forward_hook(_hook(tape, name, layer), with_kwargs=True)
+                stack.callback(handle.remove)
+            else:
+                stack.enter_context(_replaced(layer, forward, tape))
+        yield tape
+
+
+def _leaves(module: nn.Module, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
+    """The layers that use trainable parameters, from the outside in; what has parameters of its own is taken whole."""
+    seen = set() if seen is None else seen
+    if id(module) in seen or not any(parameter.requires_grad for parameter in module.parameters()):
+        return
+    seen.add(id(module))
+    if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+        yield name or type(module).__name__, module
+        return
+    for child_name, child in module.named_children():
+        yield from _leaves(child, f"{name}.{child_name}".lstrip("."), seen)
+
+
+def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
+    rule = RULES.get(type(layer))
+
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if kwargs and (args or len(kwargs) > 1):
+            raise Unsupported(f"module: layer {name!r} must be called with its inputs in order, not by name")
+        inputs = tuple(part.detach() if isinstance(part, Tensor) else part for part in args or kwargs.values())
+        if not isinstance(output, Tensor):
+            raise Unsupported(f"module: layer {name!r} ({type(layer).__name__}) must give one tensor")
+
+        def make(b: Tensor) -> Made:
+            uses = general(layer, inputs, b) if rule is None else rule(layer, inputs[0], b)
+            parameters = dict(layer.named_parameters())
+            return [(parameters[each], use) for each, use in uses.items() if parameters[each].requires_grad]
+
+        tape.note(name, inputs, output, make)
+
+    return hook
+
+
+@contextmanager
+def _replaced(layer: nn.Module, forward: Callable[..., Any], tape: Tape) -> Iterator[None]:
+    """The layer with the same computation spelled out, so that its linear maps can be noted."""
+
+    def spelled_out(*args: Any, **kwargs: Any) -> Any:
+        return forward(layer, tape, *args, **kwargs)
+
+    layer.forward = spelled_out
+    try:
+        yield
+    finally:
+        del layer.forward  # the method of the class again

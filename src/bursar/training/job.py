@@ -1,0 +1,219 @@
+"""One run of a trainer: charge, release, step, tell the callbacks, and again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bursar import filters
+from bursar.errors import BudgetExceeded
+from bursar.mechanisms import Mechanism
+from bursar.training.gradients import Gradients
+from bursar.training.holder import Watch
+from bursar.training.journal import Journal, mechanism, plain
+from bursar.training.passes import FullBatch, Poisson, Records
+from bursar.training.runs import Run, Values, of_people
+from bursar.training.together import Together
+
+__all__ = ["Job", "Settings"]
+
+OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
+"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
+
+ASKED_AT_ONCE = 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was decided before anybody's data were touched. Every field is public."""
+
+    budget: filters.Filter
+    max_grad_norm: float
+    divisor: float
+    noise_multiplier: float
+    steps: int | None
+    last: int | None
+    individual: bool
+    spend_remainder: bool
+    sample_rate: float | None
+    refresh_every: int
+    slack: float
+
+
+class Job:
+    """One run. Its records and accounts are private; its ``run`` is public."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        gradients: Gradients,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        together: Together,
+        randomness: tuple[torch.Generator, np.random.Generator],
+        records: Records,
+        people: Any,
+        counting: Callable[[Any], Any] | None,
+        journal: Journal | None,
+    ) -> None:
+        self._settings, self._gradients, self._together = settings, gradients, together
+        self._noise, coins = randomness
+        self._records, self.people, self._journal = records, people, journal
+        self._counting = counting
+        self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
+        if settings.sample_rate is not None:
+            self._pass = Poisson(
+                refresh_every=settings.refresh_every,
+                slack=settings.slack,
+                individual=settings.individual,
+                own_past=isinstance(settings.budget, OWN_PAST),
+                coins=coins,
+            )
+        self.run = Run(
+            module,
+            optimizer,
+            steps=settings.steps,
+            max_grad_norm=settings.max_grad_norm,
+            noise_multiplier=settings.noise_multiplier,
+            sample_rate=settings.sample_rate,
+            accounts=people,
+            last=settings.last,
+            room=lambda step: settings.individual or people.admits(step),
+            ask=self._answer,
+        )
+        self.watch = Watch(self._shares, 1.0, settings.last or 1)
+
+    def resume(self, state: dict[str, Any], unseen: list[Mechanism]) -> None:
+        """Go on from a checkpoint; everybody pays for what may have been released since."""
+        run = self.run
+        run.released = {mechanism(fields): times for fields, times in state["public"]["released"]}
+        for step in unseen:
+            self._pay_in_full(step)
+            self._count(step)
+        run.module.load_state_dict(state["module"])
+        optimizer, public = self._together.same((state["optimizer"], state["public"]))
+        run.optimizer.load_state_dict(optimizer)
+        run.step, run.reason, run.history = public["step"], public["reason"], public["history"]
+        run.answers = [tuple(answer) for answer in public["answers"]]
+        run.noise_multiplier = public["noise_multiplier"]
+        if public["sample_rate"] is not None:
+            run.sample_rate = public["sample_rate"]
+        self.save()
+
+    def go(self, callbacks: tuple[Callable[[Run], None], ...], save_every: int) -> None:
+        """Steps until the plan, the budget or a callback says that it is enough."""
+        run, last = self.run, self._settings.last
+        if self._counting is not None:
+            run.accounts = self._counting(self.people)
+            self._count(run.accounts.price)
+        self.save()  # what was booked just now must survive
+        self._tell(callbacks)
+        while run.reason is None:
+            if last is not None and run.step >= last:
+                run.reason = "all planned steps are done"
+                break
+            try:
+                self._step()
+            except BudgetExceeded:  # the worst case of everybody: a public fact
+                run.reason = "the budget is spent"
+                break
+            self._tell(callbacks)
+            if run.step % save_every == 0:
+                self.save()
+        self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self._journal is None:
+            return
+        run = self.run
+        accounts = self.people.state()
+        if "spent" in accounts and isinstance(accounts["spent"], np.ndarray):
+            accounts["spent"] = torch.from_numpy(accounts["spent"])
+        public = {
+            "step": run.step,
+            "reason": run.reason,
+            "answers": run.answers,
+            "history": run.history,
+            "released": [[plain(step), times] for step, times in run.released.items()],
+            "noise_multiplier": run.noise_multiplier,
+            "sample_rate": run.sample_rate,
+        }
+        self._journal.save(
+            {
+                "module": run.module.state_dict(),
+                "optimizer": run.optimizer.state_dict(),
+                "accounts": accounts,
+                "public": public,
+            }
+        )
+
+    def _tell(self, callbacks: tuple[Callable[[Run], None], ...]) -> None:
+        for callback in callbacks:
+            callback(self.run)
+
+    def _step(self) -> None:
+        run, step = self.run, self.run.next_step()
+        self._begin(step)
+        sums = self._pass.sums(self._gradients, self._records, run.accounts, step)
+        noisy = self._together.noisy_total(sums, step.sigma, self._noise)
+        self._count(step)
+        divisor = self._settings.divisor * (run.sample_rate or 1.0)
+        for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
+            parameter.grad = total / divisor
+        run.optimizer.step()
+        run.optimizer.zero_grad(set_to_none=True)
+        run.step += 1
+        if self._settings.individual:
+            self.watch.look(run.step)
+
+    def _answer(self, asked: Mechanism, values: Values) -> float:
+        """A noisy sum over people of what each is charged for."""
+        module = self.run.module
+        training = module.training
+        module.eval()
+        try:
+            found = [values(output, targets) for output, targets in self._outputs()]
+        finally:
+            module.train(training)
+        held = of_people(torch.cat(found).double().cpu().numpy(), self._records.people, self._records.count)
+        self._begin(asked)
+        active = np.asarray(self.people.charge(asked, held), dtype=bool)
+        self._count(asked)
+        total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
+        sigma = asked.sigma  # type: ignore[attr-defined]
+        return float(self._together.noisy_total([total], sigma, self._noise)[0])
+
+    def _outputs(self) -> Any:
+        device = self._gradients.parameters[0].device
+        inputs, targets = self._records.inputs, self._records.targets
+        with torch.no_grad():
+            for start in range(0, len(targets), ASKED_AT_ONCE):
+                part = slice(start, start + ASKED_AT_ONCE)
+                yield self.run.module(*(each[part].to(device) for each in inputs)), targets[part].to(device)
+
+    def _begin(self, step: Mechanism) -> None:
+        if self._journal is not None:
+            self._journal.begin(step)
+
+    def _count(self, step: Mechanism) -> None:
+        self.run.released[step] = self.run.released.get(step, 0) + 1
+
+    def _pay_in_full(self, step: Mechanism) -> None:
+        """What the step costs at most, or all that is left."""
+        if not self._settings.individual:
+            try:
+                self.people.charge(step, np.zeros(self._records.count))
+            except BudgetExceeded:  # then it was refused before, too
+                return
+        else:
+            self.people.write_off(step)
+
+    def _shares(self) -> Any:
+        """(n,) the share of each person's budget that is used, private."""
+        spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
+        shares = spent / (spent + left)
+        return shares if shares.ndim == 1 else shares.max(axis=1)

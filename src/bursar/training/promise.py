@@ -1,0 +1,103 @@
+"""The card of a trainer's run: what its budget promises, and what was released."""
+
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+
+from bursar import filters
+from bursar.curves import gaussian, renyi, zcdp
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Mechanism
+from bursar.training.cards import Card
+from bursar.training.job import Settings
+
+__all__ = ["promise"]
+
+MEASURES = {
+    "Gaussian": "mu squared",
+    "Zcdp": "rho",
+    "RenyiOrder": "Rényi divergence at the order",
+    "Residue": "b squared",
+}
+
+
+def promise(
+    settings: Settings,
+    released: dict[Mechanism, int],
+    *,
+    steps: int,
+    learning_rate: float,
+    seed: int | None,
+    delta: float | None,
+) -> Card:
+    """The card of a run. Everything in it is public.
+
+    Args:
+        settings: what was decided in advance.
+        released: what was charged and released, and how often.
+        steps: how many steps were done.
+        learning_rate: of the first group of parameters.
+        seed: the seed, where one was given.
+        delta: at which a budget without a delta of its own is stated.
+
+    Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
+    Source: theory 3.2, 3.3, and the source of the budget's filter.
+    """
+    budget = settings.budget
+    epsilon, delta = _stated(budget, delta)
+    kind = type(budget).__name__
+    left: Any = budget.left
+    scalar = np.ndim(left) == 0 and kind in MEASURES
+    done = "Poisson sampling of people, DP-SGD" if settings.sample_rate is not None else "everybody in every step"
+    remainder = (
+        "the last contribution spends the remainder" if settings.spend_remainder else "who cannot pay is left out"
+    )
+    accounts = f"an account for each person, {remainder}" if settings.individual else "everybody charged the worst case"
+    return Card(
+        epsilon=epsilon,
+        delta=delta,
+        notion=f"the filter {budget!r}",
+        measure=MEASURES[kind] if scalar else "epsilon",
+        total=float(left) if scalar else epsilon,
+        theorem=_source(type(budget)),
+        algorithm=f"private gradient descent, {done}; {accounts}",
+        individual=settings.individual,
+        sigma=settings.noise_multiplier * settings.max_grad_norm,
+        noise_multiplier=settings.noise_multiplier,
+        max_grad_norm=settings.max_grad_norm,
+        steps=steps,
+        extra_steps=0,
+        learning_rate=learning_rate,
+        average=0.0,
+        divisor=settings.divisor * (settings.sample_rate or 1.0),
+        divisor_from="fixed by the caller, public",
+        count_sigma=None,
+        classes_from="given by the caller, public",
+        people_from="all records of one person together, as the caller says whose each is",
+        seed="noise from a generator seeded by the operating system" if seed is None else "reproducible: not private",
+        released=tuple(f"{times} times {mechanism!r}" for mechanism, times in released.items()),
+    )
+
+
+def _stated(budget: Any, delta: float | None) -> tuple[float, float]:
+    """(epsilon, delta) of a budget."""
+    if budget.epsilon is not None and budget.delta is not None:
+        return float(budget.epsilon), float(budget.delta)
+    if delta is None:
+        raise ArgumentError(f"delta=None: the budget {budget!r} has no delta of its own, so give one")
+    if isinstance(budget, filters.Gaussian):
+        return float(gaussian.epsilon(budget.left**0.5, delta=delta)), delta
+    if isinstance(budget, filters.Zcdp):
+        return float(zcdp.epsilon(budget.left, delta=delta)), delta
+    orders = budget.orders if isinstance(budget, filters.RenyiCurve) else (budget.alpha,)
+    return float(renyi.epsilon(np.atleast_1d(budget.left), orders, delta=delta)), delta
+
+
+def _source(kind: type) -> str:
+    """The filter's own words on why it holds."""
+    found = re.search(r"Source:\s*(.*?)(?:\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
+    return "theory 5.1 for accounts per person" + (
+        "" if found is None else "; " + " ".join(found[1].split()).rstrip(".")
+    )

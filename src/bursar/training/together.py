@@ -1,0 +1,73 @@
+"""Several processes, each with its own people: sums are added up, and noise is added once.
+
+Every process holds the records and the accounts of its own people and the same module. What is released is the sum over
+all people plus one draw of noise, as if one process held everybody.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from bursar.errors import ArgumentError
+
+__all__ = ["Together"]
+
+
+class Together:
+    """This process, alone or among others of a torch.distributed group.
+
+    Args:
+        group: None: alone. A process group, or True for the default one, which must be initialised.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        if group is not None and not (distributed.is_available() and distributed.is_initialized()):
+            raise ArgumentError("group: torch.distributed is not initialised")
+        self._alone = group is None
+        self._group = None if group is True else group
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that adds noise, writes and shows."""
+        return self._alone or distributed.get_rank(self._group) == 0
+
+    def agree(self, module: nn.Module) -> None:
+        """Everybody starts from the first process's parameters and buffers."""
+        if not self._alone:
+            with torch.no_grad():
+                for tensor in (*module.parameters(), *module.buffers()):
+                    distributed.broadcast(tensor, group=self._group, group_src=0)
+
+    def same(self, value: Any) -> Any:
+        """The first process's value, in every process."""
+        if self._alone:
+            return value
+        box = [value]
+        distributed.broadcast_object_list(box, group=self._group, group_src=0)
+        return box[0]
+
+    def noisy_total(self, sums: Sequence[Tensor], sigma: float, generator: torch.Generator) -> list[Tensor]:
+        """The sums over all processes plus ONE draw of Gaussian noise of this standard deviation.
+
+        Args:
+            sums: this process's sums, private.
+            sigma: public.
+            generator: of this process; only the first process's noise is used.
+
+        Returns:
+            As many tensors, public, the same in every process.
+
+        Guarantee: what is returned differs from the exact sum of all processes' sums by N(0, sigma^2) in each entry.
+        Source: theory 2.1 and 5.3 (one draw on the sum).
+        """
+        flat = torch.cat([part.reshape(-1) for part in sums])
+        if self.first:
+            noise = torch.empty_like(flat, device=generator.device).normal_(0.0, sigma, generator=generator)
+            flat = flat + noise.to(flat.device)
+        if not self._alone:
+            distributed.all_reduce(flat, group=self._group)
+        pieces = torch.split(flat, [part.numel() for part in sums])
+        return [piece.view(part.shape) for piece, part in zip(pieces, sums, strict=True)]

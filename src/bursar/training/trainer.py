@@ -1,0 +1,252 @@
+"""Training a PyTorch module with a privacy account for every person: gradient descent and DP-SGD.
+
+Names and symbols
+    C, z, q       clip (max_grad_norm), noise multiplier, sample rate; sigma = z C is the noise on a sum; public
+    divisor       the fixed public number that noisy sums are divided by, times q when people are sampled
+
+Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bursar import _check, calibrate, filters, individual
+from bursar.errors import ArgumentError, Unsupported
+from bursar.training.cards import Card
+from bursar.training.descent import Everybody
+from bursar.training.gradients import Batch, Gradients
+from bursar.training.gradients.engine import check_batch
+from bursar.training.holder import HolderReport
+from bursar.training.job import Job, Settings
+from bursar.training.journal import Journal
+from bursar.training.passes import Records
+from bursar.training.promise import promise
+from bursar.training.runs import Run
+from bursar.training.together import Together
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Trains a module so that nobody's account exceeds the budget, whatever happens on the way.
+
+    Args:
+        module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
+        loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
+        optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
+        budget: public. A fresh filter: what each person may spend. Or an ``individual.Filter``, private: accounts that
+            are in use already.
+        max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
+        steps: public. How many steps; None, without individual accounts: as many as the budget admits.
+        noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which somebody who
+            contributes C in each of ``steps`` steps keeps within the budget.
+        extra_steps: public. So many steps more, for those who have budget left. Only with individual accounts.
+        divisor: public. The fixed number of people that sums are divided by: a public number or a noisy count.
+        individual: public. Whether everybody is charged for the own contribution, or all for the worst case.
+        spend_remainder: public. Clip a gradient to what its person can still pay (FZ Alg. 8), rather than leave that
+            person out (Alg. 3). Without sampling only.
+        sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: everybody, always.
+        refresh_every: public. With sampling, after how many steps bounds are assigned anew; None: once an epoch.
+        slack: public. With sampling, how much larger than the last norm a person's bound is.
+        memory: public, bytes. See ``training.Gradients``.
+        group: a torch.distributed process group, or True for the default one: every process holds its own people.
+        seed: public. Makes a run reproducible: NOT private. None: noise from a generator seeded by the system.
+
+    Guarantee: the module's parameters after every step, and all answers to paid questions, are together as private as
+        the budget says, for adding or removing any one person with all of that person's records.
+    Source: theory 5.1 to 5.3, 5.6, 5.7; Feldman & Zrnic (2021), Theorem 4.5, Algorithms 3, 7 and 8.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Callable[..., Tensor],
+        optimizer: torch.optim.Optimizer,
+        budget: filters.Filter | individual.Filter,
+        *,
+        max_grad_norm: float,
+        divisor: float,
+        steps: int | None = None,
+        noise_multiplier: float | None = None,
+        extra_steps: int = 0,
+        individual: bool = True,
+        spend_remainder: bool = True,
+        sample_rate: float | None = None,
+        refresh_every: int | None = None,
+        slack: float = 1.1,
+        memory: float | None = None,
+        group: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        _check.positive(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack)
+        _check.whole(0, extra_steps=extra_steps)
+        if steps is not None:
+            _check.whole(1, steps=steps)
+        elif individual or noise_multiplier is None:
+            raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
+        if sample_rate is not None:
+            _check.positive(sample_rate=sample_rate)
+            _check.within(0, 1, sample_rate=sample_rate)
+            refresh_every = max(1, round(1 / sample_rate)) if refresh_every is None else refresh_every
+            _check.whole(1, refresh_every=refresh_every)
+        self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
+        self._module, self._optimizer, self._given = module, optimizer, budget
+        public: Any = getattr(budget, "budget", budget)
+        if not isinstance(public, filters.Filter) or public.count:
+            raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
+        self._settings = Settings(
+            budget=public,
+            max_grad_norm=float(max_grad_norm),
+            divisor=float(divisor),
+            noise_multiplier=_noise_multiplier(noise_multiplier, public, steps, max_grad_norm, sample_rate),
+            steps=steps,
+            last=None if steps is None else steps + (extra_steps if individual else 0),
+            individual=individual,
+            spend_remainder=spend_remainder,
+            sample_rate=sample_rate,
+            refresh_every=refresh_every or 1,
+            slack=float(slack),
+        )
+        self._together = Together(group)
+        noise = torch.Generator(self._gradients.parameters[0].device)
+        noise.manual_seed(secrets.randbits(63) if seed is None else seed)
+        self._randomness = noise, np.random.default_rng(seed)
+        self._seed = seed
+        self._job: Job | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """What is trained, in place."""
+        return self._module
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise on a sum, as a multiple of the clip. Public."""
+        return self._settings.noise_multiplier
+
+    def fit(
+        self,
+        inputs: Batch,
+        targets: Tensor,
+        people: Tensor | None = None,
+        *,
+        callbacks: Iterable[Callable[[Run], None]] = (),
+        counting: Callable[[Any], Any] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 50,
+        resume: bool = False,
+    ) -> Run:
+        """Train.
+
+        Args:
+            inputs: (records, ...) tensor or several, private.
+            targets: (records, ...) tensor, private.
+            people: (records,) whole numbers 0 to n - 1, private: whose each record is; None: each is a person.
+            callbacks: each is called with the run before the first step and after every step; see ``Run``.
+            counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
+            checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
+            checkpoint_every: steps between two checkpoints.
+            resume: go on from the folder. Everybody is first charged for what may have been released since its last
+                checkpoint.
+
+        Returns:
+            The finished run. The module is trained in place.
+
+        Raises:
+            Errors in arguments or in the module are raised before anything is charged.
+        """
+        if self._job is not None:
+            raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
+        _check.whole(1, checkpoint_every=checkpoint_every)
+        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        check_batch(inputs, targets, people)
+        records = Records(inputs, targets, people)
+        self._gradients.check(*_few(inputs, targets))
+        journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
+        try:
+            loaded = None if journal is None else journal.load()
+            accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
+            self._job = Job(
+                self._settings,
+                self._gradients,
+                self._module,
+                self._optimizer,
+                self._together,
+                self._randomness,
+                records,
+                accounts,
+                counting,
+                journal,
+            )
+            if loaded is not None:
+                self._job.resume(*loaded)
+            self._together.agree(self._module)
+            self._job.go(tuple(callbacks), checkpoint_every)
+        finally:
+            if journal is not None:
+                journal.close()
+        return self._job.run
+
+    @property
+    def holder_report(self) -> HolderReport:
+        """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
+        return self._finished().watch.report()
+
+    @property
+    def accounts(self) -> Any:
+        """Everybody's accounts after the run. PRIVATE: for the data holder."""
+        return self._finished().people
+
+    def card(self, *, delta: float | None = None) -> Card:
+        """What is promised about the trained module, and what it was paid with. Public.
+
+        Args:
+            delta: in (0, 1), for budgets that have no delta of their own.
+        """
+        job = self._finished()
+        return promise(
+            self._settings,
+            job.run.released,
+            steps=job.run.step,
+            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
+            seed=self._seed,
+            delta=delta,
+        )
+
+    def _finished(self) -> Job:
+        if self._job is None:
+            raise ArgumentError("nothing was trained yet: call fit first")
+        return self._job
+
+    def _accounts(self, count: int, state: dict[str, Any] | None) -> Any:
+        if isinstance(self._given, individual.Filter):
+            if not self._settings.individual:
+                raise ArgumentError("budget: accounts per person need individual=True")
+            if state is not None:
+                raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
+            return self._given
+        if state is None:
+            fresh = type(self._settings.budget).from_state(self._settings.budget.state())
+            return individual.Filter(count, fresh) if self._settings.individual else Everybody(count, fresh)
+        if self._settings.individual:
+            return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
+        return Everybody(count, type(self._settings.budget).from_state(state))
+
+
+def _few(inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    return tuple(part[:2] for part in inputs), targets[:2]
+
+
+def _noise_multiplier(
+    given: float | None, budget: filters.Filter, steps: int | None, clip: float, sample_rate: float | None
+) -> float:
+    if given is not None:
+        _check.positive(noise_multiplier=given)
+        return float(given)
+    return calibrate.sigma(budget, steps or 1, sensitivity=clip, sample_rate=sample_rate or 1.0) / clip

@@ -1,0 +1,136 @@
+"""Checkpoints: a run that is killed at any moment goes on, and nobody's account is below what was released."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bursar import errors, filters, mechanisms, training
+from bursar.training.journal import Journal
+
+SCRIPT = Path(__file__).parent / "training_killed.py"
+BY_RECORD = nn.CrossEntropyLoss(reduction="none")
+
+
+def test_killed_and_resumed_nobody_is_undercharged(tmp_path):
+    """Runs killed 50 times in all at random moments: all that was released is charged to everybody, and no budget is
+    exceeded."""
+    subprocess.run([sys.executable, SCRIPT, tmp_path, "50"], check=True, timeout=300)
+    folders = list(tmp_path.iterdir())
+    assert len(folders) >= 10
+    released_again = 0
+    for folder in folders:
+        end = json.loads((folder / "spent.json").read_text())
+        lines = (folder / "released.txt").read_text().splitlines()
+        released = np.sum([json.loads(line) for line in lines], axis=0)
+        released_again += len(lines) - end["steps"]
+        assert (np.array(end["spent"]) >= released * (1 - 1e-9)).all()
+        assert max(end["spent"]) <= 3.0 * (1 + 1e-12)
+    assert released_again > 0  # steps were lost and taken again, so the test had something to find
+
+
+def job(budget=None, **options):
+    torch.manual_seed(0)
+    module = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9)
+    budget = filters.Gaussian(mu=2.0) if budget is None else budget
+    options = {"max_grad_norm": 1.0, "noise_multiplier": 4.0, "divisor": 30, "steps": 10} | options
+    return training.Trainer(module, BY_RECORD, optimizer, budget, **options)
+
+
+@pytest.fixture(name="data")
+def fixture_data():
+    torch.manual_seed(0)
+    x = torch.randn(30, 3)
+    return x, (x[:, 0] > 0).long()
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_at(step):
+    def callback(run):
+        if run.step == step:
+            raise Crash
+
+    return callback
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"individual": False},
+        {"budget": filters.RenyiOrder(alpha=8.0, rho=1.0), "sample_rate": 0.3},
+        {"budget": filters.Renyi(epsilon=3.0, delta=1e-5), "sample_rate": 0.3},
+    ],
+)
+def test_what_the_checkpoint_has_not_seen_is_charged_in_full(data, tmp_path, options):
+    """Steps after the last checkpoint are paid at their worst case on resuming, then the run is finished."""
+    first = job(**options)
+    with pytest.raises(Crash):
+        first.fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+    second = job(**options)
+    run = second.fit(*data, callbacks=[], checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
+    assert run.step == 10 or run.reason == "the budget is spent"
+    step = next(iter(run.released))
+    assert run.released[step] == run.step + 2  # steps 4 and 5 were lost and taken again
+    if options.get("individual", True):
+        assert (np.asarray(second.accounts.spent()) >= 0).all()
+
+
+def test_momentum_and_public_state_are_restored(data, tmp_path):
+    """Parameters, the optimizer's state, answers and history go on where the checkpoint was."""
+    first = job()
+    module = first._module
+
+    def note(run):
+        run.history.setdefault("steps", []).append(run.step)
+        if run.step == 6:
+            raise Crash
+
+    with pytest.raises(Crash):
+        first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
+    second = job()
+    state, unseen = Journal(tmp_path / "run", resume=True).load()
+    assert [type(step) for step in unseen] == [mechanisms.Gaussian] * 6  # the crash came before step 6 was saved
+    assert state["public"]["step"] == 0
+    run = second.fit(*data, checkpoint=tmp_path / "other", checkpoint_every=1)
+    with pytest.raises(errors.ArgumentError, match="holds a run already"):
+        job().fit(*data, checkpoint=tmp_path / "other")
+    third = job()
+    again = third.fit(*data, checkpoint=tmp_path / "other", resume=True)
+    assert again.step == run.step == 10
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(second._module.state_dict().values(), third._module.state_dict().values(), strict=True)
+    )
+    assert (third.accounts.spent() == second.accounts.spent()).all()
+    assert module is not third._module
+
+
+def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
+    """A damaged file, a journal that is too short, a second process: a clear error, nothing changed."""
+    folder = tmp_path / "run"
+    job().fit(*data, checkpoint=folder, checkpoint_every=2)
+    held = Journal(folder, resume=True)
+    with pytest.raises(errors.ArgumentError, match="in use by another"):
+        job().fit(*data, checkpoint=folder, resume=True)
+    held.close()
+    lines, state = folder / "journal.jsonl", folder / "state.pt"
+    whole = lines.read_bytes(), state.read_bytes()
+    lines.write_bytes(whole[0][: len(whole[0]) // 2])
+    with pytest.raises(errors.DataError, match="journal is shorter"):
+        job().fit(*data, checkpoint=folder, resume=True)
+    lines.write_bytes(whole[0] + b'{"kind": "Gau')  # a line that was being written: nothing of it was released
+    job().fit(*data, checkpoint=folder, resume=True)
+    state.write_bytes(whole[1][:100])
+    with pytest.raises(errors.DataError, match="can't be read"):
+        job().fit(*data, checkpoint=folder, resume=True)
+    assert (folder.stat().st_mode & 0o777, lines.stat().st_mode & 0o777) == (0o700, 0o600)

@@ -1,0 +1,327 @@
+"""Gradients per person in PyTorch: every kind of layer against a naive loop, people with several records, refusals."""
+
+import pytest
+import torch
+from torch import nn
+
+from bursar import errors
+from bursar.training.gradients import Gradients, clipping, naive
+
+BY_RECORD = nn.CrossEntropyLoss(reduction="none")
+
+
+class Sequence(nn.Module):
+    """A layer over time, read out at the end."""
+
+    def __init__(self, layer, features, classes=3):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(features, classes)
+
+    def forward(self, x):
+        found = self.layer(x)
+        return self.out((found[0] if isinstance(found, tuple) else found).mean(1))
+
+
+class Attention(nn.Module):
+    """Attention to itself with a mask, then to what comes out; scaled twice by one parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.second = nn.MultiheadAttention(8, 4, batch_first=True, bias=False)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+        seen, _ = self.first(x, x, x, attn_mask=mask, need_weights=False)
+        padding = torch.zeros(x.shape[:2], dtype=torch.bool)
+        padding[:, -1] = True
+        seen, weights = self.second(x, seen, seen, key_padding_mask=padding)
+        return self.out(seen.mean(1)) + weights.sum((1, 2))[:, None]
+
+
+class Cells(nn.Module):
+    """One cell of each kind, used several times."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru, self.lstm, self.rnn = nn.GRUCell(4, 5), nn.LSTMCell(5, 4), nn.RNNCell(4, 3, nonlinearity="relu")
+
+    def forward(self, x):
+        h, state = None, None
+        for t in range(x.shape[1]):
+            h = self.gru(x[:, t], h)
+            state = self.lstm(h, state)
+        return self.rnn(state[0])
+
+
+class Own(nn.Module):
+    """Parameters of its own, with a layer inside: taken as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift, self.inner = nn.Parameter(torch.randn(6)), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.inner(torch.sin(x + self.shift)) * self.shift[:3]
+
+
+class Shared(nn.Module):
+    """One linear layer used three times and an embedding whose weights are also the output layer's."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.inner, self.out = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 7, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x):
+        x = self.words(x)
+        for _ in range(3):
+            x = torch.tanh(self.inner(x))
+        return self.out(x.mean(1))
+
+
+def words(n):
+    return torch.randint(7, (n, 9))
+
+
+def image(channels=3, size=9):
+    return lambda n: torch.randn(n, channels, size, size)
+
+
+def series(n):
+    return torch.randn(n, 5, 8)
+
+
+FLAT = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+MODULES = {
+    "linear": (lambda: nn.Linear(6, 3), lambda n: torch.randn(n, 6)),
+    "linear of sequences, long": (lambda: Sequence(nn.Linear(4, 3), 3), lambda n: torch.randn(n, 30, 4)),
+    "linear of sequences, short": (lambda: Sequence(nn.Linear(80, 70), 70), lambda n: torch.randn(n, 2, 80)),
+    "convolution 1d": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.Flatten(), nn.LazyLinear(3)),
+        lambda n: torch.randn(n, 2, 11),
+    ),
+    "convolution 2d": (lambda: nn.Sequential(nn.Conv2d(3, 4, (3, 2), dilation=(2, 1), padding=(1, 2)), *FLAT), image()),
+    "convolution 2d, same": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.ReLU(inplace=True), *FLAT),
+        image(),
+    ),
+    "convolution 2d, circular": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), *FLAT),
+        image(),
+    ),
+    "convolution 2d, large": (lambda: nn.Sequential(nn.Conv2d(16, 64, 5, stride=3), *FLAT), image(16)),
+    "convolution 2d, groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=2, bias=False), *FLAT), image(4)),
+    "convolution 3d": (
+        lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.AdaptiveAvgPool3d(1), nn.Flatten()),
+        lambda n: torch.randn(n, 1, 4, 5, 4),
+    ),
+    "transposed convolution": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1), *FLAT),
+        image(3, 5),
+    ),
+    "transposed convolution, general": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(4, 4, 3, stride=2, groups=2, output_padding=1), *FLAT),
+        image(4, 5),
+    ),
+    "embedding": (lambda: Sequence(nn.Embedding(7, 4, padding_idx=2), 4), words),
+    "layer norm": (lambda: Sequence(nn.LayerNorm(8), 8), series),
+    "layer norm without bias": (lambda: Sequence(nn.LayerNorm((5, 8), bias=False), 8), series),
+    "root mean square norm": (lambda: Sequence(nn.RMSNorm(8), 8), series),
+    "group norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), *FLAT), image()),
+    "instance norm": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.ReLU(), *FLAT),
+        image(),
+    ),
+    "bilinear, general": (lambda: Sequence(nn.PReLU(5), 8), series),
+    "own parameters": (Own, lambda n: torch.randn(n, 6)),
+    "shared parameters": (Shared, words),
+    "rnn": (lambda: Sequence(nn.RNN(8, 6, batch_first=True), 6), series),
+    "lstm": (lambda: Sequence(nn.LSTM(8, 6, num_layers=2, bidirectional=True, batch_first=True), 12), series),
+    "gru": (lambda: Sequence(nn.GRU(8, 6, bias=False, batch_first=True), 6), series),
+    "cells": (Cells, lambda n: torch.randn(n, 3, 4)),
+    "attention": (Attention, series),
+    "transformer": (
+        lambda: nn.Sequential(
+            nn.Embedding(7, 8), Sequence(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 8)
+        ),
+        words,
+    ),
+    "frozen first layer": (
+        lambda: nn.Sequential(nn.Linear(6, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 3)),
+        lambda n: torch.randn(n, 6),
+    ),
+}
+
+
+def setting(name, n=6):
+    torch.manual_seed(3)
+    make, draw = MODULES[name]
+    module, x = make(), draw(n)
+    module(x)  # lazy layers
+    return module, x, torch.randint(3, (n,))
+
+
+def by_record(module, x, y):
+    """(records, parameters) by a backward pass for each record."""
+    found = naive.gradients(module, BY_RECORD, (x,), y)
+    return torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in found]).double()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_layer_agrees_with_a_naive_loop(name):
+    """Norms and clipped sums are those of one backward pass per record, to 1e-5, whatever the chunks."""
+    module, x, y = setting(name)
+    rows = by_record(module, x, y)
+    norms = rows.norm(dim=1)
+    clip = float(norms.median())
+    engine = Gradients(module, BY_RECORD)
+    for at_once in (None, 4):
+        engine._records_at_once = at_once
+        sums, found = engine.sums(x, y, clip)
+        assert torch.allclose(found, norms, rtol=1e-4, atol=1e-12)
+        assert (found >= norms * (1 - 1e-6)).all()
+        flat = torch.cat([part.reshape(-1) for part in sums]).double()
+        expected = (rows * (clip / norms.clamp(min=clip))[:, None]).sum(0)
+        assert (flat - expected).norm() <= 1e-5 * clip * len(x)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_several_records_of_a_person_are_one_gradient(name):
+    """A person's records are summed before the norm is taken; chunks hold whole people, or parts of one."""
+    module, x, y = setting(name, n=9)
+    people = torch.tensor([3, 0, 3, 1, 3, 0, 3, 3, 5])
+    rows = by_record(module, x, y)
+    summed = torch.zeros(6, rows.shape[1], dtype=torch.float64).index_add_(0, people, rows)
+    norms = summed.norm(dim=1)
+    engine = Gradients(module, BY_RECORD)
+    for at_once in (None, 2, 4):
+        engine._records_at_once = at_once
+        weights = torch.tensor([0.5, 1.0, 7.0, 0.25, 3.0, 0.0], dtype=torch.float64)
+        sums, found = engine.sums(x, y, lambda rows, norms: weights[rows], people=people)  # noqa: B023
+        assert torch.allclose(found, norms, rtol=1e-4, atol=1e-12)
+        assert found[2] == found[4] == 0.0  # they have no records
+        flat = torch.cat([part.reshape(-1) for part in sums]).double()
+        assert (flat - weights @ summed).norm() <= 1e-5 * norms.sum()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "cells", "attention", "transformer"])
+def test_layers_spelled_out_compute_what_they_did(name):
+    """Recurrent and attention layers give the same output while they are recorded as before and after."""
+    module, x, y = setting(name)
+    module.eval()
+    before = module(x)
+    seen = []
+    Gradients(module, BY_RECORD).sums(x, y, 1.0, watch=lambda records, output, losses: seen.append(output))
+    assert torch.allclose(seen[-1], before, rtol=1e-5, atol=1e-6)
+    assert torch.equal(module(x), before)
+
+
+def test_a_person_whose_gradient_is_not_finite_is_left_out():
+    """Their norm is NaN, their weight is zero, and the others' sum is what it would be without them."""
+    module, x, y = setting("convolution 2d")
+    alone = Gradients(module, BY_RECORD).sums(x[1:], y[1:], 1.0)[0]
+    x[0, 0, 0, 0] = torch.inf
+    sums, norms = Gradients(module, BY_RECORD).sums(x, y, 1.0)
+    assert torch.isnan(norms[0])
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(sums, alone, strict=True))
+
+
+def test_cancelling_places_do_not_make_a_norm_too_small():
+    """Where the outer products of many places cancel, the norm is still not below the norm of their sum."""
+    torch.manual_seed(0)
+    module = Sequence(nn.Linear(80, 70), 70)
+    x = torch.randn(4, 2, 80) * 100
+    x[:, 1] = -x[:, 0] + 1e-3 * torch.randn(4, 80)  # the two places nearly cancel
+    norms = Gradients(module, BY_RECORD).norms(x, torch.zeros(4, dtype=torch.long))
+    exact = by_record(module.double(), x.double(), torch.zeros(4, dtype=torch.long)).norm(dim=1)
+    assert (norms >= exact * (1 - 1e-6)).all()
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
+class Outside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x) @ self.linear.weight
+
+
+class TimeFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x.transpose(0, 1)).mean(0)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "words"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), (5, 1, 4, 4), "layer '1' .BatchNorm2d. .*GroupNorm"),
+        (Sequence(nn.LSTM(4, 3), 3), (5, 6, 4), "batch_first=True"),
+        (Sequence(nn.Embedding(7, 4, max_norm=1.0), 4), (5, 6), "max_norm"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), (5, 4), "parametris"),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.InstanceNorm2d(2, track_running_stats=True)),
+            (5, 1, 4, 4),
+            "track_running",
+        ),
+        (nn.LazyLinear(3), (5, 4), "one batch first"),
+        (Mixing(), (5, 4), "records depend on each other"),
+        (Outside(), (5, 3), "used outside that layer"),
+        (TimeFirst(), (5, 6, 4), "first axis must be the record"),
+        (TimeFirst(), (5, 2, 4), "differ"),
+        (Sequence(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2), (5, 6, 4), "proj_size"),
+    ],
+)
+def test_what_has_no_gradient_per_person_is_refused_by_name(module, shape, words):
+    """The message names the layer, or what is wrong, before anything is summed."""
+    x = torch.randint(7, shape) if len(shape) == 2 and words == "max_norm" else torch.randn(shape)
+    with pytest.raises(errors.Unsupported, match=words):
+        Gradients(module, BY_RECORD).sums(x, torch.zeros(5, dtype=torch.long), 1.0)
+
+
+def test_wrong_batches_and_losses_are_refused():
+    """Losses that are not one per record, lengths that differ, weights that are not weights."""
+    module, x, y = setting("linear")
+    with pytest.raises(errors.ArgumentError, match="reduction='none'"):
+        Gradients(module, nn.CrossEntropyLoss()).norms(x, y)
+    engine = Gradients(module, BY_RECORD)
+    with pytest.raises(errors.ArgumentError, match="targets must have 6 records"):
+        engine.norms(x, y[:4])
+    with pytest.raises(errors.ArgumentError, match="people must be whole numbers"):
+        engine.norms(x, y, people=torch.ones(6))
+    with pytest.raises(errors.ArgumentError, match="finite and >= 0"):
+        engine.sums(x, y, lambda rows, norms: -norms)
+    with pytest.raises(errors.ArgumentError, match="weigh=0"):
+        engine.sums(x, y, 0.0)
+    with pytest.raises(errors.ArgumentError, match="no parameter requires"):
+        Gradients(module.requires_grad_(False), BY_RECORD)
+    assert engine.norms(x[:0], y[:0]).shape == (0,)
+
+
+def test_dropout_trains_and_the_comparison_leaves_the_mode_alone():
+    """With dropout in training mode the comparison switches it off for itself, and puts everything back."""
+    module = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5), nn.Linear(50, 3))
+    engine = Gradients(module, BY_RECORD)
+    engine.norms(torch.randn(4, 6), torch.zeros(4, dtype=torch.long))
+    assert module.training
+    assert module[1].training
+
+
+def test_clipping_weights():
+    """min(1, C / norm), and zero where the norm is unknown."""
+    weights = clipping(torch.tensor([0.0, 0.5, 2.0, torch.nan, torch.inf], dtype=torch.float64), 1.0)
+    assert weights.tolist() == [1.0, 1.0, 0.5, 0.0, 0.0]
