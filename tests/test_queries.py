@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError
+from bursar.ledger import _chain
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._engine import admit, sums
 from bursar.queries._forms import described, question
+from bursar.queries._noise import _measurement
 from bursar.queries.answers import answer
 from bursar.queries.questions import STEPS
 
@@ -414,6 +417,47 @@ def test_noise_is_the_noise_that_was_promised(path):
         spread = math.sqrt(sum(v * v for v in found) / len(found))
         assert abs(spread - 4.0) < 5 * 4.0 / math.sqrt(2 * len(found))
         assert abs(sum(found) / len(found)) < 5 * 4.0 / math.sqrt(len(found))
+
+
+@pytest.mark.parametrize("sigma", [0.37, 20.0, 12345.678])
+def test_the_price_is_what_the_library_of_the_noise_says(sigma):
+    """OpenDP's own privacy map of the mechanism that is run gives the price, and not more."""
+    asked = Count(clip=2.5, sigma=sigma)
+    rho = _measurement(asked.mechanism.sigma).map(float(asked.clip_steps))
+    assert rho <= asked.price / RHO * (1 + 1e-12)
+    assert asked.price / RHO <= rho * (1 + 1e-9) + 1e-15
+
+
+def test_clock_going_backwards(path, monkeypatch):
+    """Times are noted and nothing depends on them."""
+    times = iter([datetime.datetime(2030, 1, 1), datetime.datetime(2020, 1, 1), datetime.datetime(1970, 1, 1)])
+
+    class Clock:
+        @staticmethod
+        def now(zone):
+            return next(times)
+
+    monkeypatch.setattr(_chain, "datetime", Clock)
+    with opened(path) as session:
+        for key in ("a", "b"):
+            session.analyst("x").ask(Count(sigma=5.0), key=key)
+        assert [line.key for line in session.statement("ann").lines] == ["a", "b"]
+        assert all(finding.holds for finding in session.verify(replay=True))
+
+
+def test_questions_from_several_threads(path):
+    """Questions wait for each other: every key is charged once, whoever asks it."""
+    with opened(path) as session:
+        analysts = [session.analyst(f"analyst {number}") for number in range(4)]
+
+        def work(analyst):
+            return [analyst.ask(Count(sigma=50.0), key=f"{analyst!r} {turn % 5}").value for turn in range(10)]
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(work, analysts))
+        assert all(values[:5] == values[5:] for values in found)
+        assert len(session.statement("ann").lines) == 20
+        assert all(finding.holds for finding in session.verify(replay=True))
 
 
 def test_intervals_hold(path):

@@ -109,18 +109,19 @@ class Ledger(Reading):
         """
         name(key=key)
         _check.whole(1, units=units)
-        if key in self._reserved:
-            if self._reserved[key] == units:
-                return
-            raise ArgumentError(f"key={key!r} reserves {to_float(self._reserved[key]):g} already")
-        if self.find(key) is not None:
-            raise ArgumentError(f"key={key!r} was used before")
-        left = self._budget - sum(self._reserved.values())
-        if units > left:
-            raise _exceeded(units, self._budget, left)
-        with self._store.writing():
-            self._append({"kind": "reserved", "name": key, "units": units}, key=key)
-        self._reserved[key] = units
+        with self._store.lock:
+            if key in self._reserved:
+                if self._reserved[key] == units:
+                    return
+                raise ArgumentError(f"key={key!r} reserves {to_float(self._reserved[key]):g} already")
+            if self.find(key) is not None:
+                raise ArgumentError(f"key={key!r} was used before")
+            left = self._budget - sum(self._reserved.values())
+            if units > left:
+                raise _exceeded(units, self._budget, left)
+            with self._store.writing():
+                self._append({"kind": "reserved", "name": key, "units": units}, key=key)
+            self._reserved[key] = units
 
     def release(self, key: str) -> None:
         """Give back what was reserved under a key."""

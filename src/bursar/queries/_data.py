@@ -16,6 +16,7 @@ _FILES = {
     ".csv": "read_csv",
     ".tsv": "read_csv",
 }
+_WHOLE = {"read_parquet": "", "read_csv": ", sample_size = -1"}  # the types of a CSV file fit all of its entries
 
 
 def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
@@ -63,7 +64,7 @@ def names_of_people(kinds: Mapping[str, str], person: str) -> str:
 
 def _over(view: str) -> str:
     """The data holder's SQL, in which ``data`` is what was given."""
-    return f"WITH data AS (SELECT * FROM source) SELECT * FROM ({view.strip().rstrip(';')})"
+    return f"WITH data AS (SELECT * FROM source) SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
 def _from_path(connection: Any, path: Path, table: str | None) -> str:
@@ -75,7 +76,7 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     if suffix in _FILES:
         if table is not None:
             raise ArgumentError("table= is for DuckDB files")
-        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))})"
+        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_WHOLE[_FILES[suffix]]})"
     if suffix in (".duckdb", ".db"):
         if table is None:
             raise ArgumentError(f"table= is missing: which table or view of {path}?")
@@ -89,8 +90,8 @@ def _from_folder(path: Path) -> str:
     found = [kind for kind in kinds if kind in _FILES]
     if len(kinds) != 1 or len(found) != 1:
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
-    pattern = f"{_literally(path)}/**/*{found[0]}"
-    return f"SELECT * FROM {_FILES[found[0]]}({text(pattern)}, union_by_name = true, hive_partitioning = true)"
+    read, pattern = _FILES[found[0]], text(f"{_literally(path)}/**/*{found[0]}")
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_WHOLE[read]})"
 
 
 def _literally(path: Path) -> str:

@@ -120,18 +120,20 @@ class Session(Uncopyable):
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""
-        return statement(self._ledger, person, delta=delta)
+        with self._ledger.store.lock:
+            return statement(self._ledger, person, delta=delta)
 
     def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
         """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
 
         A replay differs if rows were added, changed or removed since a question was asked.
         """
-        found = verify(self._ledger, head=head)
-        if replay:
-            from bursar.queries._replay import replayed
+        from bursar.queries._replay import replayed
 
-            found.append(replayed(self._ledger, self._person, self._kinds))
+        with self._ledger.store.lock:
+            found = verify(self._ledger, head=head)
+            if replay:
+                found.append(replayed(self._ledger, self._person, self._kinds))
         return found
 
     def _compile(self, asked: Question) -> Compiled:
@@ -207,9 +209,11 @@ class Analyst(Uncopyable):
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
+        with self._session.ledger.store.lock:
+            entries = self._session.ledger.entries("answered")
         return [
             answer(question(entry.public["question"]), entry.public["released"], entry.public["key"])
-            for entry in self._session.ledger.entries("answered")
+            for entry in entries
             if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
         ]
 
