@@ -11,7 +11,6 @@ from bursar import filters
 from bursar.errors import ArgumentError
 from bursar.ledger._store import quoted, text
 from bursar.queries import Count, Session
-from bursar.queries._engine import admit, sums
 from bursar.queries._expressions import (
     All,
     Among,
@@ -87,10 +86,9 @@ def rows(tmp_path_factory):
 def chosen(session, where):
     """The people whose rows a filter takes."""
     asked = Count(where=where, sigma=1000.0)
-    plan = session._compile(asked)
-    admit(session.ledger, asked, plan, analyst="a", purpose=None, reserved=None)
+    session._rows.admit(asked, analyst="a", purpose=None, reserved=None)
     found = {person for (person,) in session.ledger.store.run("SELECT person FROM admitted").fetchall()}
-    assert sums(session.ledger, asked, plan) == [len(found) * asked.steps]
+    assert session._rows.sums(asked) == [len(found) * asked.steps]
     return found
 
 
@@ -233,7 +231,7 @@ def test_any_text_is_a_filter_or_an_argument_error(rows, where):
     """Nothing else happens: no other error, and the accounts and the data are as they were."""
     try:
         asked = Count(where=where, sigma=1000.0)
-        rows._compile(asked)
+        rows._rows.check(asked)
     except ArgumentError:
         return
     chosen(rows, where)
@@ -254,9 +252,8 @@ def test_hostile_names_keys_and_people(tmp_path_factory, names, key, person, oth
     with Session.open(table, person=who, budget=filters.Zcdp(rho=1.0), ledger=path) as session:
         where = '"' + flag.replace('"', '""') + '"'
         asked = Count(where=where, by={group: [key, "no such key"]}, clip=9, sigma=100.0)
-        plan = session._compile(asked)
-        admit(session.ledger, asked, plan, analyst="a", purpose=None, reserved=None)
-        assert sums(session.ledger, asked, plan) == [asked.steps, 0]
+        session._rows.admit(asked, analyst="a", purpose=None, reserved=None)
+        assert session._rows.sums(asked) == [asked.steps, 0]
         assert session.ledger.store.run("SELECT person FROM admitted").fetchall() == [(person,)]
         try:
             session.analyst(key, purpose=person).ask(asked, key=other)

@@ -1,22 +1,19 @@
 """Charging every recorded question again, from the data, in accounts of its own. For the data holder."""
 
-from collections.abc import Mapping
-
 from bursar.errors import BursarError
 from bursar.ledger import Entry, Finding, Ledger
-from bursar.queries._compile import compiled
-from bursar.queries._engine import contributions
+from bursar.queries._engine import DuckDB
 from bursar.queries._forms import question
 
 __all__ = ["replayed"]
 
 
-def replayed(ledger: Ledger, person: str, kinds: Mapping[str, str]) -> Finding:
+def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
 
     Args:
-        ledger: open, with the data attached.
-        person, kinds: the column of people, and the kind of each column.
+        ledger: open.
+        rows: the data beside it.
     """
     what = "charging every question again from the data gives the same accounts"
     run = ledger.store.run
@@ -37,7 +34,7 @@ def replayed(ledger: Ledger, person: str, kinds: Mapping[str, str]) -> Finding:
             case "returned":
                 run("DELETE FROM out WHERE person = ?", [entry.private["person"]])
             case "answered":
-                if not _charged(ledger, entry, person, kinds, limits, reserved):
+                if not _charged(ledger, entry, rows, limits, reserved):
                     return Finding(what, False)
     different = (
         "SELECT 1 FROM again a FULL JOIN ledger.charges c ON a.question = c.question AND a.person = c.person "
@@ -49,8 +46,7 @@ def replayed(ledger: Ledger, person: str, kinds: Mapping[str, str]) -> Finding:
 def _charged(
     ledger: Ledger,
     entry: Entry,
-    person: str,
-    kinds: Mapping[str, str],
+    rows: DuckDB,
     limits: dict[str, int],
     reserved: dict[str, int],
 ) -> bool:
@@ -58,10 +54,10 @@ def _charged(
     public = entry.public
     try:
         asked = question(public["question"])
-        plan = compiled(asked, person, ledger.person_kind, kinds)
+        rows.check(asked)
     except BursarError:  # a column is gone
         return False
-    charges, parameters = contributions(ledger, plan)
+    charges, parameters = rows.charges(asked)
     most = ledger.budget_units - sum(units for key, units in reserved.items() if key != public["reserved"])
     tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
     given = []

@@ -1,6 +1,5 @@
 """A table about people, a ledger with everybody's budget, and two views: the data holder's and the analyst's."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,8 +13,7 @@ from bursar.ledger import Finding, Ledger, verify
 from bursar.ledger._chain import name as check_name
 from bursar.ledger._store import duckdb
 from bursar.queries import _data
-from bursar.queries._compile import Compiled, compiled
-from bursar.queries._engine import admit, sums
+from bursar.queries._engine import DuckDB
 from bursar.queries._forms import described, question
 from bursar.queries._noise import noisy
 from bursar.queries.answers import Answer, Quote, answer, quote
@@ -28,10 +26,9 @@ __all__ = ["Analyst", "Session"]
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
-    def __init__(self, ledger: Ledger, person: str, kinds: Mapping[str, str]) -> None:
+    def __init__(self, ledger: Ledger, rows: DuckDB) -> None:
         self._ledger = ledger
-        self._person = person
-        self._kinds = dict(kinds)
+        self._rows = rows
 
     @classmethod
     def open(
@@ -69,7 +66,7 @@ class Session(Uncopyable):
             ledger, budget=budget, person=kind, create=create, memory_limit=memory_limit, threads=threads
         )
         try:
-            return cls(book, person, _data.attach(book.store.connection, data, table=table, view=view, load=True))
+            return cls(book, DuckDB.open(book, data, person=person, table=table, view=view))
         except BaseException:
             book.close()
             raise
@@ -133,16 +130,11 @@ class Session(Uncopyable):
         with self._ledger.store.lock:
             found = verify(self._ledger, head=head)
             if replay:
-                found.append(replayed(self._ledger, self._person, self._kinds))
+                found.append(replayed(self._ledger, self._rows))
         return found
 
-    def _compile(self, asked: Question) -> Compiled:
-        if not isinstance(asked, Question):
-            raise ArgumentError("question must be one of bursar.queries' questions")
-        return compiled(asked, self._person, self._ledger.person_kind, self._kinds)
-
     def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
-        plan = self._compile(asked)
+        self._rows.check(asked)
         told = described(asked)
         with self._ledger.store.lock:
             before = self._ledger.find(key)
@@ -152,8 +144,8 @@ class Session(Uncopyable):
                 if not same or public.get("purpose") != purpose:
                     raise ArgumentError(f"key={key!r} was used for something else")
                 return answer(asked, public["released"], key)
-            admit(self._ledger, asked, plan, analyst=analyst, purpose=purpose, reserved=reserved)
-            released = noisy(sums(self._ledger, asked, plan), asked.mechanism)
+            self._rows.admit(asked, analyst=analyst, purpose=purpose, reserved=reserved)
+            released = noisy(self._rows.sums(asked), asked.mechanism)
             self._ledger.settle(
                 {"question": told, "price": asked.price, "released": released},
                 key=key,
@@ -184,7 +176,7 @@ class Analyst(Uncopyable):
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        self._session._compile(asked)  # refuses what could not be asked
+        self._session._rows.check(asked)  # refuses what could not be asked
         return quote(asked, self._session.ledger.budget_units)
 
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
