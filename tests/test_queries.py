@@ -307,6 +307,25 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
         assert "ann" not in repr(session)
 
 
+def test_how_many_can_still_pay(path):
+    """People with a spare amount are those, and only those, who have it left after paying for being counted."""
+    rows = pa.table({"who": [f"p{i}" for i in range(300)], "heavy": [i < 200 for i in range(300)]})
+    with opened(path, rows, budget=filters.Zcdp(rho=1.0)) as session:
+        analyst = session.analyst("ann")
+        assert analyst.ask(People(sigma=4.0, spare=0.9), key="a").value == pytest.approx(300, abs=30)
+        for turn in range(4):
+            analyst.ask(Count(where="heavy", rho=0.2), key=f"turn {turn}")
+        assert analyst.ask(People(sigma=4.0, spare=0.2), key="b").value == pytest.approx(100, abs=30)
+        assert session.ledger.spent("p0") == pytest.approx(0.8 * RHO + RHO / 32, rel=1e-9)
+        assert session.ledger.spent("p299") == pytest.approx(RHO / 16, rel=1e-9)
+        with pytest.raises(BudgetExceeded):
+            analyst.ask(People(sigma=4.0, spare=1.0), key="c")
+        session.limit(0.5, analyst="ann")
+        assert abs(analyst.ask(People(sigma=4.0, spare=0.3), key="d").value - 100) < 30
+        assert all(finding.holds for finding in session.verify(replay=True))
+        assert question(described(People(sigma=4.0, spare=0.5))) == People(sigma=4.0, spare=0.5)
+
+
 def test_the_same_key_gives_the_same_answer_and_costs_nothing(path):
     """Also after opening again; the key cannot be used for another question, analyst or purpose."""
     asked = Mean("n", 0, 8, by={"place": ["x", "y"]}, sigma=30.0)

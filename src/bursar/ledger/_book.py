@@ -137,6 +137,7 @@ class Ledger(Reading):
         parameters: list[Any] | None = None,
         *,
         price: int,
+        spare: int = 0,
         analyst: str,
         purpose: str | None,
         reserved: str | None = None,
@@ -147,6 +148,7 @@ class Ledger(Reading):
             charges: SQL that gives person (each once), units, and whatever else the engine wants to keep.
             parameters: of that SQL.
             price: the most that the question costs anybody, units, public.
+            spare: what must be left to whoever takes part after paying, units, public.
             analyst, purpose: who asks, and what for.
             reserved: the key under which budget was set aside for this question.
 
@@ -162,19 +164,20 @@ class Ledger(Reading):
         most = self._budget - sum(units for key, units in self._reserved.items() if key != reserved)
         scopes = [(scope, self._limits[scope]) for scope in _scopes(analyst, purpose) if scope in self._limits]
         least = min([most, *(units for _, units in scopes)])
-        if price > least:
-            raise _exceeded(price, self._budget, least)
+        _check.whole(0, price=price, spare=spare)
+        if price + spare > least:
+            raise _exceeded(price + spare, self._budget, least)
         if reserved is not None and price > self._reserved[reserved]:
             raise _exceeded(price, self._reserved[reserved], self._reserved[reserved])
         joins, tests, given = "", "", []
         for place, (scope, units) in enumerate(scopes):
             joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
-            tests += f" AND c.units <= {units:d} - coalesce(s{place}.spent, 0)"
+            tests += f" AND c.units <= {units - spare:d} - coalesce(s{place}.spent, 0)"
             given.append(scope)
         self._store.run(
             "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.*, a.person IS NULL AS fresh "
             f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} WHERE c.units > 0 "
-            f"AND c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
+            f"AND c.units <= {most - spare:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
             [*(parameters or []), *given],
         )
 

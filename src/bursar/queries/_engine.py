@@ -56,7 +56,13 @@ class DuckDB:
         try:
             charges, parameters = self.charges(asked)
             self._ledger.admit(
-                charges, parameters, price=asked.price, analyst=analyst, purpose=purpose, reserved=reserved
+                charges,
+                parameters,
+                price=asked.price,
+                spare=asked.spare_units,
+                analyst=analyst,
+                purpose=purpose,
+                reserved=reserved,
             )
         except LedgerError:
             if self._ledger.store.connection is None:

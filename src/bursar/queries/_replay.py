@@ -58,15 +58,16 @@ def _charged(
     except BursarError:  # a column is gone
         return False
     charges, parameters = rows.charges(asked)
-    most = ledger.budget_units - sum(units for key, units in reserved.items() if key != public["reserved"])
+    spare = asked.spare_units
+    most = ledger.budget_units - spare - sum(units for key, units in reserved.items() if key != public["reserved"])
     tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
     given = []
     for role in ("analyst", "purpose"):
         scope = f"{role}:{public[role]}"
         if public[role] is not None and scope in limits:
             tests.append(
-                f"c.units <= {limits[scope]:d} - coalesce((SELECT sum(a.units) FROM again a JOIN ledger.record r "
-                f"ON r.number = a.question WHERE a.person = c.person AND r.{role} = ?), 0)"
+                f"c.units <= {limits[scope] - spare:d} - coalesce((SELECT sum(a.units) FROM again a "
+                f"JOIN ledger.record r ON r.number = a.question WHERE a.person = c.person AND r.{role} = ?), 0)"
             )
             given.append(public[role])
     ledger.store.run(

@@ -108,6 +108,11 @@ class Question:
         return int(up(Fraction(self.clip_steps**2) / (2 * Fraction(self.noise * STEPS) ** 2)))
 
     @property
+    def spare_units(self) -> int:
+        """What must be left to everybody who is counted, after paying; units of rho."""
+        return 0
+
+    @property
     def groups(self) -> int:
         """How many groups there are: the product of the numbers of keys."""
         return prod(len(keys) for _, keys in self._by)
@@ -139,7 +144,23 @@ class Count(Question):
 
 @dataclass(frozen=True, slots=True)
 class People(Question):
-    """How many people have at least one row, in each group."""
+    """How many people have at least one row, in each group.
+
+    With ``spare``, a price in rho: of those, how many can still pay that much afterwards. It tells an analyst when to
+    stop trusting totals, and costs those who are counted what any count costs.
+    """
+
+    spare: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.spare is not None:
+            _check.within(1e-12, 1e3, spare=self.spare)
+        Question.__post_init__(self)
+
+    @property
+    def spare_units(self) -> int:
+        """What must be left to everybody who is counted, after paying; units of rho."""
+        return 0 if self.spare is None else int(up(self.spare))
 
 
 @dataclass(frozen=True, slots=True)
