@@ -113,8 +113,8 @@ def picture(days: list[dict[str, float]], full_days: int, path: Path, title: str
     axes.plot([day["answer"] for day in days], ".", ms=3, label="answers, an account for every person")
     axes.plot([day["truth"] for day in days], lw=0.8, label="truth")
     axes.axvline(full_days, color="tab:red", lw=1, label="a worst-case filter stops")
-    axes.set(xlabel="day", ylabel="people", title=title, ylim=(0, None))
-    axes.legend(loc="lower left", fontsize="small")
+    axes.set(xlabel="day", ylabel="people", title=title, ylim=(0, 1.25 * max(day["truth"] for day in days)))
+    axes.legend(loc="upper center", ncols=3, fontsize="small")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
