@@ -572,8 +572,10 @@ def test_entries_that_break_a_view_quote_nothing(path):
     with opened(path, view="SELECT who, CAST(place AS INTEGER) AS secret FROM data") as session:
         with pytest.raises(DataError, match="nothing was charged") as refused:
             session.analyst("x").ask(Count(where="secret = 1", sigma=9.0), key="a")
-        assert refused.value.__cause__ is None
-        assert "'x'" not in str(refused.value)
+        error = refused.value
+        while error is not None:
+            assert "'x'" not in str(error)
+            error = error.__cause__ or error.__context__
         assert session.analyst("x").answers() == []
 
 

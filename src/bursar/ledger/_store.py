@@ -124,10 +124,9 @@ class Store:
         """Execute SQL of our own making."""
         if self.connection is None:
             raise LedgerError(f"{self.path} is closed; open it again")
-        try:
+        with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
             return self.connection.execute(sql, parameters or [])
-        except self.library.Error:  # its message may quote the data
-            raise LedgerError(f"{self.path}: the database refused a step; nothing was revealed") from None
+        raise LedgerError(f"{self.path}: the database refused a step; nothing was revealed")
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
         load: whether CSV files are read now, once; else at every question, like all others.
     """
     name = "data" if view is None else "source"
-    try:
+    described = None
+    with suppress(duckdb().Error):  # its message may quote entries: not even a context of ours
         if isinstance(data, str | Path):
             rows = _from_path(connection, Path(data), table)
             kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
@@ -43,9 +45,8 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
         if view is not None:
             connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({_over(view)})")
         described = connection.execute("DESCRIBE data").fetchall()
-    except duckdb().Error:  # its message may quote entries
-        what = "data" if view is None else "data or view"
-        raise DataError(f"{what}: cannot be read as a table") from None
+    if described is None:
+        raise DataError(f"{'data' if view is None else 'data or view'}: cannot be read as a table")
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 
@@ -105,15 +106,15 @@ def _as_arrow(data: Any) -> Any:
         import pyarrow
     except ModuleNotFoundError as missing:
         raise MissingExtra("tables in memory need pyarrow: pip install 'bursar[queries]'") from missing
-    try:
+    kinds = (pyarrow.Table, "to_arrow", "iloc", "__arrow_c_stream__")
+    if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
+        raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
+    with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
         if isinstance(data, pyarrow.Table):
             return data
         if hasattr(data, "to_arrow"):  # Polars
             return data.to_arrow()
         if hasattr(data, "iloc"):  # pandas
             return pyarrow.Table.from_pandas(data, preserve_index=False)
-        if hasattr(data, "__arrow_c_stream__"):
-            return pyarrow.table(data)
-    except (pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
-        raise DataError("data: each column must hold entries of one type") from None
-    raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
+        return pyarrow.table(data)
+    raise DataError("data: each column must hold entries of one type")
