@@ -32,17 +32,18 @@ FLOORS = {
 # on the ground floor, who may use whom
 GROUND = {"_check": {"errors"}, "_units": {"errors"}, "_uncopyable": {"errors"}, "errors": set()}
 HEAVY = {
-    "torch": {"training"},
+    "torch": {"interop", "training"},
     "sklearn": {"training"},
     "pyarrow": {"queries", "training"},
     "matplotlib": {"report"},
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},
+    "opacus": {"interop"},
     "duckdb": {"ledger", "queries"},
     "pyspark": {"queries"},
     "pandas": {"queries"},
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "training"},
 }
 MODULES = sorted(SOURCE.rglob("*.py"))
 each_module = pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(SOURCE)) for path in MODULES])
@@ -87,7 +88,18 @@ def test_heavy_libraries_stay_in_their_rooms(path):
 
 def test_import_loads_nothing_heavy():
     """`import bursar` loads none of the heavy libraries; nor do the accounting rooms load the extras."""
-    heavy = {"torch", "sklearn", "duckdb", "pandas", "matplotlib", "dp_accounting", "opendp", "pyarrow", "pyspark"}
+    heavy = {
+        "torch",
+        "sklearn",
+        "duckdb",
+        "pandas",
+        "matplotlib",
+        "dp_accounting",
+        "opacus",
+        "opendp",
+        "pyarrow",
+        "pyspark",
+    }
     for code, more in (
         ("import bursar", {"numpy", "scipy", "typer", "rich"}),
         ("from bursar import filters, odometers, individual, calibrate, curves", {"typer", "rich"}),

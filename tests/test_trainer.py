@@ -375,3 +375,24 @@ def test_people_whose_gradients_are_not_numbers_do_not_stop_the_others(data):
         run = job.fit(x, y)
         assert all(bool(torch.isfinite(p).all()) for p in run.module.parameters())
         assert job.accounts.spent()[3] == 0.0
+
+
+def test_callbacks_look_on(data, capsys):
+    """Accuracy on public records and losses by group; the progress bar shows steps only."""
+    x, y = data
+    from bursar.training.callbacks import Evaluation, Progress, module_measure
+    from bursar.training.groups import Audience, GroupWatch
+
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0)
+    side = np.where(x[:, 0] > 0, "right", "left")
+    watch = GroupWatch(Audience({"side": side}, module_measure(x, y, BY_RECORD)), job.shares, steps=20)
+    run = job.fit(
+        x, y, callbacks=[Evaluation(x, y, every=10), Progress(), lambda run: watch.look(run.step, run.module)]
+    )
+    assert [step for step, _ in run.history["accuracy"]] == [0, 10, 20]
+    rows = watch.report().rows
+    assert {row["group"] for row in rows} == {"left", "right"}
+    assert run.history["accuracy"][-1][1] == pytest.approx(
+        sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
+    )
+    assert "spent" not in capsys.readouterr().out

@@ -141,7 +141,7 @@ def main():
                     "seconds": round(seconds, 1),
                     "curve": curve,
                 }
-                print({key: value for key, value in line.items() if key != "curve"}, flush=True)
+                print(json.dumps({key: value for key, value in line.items() if key != "curve"}), flush=True)
                 if not options.quick:
                     with (HERE / "mnist.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")

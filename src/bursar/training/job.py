@@ -15,15 +15,13 @@ from bursar.training.gradients import Gradients
 from bursar.training.holder import Watch
 from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
-from bursar.training.runs import Run, Values, of_people
+from bursar.training.runs import Run, Values, of_people, over
 from bursar.training.together import Together
 
 __all__ = ["Job", "Settings"]
 
 OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
 """The budgets for which bounds may use a person's own past samples (theory 5.6)."""
-
-ASKED_AT_ONCE = 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,28 +170,15 @@ class Job:
 
     def _answer(self, asked: Mechanism, values: Values) -> float:
         """A noisy sum over people of what each is charged for."""
-        module = self.run.module
-        training = module.training
-        module.eval()
-        try:
-            found = [values(output, targets) for output, targets in self._outputs()]
-        finally:
-            module.train(training)
-        held = of_people(torch.cat(found).double().cpu().numpy(), self._records.people, self._records.count)
+        records = self._records
+        found = over(self.run.module, records.inputs, records.targets, values)
+        held = of_people(found, records.people, records.count)
         self._begin(asked)
         active = np.asarray(self.people.charge(asked, held), dtype=bool)
         self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
         sigma = asked.sigma  # type: ignore[attr-defined]
         return float(self._together.noisy_total([total], sigma, self._noise)[0])
-
-    def _outputs(self) -> Any:
-        device = self._gradients.parameters[0].device
-        inputs, targets = self._records.inputs, self._records.targets
-        with torch.no_grad():
-            for start in range(0, len(targets), ASKED_AT_ONCE):
-                part = slice(start, start + ASKED_AT_ONCE)
-                yield self.run.module(*(each[part].to(device) for each in inputs)), targets[part].to(device)
 
     def _begin(self, step: Mechanism) -> None:
         if self._journal is not None:
@@ -215,5 +200,9 @@ class Job:
     def _shares(self) -> Any:
         """(n,) the share of each person's budget that is used, private."""
         spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
-        shares = spent / (spent + left)
-        return shares if shares.ndim == 1 else shares.max(axis=1)
+        most = spent + left
+        shares = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
+        if shares.ndim == 1:
+            return shares
+        some_order_is_enough = isinstance(self._settings.budget, filters.Renyi)
+        return shares.min(axis=1) if some_order_is_enough else shares.max(axis=1)

@@ -12,9 +12,11 @@ from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
 
-__all__ = ["Callback", "Run", "Values", "correct", "of_people"]
+__all__ = ["Callback", "Run", "Values", "correct", "of_people", "over"]
 
 Values = Callable[[Tensor, Tensor], Tensor]
+
+AT_ONCE = 2**10
 
 
 class Callback(Protocol):
@@ -30,11 +32,11 @@ class Run:
     Decisions may depend on anything here: on the module's parameters, on answers to :meth:`noisy_sum`, on data that
     are not private. They may not depend on private data in any other way.
 
-    Fields: module, optimizer; step, the number of steps done; steps, how many are planned; noise_multiplier and
-        sample_rate, which a callback may set for the next step (the clip is fixed); accounts, the accounts or what
-        stands in front of them (``stopping.Dropouts``: its ``count`` is public); answers, what was asked so far;
-        released, what was charged and how often; history, for callbacks to keep public things in; reason, why the run
-        ended.
+    Fields: module, optimizer; step, the number of steps done; steps, how many everybody can pay in full; last, the
+        number of the last; noise_multiplier and sample_rate, which a callback may set for the next step (the clip is
+        fixed); accounts, the accounts or what stands in front of them (``stopping.Dropouts``: its ``count`` is
+        public); answers, what was asked so far; released, what was charged and how often; history, for callbacks to
+        keep public things in; reason, why the run ended.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Run:
         self.module, self.optimizer, self.accounts = module, optimizer, accounts
         self.step, self.steps, self.max_grad_norm = 0, steps, max_grad_norm
         self._noise_multiplier, self._sample_rate, self._ask = noise_multiplier, sample_rate, ask
-        self._last, self._room = last, room
+        self.last, self._room = last, room
         self.answers: list[tuple[int, str, float]] = []
         self.released: dict[Mechanism, int] = {}
         self.history: dict[str, list[Any]] = {}
@@ -97,7 +99,7 @@ class Run:
 
     def can_take(self, step: Mechanism, times: int) -> bool:
         """Whether the plan and, where everybody is charged the worst case, the budget leave room for so many steps."""
-        if self._last is not None and self.step + times > self._last:
+        if self.last is not None and self.step + times > self.last:
             return False
         return times == 0 or self._room(Repeated(step, times))
 
@@ -138,3 +140,22 @@ def of_people(values: NDArray[np.float64], people: Any, count: int) -> NDArray[n
     number = np.bincount(people, minlength=count)
     total = np.bincount(people, held, minlength=count)
     return np.divide(total, number, out=np.zeros(count), where=number > 0)
+
+
+def over(
+    module: nn.Module, batch: tuple[Tensor, ...], targets: Tensor, values: Callable[[Tensor, Tensor], Tensor]
+) -> NDArray[np.float64]:
+    """One number for each record, with the module in evaluation mode."""
+    training = module.training
+    device = next(module.parameters()).device
+    module.eval()
+    try:
+        with torch.no_grad():
+            parts = []
+            for start in range(0, len(targets), AT_ONCE):
+                some = slice(start, start + AT_ONCE)
+                output = module(*(part[some].to(device) for part in batch))
+                parts.append(values(output, targets[some].to(device)).double().cpu())
+            return np.asarray(torch.cat(parts).numpy())
+    finally:
+        module.train(training)

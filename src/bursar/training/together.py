@@ -30,6 +30,11 @@ class Together:
         self._group = None if group is True else group
 
     @property
+    def alone(self) -> bool:
+        """Whether this process holds everybody."""
+        return self._alone
+
+    @property
     def first(self) -> bool:
         """Whether this process is the one that adds noise, writes and shows."""
         return self._alone or distributed.get_rank(self._group) == 0

@@ -166,6 +166,8 @@ class Trainer:
         _check.whole(1, checkpoint_every=checkpoint_every)
         inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
         check_batch(inputs, targets, people)
+        if counting is not None and not self._together.alone:
+            raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
         self._gradients.check(*_few(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
@@ -197,6 +199,10 @@ class Trainer:
     def holder_report(self) -> HolderReport:
         """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
         return self._finished().watch.report()
+
+    def shares(self) -> Any:
+        """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
+        return self._finished().watch.shares()
 
     @property
     def accounts(self) -> Any:

@@ -1,0 +1,26 @@
+"""Opacus: an accountant that stops training in time, and an account for every person. Needs Opacus 1.6.
+
+``PrivacyEngine(budget)`` is Opacus's engine with an ``Accountant`` that charges a filter before every step.
+``individual`` takes what an engine's ``make_private`` gave and charges everybody's own account at an own bound.
+
+Names and symbols
+    C, z, q       clip (max_grad_norm), noise multiplier, sample rate; sigma = z C is the noise on a sum; public
+    bounds        (n,) what each person's gradient is clipped to if that person is sampled; private
+
+Noise, clip and divisor stay Opacus's. Its sample rate is one over the number of batches and its divisor the rate times
+the number of records: who uses it declares both numbers public.
+
+Source: theory 4.1 to 4.4, 5.1, 5.2, 5.6; the source of Opacus 1.6.0
+"""
+
+from bursar.errors import MissingExtra
+
+try:
+    from bursar.interop.opacus.accountant import Accountant, PrivacyEngine
+    from bursar.interop.opacus.people import IndividualOptimizer, individual
+except ModuleNotFoundError as missing:
+    if missing.name not in ("opacus", "torch"):
+        raise
+    raise MissingExtra("Opacus is not installed: pip install 'bursar[opacus]'") from missing
+
+__all__ = ["Accountant", "IndividualOptimizer", "PrivacyEngine", "individual"]

@@ -1,0 +1,39 @@
+"""What both ways from Opacus share: the price of a round, and what is refused."""
+
+from typing import Any
+
+from bursar import mechanisms
+from bursar.errors import Unsupported
+
+__all__ = ["RAND_ON_EMPTY", "SHUFFLED", "forget_gradients", "rate", "refuse_accumulation", "round_of"]
+
+COINS = 2.0**-23  # a float32 coin falls below q with probability at most q + COINS
+SHUFFLED = "data_loader: {}: only Poisson samples have a price, so make_private needs poisson_sampling=True"
+RAND_ON_EMPTY = (
+    "data_loader: rand_on_empty=True puts an invented record into empty batches only, so that adding one person "
+    "changes the sum by up to twice the clip: use rand_on_empty=False"
+)
+
+
+def round_of(sigma: float, sensitivity: float, sample_rate: float) -> mechanisms.Mechanism:
+    """What one step releases; without sampling it is a plain Gaussian."""
+    if sample_rate == 1:
+        return mechanisms.Gaussian(sigma, sensitivity)
+    return mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
+
+
+def rate(sample_rate: float) -> float:
+    """The probability with which a float32 coin falls below the rate, rounded up."""
+    return min(1.0, float(sample_rate) + COINS)
+
+
+def refuse_accumulation(optimizer: Any) -> None:
+    """One batch, one step."""
+    if optimizer.accumulated_iterations != 1:
+        raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
+
+
+def forget_gradients(optimizer: Any) -> None:
+    """Nobody shall find the noisy sum of a step that was not paid for."""
+    for p in optimizer.params:
+        p.grad = p.summed_grad = p.grad_sample = None

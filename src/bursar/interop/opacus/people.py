@@ -1,0 +1,213 @@
+"""An account and a bound for every person in a training with Opacus."""
+
+from math import inf, prod
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from opacus.data_loader import CollateFnWithEmpty
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from bursar import _check, filters
+from bursar.errors import ArgumentError, Unsupported
+from bursar.interop.opacus._rules import RAND_ON_EMPTY, SHUFFLED, forget_gradients, rate, refuse_accumulation, round_of
+
+__all__ = ["IndividualOptimizer", "individual"]
+
+OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
+"""The budgets for which bounds may use a person's own past samples (theory 5.6), as far as they take sampled rounds."""
+
+ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
+
+
+def individual(
+    optimizer: Any, data_loader: Any, people: Any, *, slack: float = 1.1, collate_keeps_order: bool = False
+) -> tuple[Any, Any]:
+    """Charge everybody's own account at an own bound, with what ``PrivacyEngine.make_private`` gave.
+
+    Args:
+        optimizer: public. The DPOptimizer: flat clipping, one process, gradients per record (not ghost).
+        data_loader: private. The DPDataLoader: Poisson samples, each record a person.
+        people: private. An ``individual.Filter`` with as many accounts as the data set has records, in their order.
+        slack: public, > 0. A bound is this much larger than the person's last sampled norm was.
+        collate_keeps_order: public. Whether a ``collate_fn`` of one's own keeps every record, in the given order.
+
+    Returns:
+        The optimizer and the loader to use from here on, in place of the ones given.
+
+    Nobody is told that accounts have run out: stop after a number of steps that was fixed in advance.
+
+    Guarantee: everybody is charged at every step, sampled or not, for a bound that is fixed before the step's coin is
+        tossed, from that person's own data and past and from past outputs; a contribution has at most that norm, and
+        who cannot pay contributes nothing. So the parameters after every step keep the promise of the accounts' budget.
+    Source: theory 5.1, 5.2, 5.6.
+    """
+    _check.positive(slack=slack)
+    if type(optimizer) is not DPOptimizer:
+        raise Unsupported(f"optimizer: {type(optimizer).__name__} is not a plain DPOptimizer (flat clipping, no ghost)")
+    sampler: Any = getattr(data_loader, "batch_sampler", None)
+    if type(sampler) is not UniformWithReplacementSampler:
+        raise Unsupported(SHUFFLED.format(f"{type(data_loader).__name__} with {type(sampler).__name__}"))
+    if not isinstance(data_loader.collate_fn, CollateFnWithEmpty) or data_loader.collate_fn.rand_on_empty:
+        raise Unsupported(RAND_ON_EMPTY)
+    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
+        raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
+    if not isinstance(getattr(people, "budget", None), filters.Filter):
+        raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
+    if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
+        raise ArgumentError("people must have one account for each record of the data set")
+    loader = _Loader(data_loader)
+    return IndividualOptimizer(optimizer, loader, people, slack), loader
+
+
+class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimizer with everybody's own bound in place of one clip. ``individual`` makes it."""
+
+    def __init__(self, optimizer: Any, loader: "_Loader", people: Any, slack: float) -> None:
+        if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
+            raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
+        super().__init__(
+            optimizer.original_optimizer,
+            noise_multiplier=optimizer.noise_multiplier,
+            max_grad_norm=optimizer.max_grad_norm,
+            expected_batch_size=optimizer.expected_batch_size,
+            loss_reduction=optimizer.loss_reduction,
+            generator=optimizer.generator,
+            secure_mode=optimizer.secure_mode,
+        )
+        self.step_hook, optimizer.step_hook = optimizer.step_hook, _replaced
+        self._loader, self._people, self._slack = loader, people, slack
+        self._own_past = isinstance(people.budget, OWN_PAST)
+        self._bounds = np.full(len(people.spent()), inf)
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """(n,) PRIVATE: what everybody's next contribution is clipped to, and charged for."""
+        return np.asarray(np.minimum(self._bounds, self.max_grad_norm))
+
+    def assign(self, norms: ArrayLike) -> None:
+        """Assign bounds, between two steps, from a pass over everybody at the present parameters.
+
+        Args:
+            norms: (n,) private. Everybody's gradient norm, a function of that person's data and past outputs alone;
+                NaN: out until the next bound.
+        """
+        given = np.asarray(norms, dtype=np.float64)
+        if given.shape != self._bounds.shape:
+            raise ArgumentError(f"norms must have shape {self._bounds.shape}, not {given.shape}")
+        if self._loader.waiting:
+            raise ArgumentError("assign: bounds are fixed before a batch is drawn, and one is waiting for its step")
+        self._bounds = given * self._slack
+
+    def clip_and_accumulate(self) -> None:
+        """Charge everybody, then sum what those who paid contribute."""
+        if self._step_skip_queue or any(p.summed_grad is not None for p in self.params):
+            raise Unsupported("BatchMemoryManager splits a batch, which individual() does not follow: use the loader")
+        refuse_accumulation(self)
+        for p in self.params:
+            _check_processed_flag(p.grad_sample)
+        gradients = self.grad_samples
+        rows = self._loader.take()
+        if len(rows) != len(gradients[0]):
+            raise ArgumentError("the gradients are not those of the batch that the loader gave last")
+        bounds = self.bounds
+        sigma = self.noise_multiplier * self.max_grad_norm
+        sampler: Any = self._loader.batch_sampler
+        step = round_of(sigma, self.max_grad_norm, rate(sampler.sample_rate))
+        active = np.asarray(self._people.charge(step, bounds))
+        norms = _norms(gradients)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = np.minimum(1.0, bounds[rows] * (1 - ROUNDING) / norms)
+        weights[~(active[rows] & np.isfinite(norms))] = 0.0  # a gradient that is no number contributes nothing
+        _sum_up(self.params, gradients, np.nan_to_num(weights))
+        if self._own_past:
+            seen = np.isfinite(norms)
+            self._bounds[rows[seen]] = norms[seen] * self._slack
+
+
+def _replaced(optimizer: Any) -> NoReturn:
+    forget_gradients(optimizer)
+    raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() gave")
+
+
+class _Rows(Dataset[Any]):
+    """A data set that also says whose each record is."""
+
+    def __init__(self, records: Any) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, row: int) -> tuple[int, Any]:
+        return row, self.records[row]
+
+
+class _Collate:
+    """The rows of a batch beside the batch."""
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, items: list[tuple[int, Any]]) -> tuple[list[int], Any]:
+        return [row for row, _ in items], self._collate([record for _, record in items])
+
+
+class _Loader(DataLoader[Any]):
+    """Gives the batches of a DPDataLoader and remembers who is in the one given last. Its memory is private."""
+
+    def __init__(self, given: Any) -> None:
+        names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator")
+        more = ("prefetch_factor", "persistent_workers")
+        super().__init__(
+            _Rows(given.dataset),
+            batch_sampler=given.batch_sampler,
+            collate_fn=_Collate(given.collate_fn),
+            **{name: getattr(given, name) for name in names + more},
+        )
+        self.sample_rate = given.sample_rate
+        self._waiting: NDArray[np.int64] | None = None
+
+    def __iter__(self) -> Any:
+        self._waiting = None
+        for rows, batch in super().__iter__():
+            if self.waiting:
+                raise ArgumentError(
+                    "a batch was drawn and no step was taken: every batch needs its step, empty ones too"
+                )
+            self._waiting = np.asarray(rows, dtype=np.int64)
+            yield batch
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a batch was given that had no step yet. Public."""
+        return self._waiting is not None
+
+    def take(self) -> NDArray[np.int64]:
+        """The rows of the batch given last, once. Private."""
+        if self._waiting is None:
+            raise ArgumentError("no batch was drawn for this step from the loader that individual() gave")
+        rows, self._waiting = self._waiting, None
+        return rows
+
+
+def _norms(gradients: list[Any]) -> NDArray[np.float64]:
+    """(batch,) everybody's L2 norm over all parameters."""
+    squares = torch.zeros(len(gradients[0]), dtype=torch.float64)
+    for gradient in gradients:
+        flat = gradient.detach().reshape(len(gradient), prod(gradient.shape[1:]))
+        squares += torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).cpu() ** 2
+    return np.asarray(squares.sqrt().numpy())
+
+
+def _sum_up(parameters: list[Any], gradients: list[Any], weights: NDArray[np.float64]) -> None:
+    kept = np.flatnonzero(weights)
+    for p, gradient in zip(parameters, gradients, strict=True):
+        chosen = gradient if len(kept) == len(weights) else gradient[torch.from_numpy(kept).to(gradient.device)]
+        factors = torch.from_numpy(weights[kept]).to(gradient.device, p.dtype)
+        p.summed_grad = torch.einsum("i,i...", factors, chosen.to(p.dtype))
+        _mark_as_processed(p.grad_sample)

@@ -1,0 +1,80 @@
+"""Callbacks that look on: a progress bar, accuracy on public records, and losses for reports by group."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
+from torch import Tensor, nn
+
+from bursar import _check
+from bursar.training.gradients import Batch
+from bursar.training.runs import Run, of_people, over
+
+__all__ = ["Evaluation", "Progress", "module_measure"]
+
+
+class Progress:
+    """A progress bar. It shows the number of steps and the time, which are public, and nothing else."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(transient=True)
+        self._task: TaskID | None = None
+
+    def __call__(self, run: Run) -> None:
+        """Move on; the bar goes away when the run ends."""
+        if self._task is None:
+            self._task = self._bar.add_task("training", total=run.last)
+            self._bar.start()
+        self._bar.update(self._task, completed=run.step)
+        if run.reason is not None or run.step == run.last:
+            self._bar.stop()
+
+
+class Evaluation:
+    """Accuracy on PUBLIC held-out records, every so many steps; kept in ``run.history["accuracy"]`` as (step, share).
+
+    Args:
+        inputs, targets: public records. For private ones use ``Run.noisy_sum``, which is paid for.
+        every: steps between two looks.
+    """
+
+    def __init__(self, inputs: Batch, targets: Tensor, *, every: int = 10) -> None:
+        _check.whole(1, every=every)
+        self._batch = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        self._targets, self._every = targets, every
+
+    def __call__(self, run: Run) -> None:
+        """Look when it is time."""
+        if run.step % self._every == 0 or run.step == run.last:
+            right = over(run.module, self._batch, self._targets, lambda out, y: (out.argmax(-1) == y).double())
+            run.history.setdefault("accuracy", []).append((run.step, float(right.mean())))
+
+
+def module_measure(
+    inputs: Batch, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], people: Tensor | None = None
+) -> Callable[[nn.Module], tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Losses and right answers of a classifier, for ``groups.Audience``; both private where the records are.
+
+    Args:
+        inputs, targets, people: as for ``Trainer.fit``; people's values are means over their records.
+        loss: one number for each record.
+    """
+    batch = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    count = len(targets) if people is None else int(people.max()) + 1
+
+    def measure(module: nn.Module) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        losses = over(module, batch, targets, loss)
+        right = over(module, batch, targets, lambda out, y: (out.argmax(-1) == y).double())
+        return _means(losses, people, count), of_people(right, people, count)
+
+    return measure
+
+
+def _means(values: NDArray[np.float64], people: Any, count: int) -> NDArray[np.float64]:
+    if people is None:
+        return values
+    numbers = np.bincount(people, minlength=count)
+    return np.bincount(people, values, minlength=count) / np.maximum(numbers, 1)

@@ -1,0 +1,55 @@
+"""Two processes with their own people: the same model, the same accounts and one draw of noise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import training_together
+from bursar import errors
+from bursar.training.together import Together
+
+SCRIPT = Path(__file__).parent / "training_together.py"
+
+
+def two(folder, rate):
+    jobs = [subprocess.Popen([sys.executable, SCRIPT, str(rank), "2", folder, str(rate)]) for rank in range(2)]
+    assert [job.wait(timeout=120) for job in jobs] == [0, 0]
+    return [np.load(folder / f"{rank}.npz") for rank in range(2)]
+
+
+def test_two_processes_do_what_one_does(tmp_path):
+    """Same seed, so same noise: weights, accounts and answers are those of one process that holds everybody."""
+    first, second = two(tmp_path, 0.0)
+    weights, spent, answers = training_together.train(0, 1, None)
+    assert np.array_equal(first["weights"], second["weights"])
+    assert np.allclose(first["weights"], weights, atol=1e-4)
+    assert np.allclose(first["spent"], spent[0::2], rtol=1e-3)
+    assert np.allclose(second["spent"], spent[1::2], rtol=1e-3)
+    assert np.allclose(first["answers"], answers, atol=1.5)  # nobody or one person counts differently by rounding
+    assert np.array_equal(first["answers"], second["answers"])
+
+
+def test_poisson_samples_are_each_processs_own(tmp_path):
+    """With sampling both end with the same model, and everybody has paid at every step."""
+    first, second = two(tmp_path, 0.3)
+    assert np.array_equal(first["weights"], second["weights"])
+    assert (np.concatenate([first["spent"], second["spent"]]) > 0).all()
+
+
+def test_noise_is_added_once():
+    """Over many draws the noise on a sum has the standard deviation that was asked for."""
+    together, generator = Together(), torch.Generator().manual_seed(0)
+    zero = [torch.zeros(300, 10), torch.zeros(5)]
+    noisy = together.noisy_total(zero, 3.0, generator)
+    assert [part.shape for part in noisy] == [part.shape for part in zero]
+    assert float(noisy[0].std()) == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_group_needs_torch_distributed():
+    """Without an initialised group the error comes at once."""
+    with pytest.raises(errors.ArgumentError, match="not initialised"):
+        Together(True)
