@@ -2,7 +2,9 @@
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -21,6 +23,9 @@ MODULES = (
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",
+    "bursar.ledger",
+    "bursar.queries",
+    "bursar.queries.plans",
     "bursar.interop.opacus",
     "bursar.training",
     "bursar.training.callbacks",
@@ -41,7 +46,7 @@ def cli() -> str:
 
     group = typer.main.get_command(app)
     lines = ["# The command line", "", *codes.strip().splitlines()[2:], ""]
-    for name, command in sorted(group.commands.items()):
+    for name, command in _commands(group):
         lines += [
             f"## bursar {name}",
             "",
@@ -60,6 +65,15 @@ def cli() -> str:
                 lines.append(f"| {names} | {shown} | {text} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its full name, those in groups included."""
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def api() -> str:

@@ -34,7 +34,7 @@ GROUND = {"_check": {"errors"}, "_units": {"errors"}, "_uncopyable": {"errors"},
 HEAVY = {
     "torch": {"interop", "training"},
     "sklearn": {"training"},
-    "pyarrow": {"training"},
+    "pyarrow": {"queries", "training"},
     "matplotlib": {"report"},
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},

@@ -11,6 +11,8 @@ individual   FOR WHOM: one account per person
 calibrate    how much noise, how many steps
 compare      all bounds side by side
 interop      events of dp_accounting
+ledger       THE RECORD: what was asked, what it cost everybody, what was answered
+queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
 report       pictures
 errors       every error
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
         filters,
         individual,
         interop,
+        ledger,
         mechanisms,
         odometers,
+        queries,
         report,
         training,
     )
@@ -42,8 +46,10 @@ __all__ = [
     "filters",
     "individual",
     "interop",
+    "ledger",
     "mechanisms",
     "odometers",
+    "queries",
     "report",
     "training",
 ]

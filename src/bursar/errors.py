@@ -10,6 +10,7 @@
     ├── CopyRefused (also TypeError)         a budget that can be copied can be spent twice
     ├── DataError (also ValueError)          a table or file does not fit its schema
     ├── CalibrationFailed                    no parameter in the searched range meets the target
+    ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
     └── MissingExtra (also ImportError)      an optional library is not installed
 
 Messages name the argument, the value and the rule. They never hold private values.
@@ -22,6 +23,7 @@ __all__ = [
     "CalibrationFailed",
     "CopyRefused",
     "DataError",
+    "LedgerError",
     "MissingExtra",
     "UnknownPerson",
     "Unsupported",
@@ -80,6 +82,10 @@ class DataError(BursarError, ValueError):
 
 class CalibrationFailed(BursarError):
     """No parameter in the searched range meets the target."""
+
+
+class LedgerError(BursarError):
+    """A ledger is held by another process, damaged, or cannot be written; nothing was revealed."""
 
 
 class MissingExtra(BursarError, ImportError):

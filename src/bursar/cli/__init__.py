@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import accounting, compare, losses, training
+from bursar.cli import accounting, compare, losses, queries, training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -43,6 +43,7 @@ accounting.add(app)
 training.add(app)
 compare.add(app)
 losses.add(app)
+queries.add(app)
 
 
 @app.callback()

@@ -1,0 +1,143 @@
+"""A question with accounts for everybody against the same GROUP BY per person without privacy. Prints one JSON object.
+
+python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text] [--memory 2GB]
+python benchmarks/queries.py --many 1000     # whether the thousandth question costs what the first did
+
+Both run on the same DuckDB with the same rows, in turns. A question includes the charge of everybody, the noise and the
+commit to the ledger on disk. Times are medians of the rounds; on a busy machine look at the processors' time.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from bursar import filters
+from bursar.queries import Count, Mean, Session, Sum
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """(seconds, seconds of processors)."""
+    start = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start[0], time.process_time() - start[1]
+
+
+PAIRS = {
+    "count": (
+        Count(clip=30, sigma=1000.0),
+        "SELECT sum(x) FROM (SELECT person, count(*) AS x FROM data GROUP BY person)",
+    ),
+    "sum": (
+        Sum("v", low=0, high=100, clip=30, sigma=1000.0),
+        "SELECT sum(x) FROM (SELECT person, sum(v) AS x FROM data GROUP BY person)",
+    ),
+    "mean": (
+        Mean("v", low=0, high=100, clip=30, sigma=1000.0),
+        "SELECT sum(x) / sum(n) FROM (SELECT person, sum(v) AS x, count(v) AS n FROM data GROUP BY person)",
+    ),
+    "count by 28 days": (
+        Count(clip=10, sigma=1000.0, by={"day": list(range(28))}),
+        "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM data GROUP BY person, day) GROUP BY day",
+    ),
+    "a quarter of the events: count by 7 days": (
+        Count(clip=10, sigma=1000.0, by={"day": list(range(7))}),
+        "SELECT day, sum(x) FROM (SELECT person, day, count(*) AS x FROM data WHERE day < 7 GROUP BY person, day) "
+        "GROUP BY day",
+    ),
+}
+
+
+def many(questions: int, people: int) -> dict[str, object]:
+    """Seconds of a question over a ledger that has answered many, and over a new one, in turns."""
+    rows = pa.table({"person": range(people)})
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("old", "new")]
+        old, new = (
+            Session.open(rows, person="person", budget=filters.Zcdp(rho=10.0), ledger=path, threads=1) for path in paths
+        )
+        with old, new:
+            analysts = [session.analyst("benchmark") for session in (old, new)]
+            for number in range(questions):
+                analysts[0].ask(Count(sigma=100.0), key=f"question {number}")
+            times = [
+                [
+                    timed(lambda a=a, turn=turn: a.ask(Count(sigma=100.0), key=f"question {questions + turn}"))[0]
+                    for a in analysts
+                ]
+                for turn in range(60)
+            ]
+        last, first = (statistics.median(column[10:]) for column in zip(*times, strict=True))
+        return {
+            "people": people,
+            "questions before": questions,
+            "a question after them, s": round(last, 4),
+            "a question over a new ledger, s": round(first, 4),
+            "times": round(last / first, 2),
+            "ledger, MB": round(paths[0].stat().st_size / 2**20, 1),
+        }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=20_000_000)
+    parser.add_argument("--people", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--text", action="store_true", help="people named by text")
+    parser.add_argument("--memory", default=None, help="DuckDB's limit, for example 2GB")
+    parser.add_argument("--many", type=int, default=None)
+    given = parser.parse_args()
+    if given.many:
+        print(json.dumps(many(given.many, 10_000), indent=1))
+        return
+    result: dict[str, object] = {"events": given.events, "people": given.people, "text": given.text}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "events.duckdb"
+        person = f"(hash(i) % {given.people})::BIGINT"
+        if given.text:
+            person = f"'person ' || {person}"
+        import duckdb
+
+        with duckdb.connect(str(data)) as connection:
+            connection.execute(
+                f"CREATE TABLE events AS SELECT {person} AS person, (hash(i + 77) % 28)::INTEGER AS day, "
+                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({given.events}) t(i)"
+            )
+        ledger = Path(folder) / "people.ledger"
+        with Session.open(
+            data,
+            table="events",
+            person="person",
+            budget=filters.Zcdp(rho=1.0),
+            ledger=ledger,
+            memory_limit=given.memory,
+        ) as session:
+            analyst = session.analyst("benchmark")
+            for name, (question, sql) in PAIRS.items():
+                ours, theirs = [], []
+                for turn in range(given.rounds + 1):
+                    theirs.append(timed(lambda sql=sql: session.ledger.store.run(sql).fetchall()))
+                    ours.append(timed(lambda q=question, key=f"{name} {turn}": analyst.ask(q, key=key)))
+                without, within = (
+                    [statistics.median(c) for c in zip(*each[1:], strict=True)] for each in (theirs, ours)
+                )
+                result[name] = {
+                    "without privacy, s": round(without[0], 3),
+                    "with accounts, s": round(within[0], 3),
+                    "times": round(within[0] / without[0], 2),
+                    "times, processors": round(within[1] / without[1], 2),
+                }
+        result["ledger, MB"] = round(ledger.stat().st_size / 2**20, 1)
+    result["peak memory, GB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

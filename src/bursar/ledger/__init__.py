@@ -1,0 +1,15 @@
+"""THE RECORD: what was asked, what it cost everybody, what was answered; durable and append-only.
+
+The ledger belongs to the data holder. It is one DuckDB file with
+
+    record      one entry for each event, chained by hashes: who asked what, the worst-case price, the noisy answer
+    accounts    what each person has spent, in whole units of rho; people who left keep theirs
+    charges     what each question cost each person
+    shares      what each person has spent on an analyst or a purpose that is limited
+"""
+
+from bursar.ledger._book import Ledger
+from bursar.ledger._chain import Entry
+from bursar.ledger._verify import Finding, check_export, export, verify
+
+__all__ = ["Entry", "Finding", "Ledger", "check_export", "export", "verify"]

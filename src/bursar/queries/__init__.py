@@ -1,0 +1,34 @@
+"""Statistics over a table about people, with a durable privacy account for every person.
+
+Questions describe; a ``Session`` (the data holder's) has rows and accounts; an ``Analyst`` (from it) asks.
+
+The language of row filters, ``where=``:
+
+    country = 'France' and (amount between 1 and 9.5 or not returned) and day in ('2011-12-08', '2011-12-09')
+    "a column's name with blanks" is not null
+
+Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or``, ``not`` and brackets; columns by
+name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
+"""
+
+from bursar.queries.answers import Answer, Quote
+from bursar.queries.questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
+from bursar.queries.session import Analyst, Session
+from bursar.queries.statements import Line, Statement
+
+__all__ = [
+    "Analyst",
+    "Answer",
+    "Count",
+    "Histogram",
+    "Line",
+    "Mean",
+    "People",
+    "Quantiles",
+    "Question",
+    "Quote",
+    "Session",
+    "Statement",
+    "Sum",
+    "Variance",
+]

@@ -1,0 +1,120 @@
+"""Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bursar.errors import ArgumentError, DataError, MissingExtra
+from bursar.ledger._store import duckdb, quoted, text
+from bursar.queries._columns import kind_of_type
+
+__all__ = ["attach", "names_of_people"]
+
+_FILES = {
+    ".parquet": "read_parquet",
+    ".pq": "read_parquet",
+    ".csv": "read_csv",
+    ".tsv": "read_csv",
+}
+_WHOLE = {"read_parquet": "", "read_csv": ", sample_size = -1"}  # the types of a CSV file fit all of its entries
+
+
+def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
+    """Make the view ``data`` and return the kind of each of its columns.
+
+    Args:
+        connection: to DuckDB.
+        data: a path or a table in memory.
+        table: the table or view to use in a DuckDB file.
+        view: SQL over ``data``, by the data holder, that gives the rows that questions see.
+        load: whether CSV files are read now, once; else at every question, like all others.
+    """
+    name = "data" if view is None else "source"
+    described = None
+    with suppress(duckdb().Error):  # its message may quote entries: not even a context of ours
+        if isinstance(data, str | Path):
+            rows = _from_path(connection, Path(data), table)
+            kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
+            connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
+        else:
+            if table is not None:
+                raise ArgumentError("table= is for DuckDB files")
+            connection.register("rows_in_memory", _as_arrow(data))
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM rows_in_memory")
+        if view is not None:
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({_over(view)})")
+        described = connection.execute("DESCRIBE data").fetchall()
+    if described is None:
+        raise DataError(f"{'data' if view is None else 'data or view'}: cannot be read as a table")
+    return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
+
+
+def names_of_people(kinds: Mapping[str, str], person: str) -> str:
+    """BIGINT or VARCHAR, by the kind of the person's column."""
+    if person not in kinds:
+        raise ArgumentError(f"person={person!r} is no column of the data")
+    if kinds[person] == "whole":
+        return "BIGINT"
+    if kinds[person] == "text":
+        return "VARCHAR"
+    raise ArgumentError(
+        f"person={person!r} must hold whole numbers or text; cast it in a view, so that each person has one spelling"
+    )
+
+
+def _over(view: str) -> str:
+    """The data holder's SQL, in which ``data`` is what was given."""
+    return f"WITH data AS (SELECT * FROM source) SELECT * FROM ({view.strip().rstrip(';')}\n)"
+
+
+def _from_path(connection: Any, path: Path, table: str | None) -> str:
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.is_file():
+        raise DataError(f"{path} is not there")
+    suffix = (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix.lower()
+    if suffix in _FILES:
+        if table is not None:
+            raise ArgumentError("table= is for DuckDB files")
+        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_WHOLE[_FILES[suffix]]})"
+    if suffix in (".duckdb", ".db"):
+        if table is None:
+            raise ArgumentError(f"table= is missing: which table or view of {path}?")
+        connection.execute(f"ATTACH {text(str(path))} AS source_file (TYPE duckdb, READ_ONLY)")
+        return f"SELECT * FROM source_file.{'.'.join(quoted(part) for part in table.split('.'))}"
+    raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
+
+
+def _from_folder(path: Path) -> str:
+    kinds = {each.suffix.lower() for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))}
+    found = [kind for kind in kinds if kind in _FILES]
+    if len(kinds) != 1 or len(found) != 1:
+        raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
+    read, pattern = _FILES[found[0]], text(f"{_literally(path)}/**/*{found[0]}")
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_WHOLE[read]})"
+
+
+def _literally(path: Path) -> str:
+    """A path in which nothing is a wildcard."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
+
+
+def _as_arrow(data: Any) -> Any:
+    """A table in memory as an Arrow table."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("tables in memory need pyarrow: pip install 'bursar[queries]'") from missing
+    kinds = (pyarrow.Table, "to_arrow", "iloc", "__arrow_c_stream__")
+    if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
+        raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
+    with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
+        if isinstance(data, pyarrow.Table):
+            return data
+        if hasattr(data, "to_arrow"):  # Polars
+            return data.to_arrow()
+        if hasattr(data, "iloc"):  # pandas
+            return pyarrow.Table.from_pandas(data, preserve_index=False)
+        return pyarrow.table(data)
+    raise DataError("data: each column must hold entries of one type")

@@ -1,0 +1,90 @@
+"""The door to DuckDB: what a session needs of an engine, computed on the connection that holds the ledger.
+
+Another engine is another class with the same four methods. It must give the same whole sums and the same units.
+"""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any, Self
+
+from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.ledger import Ledger
+from bursar.queries import _data
+from bursar.queries._compile import Compiled, compiled
+from bursar.queries.questions import Question
+
+__all__ = ["DuckDB"]
+
+
+class DuckDB:
+    """Rows in DuckDB. Private: it belongs to the data holder's session."""
+
+    def __init__(self, ledger: Ledger, person: str, kinds: Mapping[str, str]) -> None:
+        self._ledger = ledger
+        self._person = person
+        self._kinds = dict(kinds)
+        self._compiled = lru_cache(maxsize=16)(self._compile)
+
+    @classmethod
+    def open(cls, ledger: Ledger, data: Any, *, person: str, table: str | None, view: str | None) -> Self:
+        """Attach the rows beside the ledger."""
+        return cls(ledger, person, _data.attach(ledger.store.connection, data, table=table, view=view, load=True))
+
+    def check(self, asked: Question) -> None:
+        """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
+        if not isinstance(asked, Question):
+            raise ArgumentError("question must be one of bursar.queries' questions")
+        self._compiled(asked)
+
+    def charges(self, asked: Question) -> tuple[str, list[Any]]:
+        """A query that gives everybody's price (person, units, ...), and its parameters."""
+        plan, run = self._compiled(asked), self._ledger.store.run
+        for table, kind, keys in plan.keys:
+            run(f"CREATE OR REPLACE TEMP TABLE {table}(key {kind}, place BIGINT)")
+            run(
+                f"INSERT INTO {table} SELECT unnest(CAST(? AS {kind}[])), unnest(range({len(keys):d}))",
+                [[_key(key) for key in keys]],
+            )
+        if plan.cells is None:
+            return plan.charges, list(plan.parameters)
+        run(plan.cells, list(plan.parameters))
+        return plan.charges, []
+
+    def admit(self, asked: Question, *, analyst: str, purpose: str | None, reserved: str | None) -> None:
+        """Work out everybody's contribution and price, and have the ledger choose who takes part."""
+        try:
+            charges, parameters = self.charges(asked)
+            self._ledger.admit(
+                charges,
+                parameters,
+                price=asked.price,
+                spare=asked.spare_units,
+                analyst=analyst,
+                purpose=purpose,
+                reserved=reserved,
+            )
+        except LedgerError:
+            if self._ledger.store.connection is None:
+                raise
+            raise DataError("the data cannot be read; nothing was charged") from None
+
+    def sums(self, asked: Question) -> list[int]:
+        """The contributions of those admitted, added up, in whole steps. Private."""
+        found = [0] * (asked.groups * asked.coordinates)
+        rows = self._ledger.store.run(self._compiled(asked).sums)
+        while block := rows.fetchmany(65_536):
+            for cell, *values in block:
+                place = cell * len(values)
+                found[place : place + len(values)] = [int(value or 0) for value in values]
+        return found
+
+    def _compile(self, asked: Question) -> Compiled:
+        return compiled(asked, self._person, self._ledger.person_kind, self._kinds)
+
+
+def _key(key: Any) -> Any:
+    """A key as DuckDB takes it in a list."""
+    if isinstance(key, date | datetime):
+        return key.isoformat()
+    return str(key).lower() if isinstance(key, bool) else key

@@ -1,0 +1,79 @@
+"""Charging every recorded question again, from the data, in accounts of its own. For the data holder."""
+
+from bursar.errors import BursarError
+from bursar.ledger import Entry, Finding, Ledger
+from bursar.queries._engine import DuckDB
+from bursar.queries._forms import question
+
+__all__ = ["replayed"]
+
+
+def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
+    """Whether charging every question again gives the same charges, to the unit.
+
+    Args:
+        ledger: open.
+        rows: the data beside it.
+    """
+    what = "charging every question again from the data gives the same accounts"
+    run = ledger.store.run
+    run(f"CREATE OR REPLACE TEMP TABLE again(question BIGINT, person {ledger.person_kind}, units BIGINT)")
+    run(f"CREATE OR REPLACE TEMP TABLE out(person {ledger.person_kind})")
+    limits: dict[str, int] = {}
+    reserved: dict[str, int] = {}
+    for entry in ledger.entries():
+        match entry.kind:
+            case "limited":
+                limits[entry.public["scope"]] = entry.public["units"]
+            case "reserved":
+                reserved[entry.public["name"]] = entry.public["units"]
+            case "released":
+                reserved.pop(entry.public["name"], None)
+            case "retired":
+                run("INSERT INTO out VALUES (?)", [entry.private["person"]])
+            case "returned":
+                run("DELETE FROM out WHERE person = ?", [entry.private["person"]])
+            case "answered":
+                if not _charged(ledger, entry, rows, limits, reserved):
+                    return Finding(what, False)
+    different = (
+        "SELECT 1 FROM again a FULL JOIN ledger.charges c ON a.question = c.question AND a.person = c.person "
+        "WHERE coalesce(a.units, -1) <> coalesce(c.units, -1) LIMIT 1"
+    )
+    return Finding(what, not run(different).fetchall())
+
+
+def _charged(
+    ledger: Ledger,
+    entry: Entry,
+    rows: DuckDB,
+    limits: dict[str, int],
+    reserved: dict[str, int],
+) -> bool:
+    """Charge one question again, by the plain sums of the charges so far."""
+    public = entry.public
+    try:
+        asked = question(public["question"])
+        rows.check(asked)
+    except BursarError:  # a column is gone
+        return False
+    charges, parameters = rows.charges(asked)
+    spare = asked.spare_units
+    most = ledger.budget_units - spare - sum(units for key, units in reserved.items() if key != public["reserved"])
+    tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
+    given = []
+    for role in ("analyst", "purpose"):
+        scope = f"{role}:{public[role]}"
+        if public[role] is not None and scope in limits:
+            tests.append(
+                f"c.units <= {limits[scope] - spare:d} - coalesce((SELECT sum(a.units) FROM again a "
+                f"JOIN ledger.record r ON r.number = a.question WHERE a.person = c.person AND r.{role} = ?), 0)"
+            )
+            given.append(public[role])
+    ledger.store.run(
+        f"INSERT INTO again SELECT {entry.number:d}, c.person, c.units FROM ({charges}) c "
+        f"WHERE {' AND '.join(tests)} AND c.person NOT IN (SELECT person FROM out)",
+        [*parameters, *given],
+    )
+    reserved.pop(public["reserved"], None)
+    return asked.price == int(public["price"])

@@ -1,0 +1,130 @@
+"""A file of questions: where the rows are, whose budget, and what to ask under which keys.
+
+::
+
+    data = "events.parquet"          # relative to the file; also table = and view =
+    person = "customer"
+    ledger = "people.ledger"
+    epsilon = 1.0                    # or rho = 0.02
+    delta = 1e-6
+    analyst = "ann"
+    purpose = "weekly figures"       # may be left out
+
+    [[questions]]
+    key = "2011-12-08: rows by country"
+    ask = "count"                    # count, people, sum, mean, variance, histogram, quantiles
+    where = "day = '2011-12-08'"
+    by = { country = ["France", "Spain"] }
+    clip = 10
+    sigma = 200                      # or rho =
+
+Asking everything again gives the answers that are there and asks what is new: the file may be run every night, and
+run again after a crash.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bursar.errors import ArgumentError, DataError
+from bursar.filters import Zcdp
+from bursar.queries._forms import question
+from bursar.queries.answers import Answer, Quote
+from bursar.queries.questions import Question
+from bursar.queries.session import Analyst, Session
+
+__all__ = ["Plan"]
+
+_NEEDED = {"data": str, "person": str, "ledger": str, "analyst": str, "questions": list}
+_OPTIONAL = {
+    "epsilon": float,
+    "delta": float,
+    "rho": float,
+    "purpose": str,
+    "table": str,
+    "view": str,
+    "memory_limit": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a file of questions says. Every field is public."""
+
+    folder: Path
+    told: Mapping[str, Any]
+    questions: tuple[tuple[str, Question], ...]
+    """Each with its key."""
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Plan":
+        """The plan in a TOML file."""
+        path = Path(path)
+        try:
+            told = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError:
+            raise DataError(f"{path} cannot be read") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is not a TOML file: {error}") from None
+        _check_told(told)
+        keys, found = set(), []
+        for place, entry in enumerate(told["questions"], start=1):
+            given = dict(entry) if isinstance(entry, dict) else {}
+            key = given.pop("key", None)
+            if not isinstance(key, str) or not key or key in keys:
+                raise ArgumentError(f"question {place}: needs a key of its own")
+            keys.add(key)
+            try:
+                found.append((key, question(given)))
+            except ArgumentError as error:
+                raise ArgumentError(f"question {key!r}: {error}") from None
+        return cls(path.parent, told, tuple(found))
+
+    @property
+    def budget(self) -> Zcdp:
+        """What everybody may spend."""
+        return Zcdp(epsilon=self.told.get("epsilon"), delta=self.told.get("delta"), rho=self.told.get("rho"))
+
+    def open(self) -> Session:
+        """The data holder's session."""
+        return Session.open(
+            self.folder / self.told["data"],
+            person=self.told["person"],
+            budget=self.budget,
+            ledger=self.folder / self.told["ledger"],
+            table=self.told.get("table"),
+            view=self.told.get("view"),
+            memory_limit=self.told.get("memory_limit"),
+        )
+
+    def analyst(self, session: Session) -> Analyst:
+        """Who asks."""
+        return session.analyst(self.told["analyst"], purpose=self.told.get("purpose"))
+
+    def quote(self, session: Session) -> dict[str, Quote]:
+        """What each question would cost at worst."""
+        analyst = self.analyst(session)
+        return {key: analyst.quote(asked) for key, asked in self.questions}
+
+    def ask(self, session: Session) -> dict[str, Answer]:
+        """Every question's answer, in order; those asked before cost nothing."""
+        analyst = self.analyst(session)
+        for _, asked in self.questions:
+            analyst.quote(asked)  # a mistake in the last question stops before the first is charged
+        return {key: analyst.ask(asked, key=key) for key, asked in self.questions}
+
+
+def _check_told(told: Mapping[str, Any]) -> None:
+    for name, kind in _NEEDED.items():
+        if not isinstance(told.get(name), kind):
+            raise ArgumentError(f"{name} is missing, or is no {'list' if kind is list else 'text'}")
+    for name, value in told.items():
+        if name in _NEEDED:
+            continue
+        if name not in _OPTIONAL:
+            raise ArgumentError(f"{name!r} is not known; known are {', '.join(sorted({**_NEEDED, **_OPTIONAL}))}")
+        kinds = (int, float) if _OPTIONAL[name] is float else (str,)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise ArgumentError(f"{name}={value!r} must be a {'number' if float in kinds else 'text'}")

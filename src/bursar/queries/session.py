@@ -1,0 +1,216 @@
+"""A table about people, a ledger with everybody's budget, and two views: the data holder's and the analyst's."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from bursar import _check
+from bursar._uncopyable import Uncopyable
+from bursar._units import budget as rounded_down
+from bursar._units import up
+from bursar.errors import ArgumentError
+from bursar.filters import Zcdp
+from bursar.ledger import Finding, Ledger, verify
+from bursar.ledger._chain import name as check_name
+from bursar.ledger._store import duckdb
+from bursar.queries import _data
+from bursar.queries._engine import DuckDB
+from bursar.queries._forms import described, question
+from bursar.queries._noise import noisy
+from bursar.queries.answers import Answer, Quote, answer, quote
+from bursar.queries.questions import Question
+from bursar.queries.statements import Statement, statement
+
+__all__ = ["Analyst", "Session"]
+
+
+class Session(Uncopyable):
+    """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
+
+    def __init__(self, ledger: Ledger, rows: DuckDB) -> None:
+        self._ledger = ledger
+        self._rows = rows
+
+    @classmethod
+    def open(
+        cls,
+        data: Any,
+        *,
+        person: str,
+        budget: Zcdp,
+        ledger: Path | str,
+        table: str | None = None,
+        view: str | None = None,
+        create: bool = True,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """Open a table and the ledger of the people in it.
+
+        Args:
+            data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, or a table in memory (pandas,
+                Polars, Arrow); one row for each event, private.
+            person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
+            budget: what everybody may spend, public.
+            ledger: the ledger's file; made if there is none, and ``create``.
+            table: which table or view of a DuckDB file.
+            view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
+                does to a person's rows must depend on that person's rows alone.
+            memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
+
+        Guarantee: all answers together, to all analysts, are rho-zCDP at the budget for adding or removing any person
+            with all their rows, whatever is asked, in whatever order, however the questions depend on earlier answers.
+        Source: theory 2.7, 4.2 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        """
+        kind = _kind_of_people(data, person, table, view)
+        book = Ledger.open(
+            ledger, budget=budget, person=kind, create=create, memory_limit=memory_limit, threads=threads
+        )
+        try:
+            return cls(book, DuckDB.open(book, data, person=person, table=table, view=view))
+        except BaseException:
+            book.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Session({self._ledger!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let data and ledger go."""
+        self._ledger.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record and the accounts. Private."""
+        return self._ledger
+
+    def analyst(self, name: str, *, purpose: str | None = None) -> "Analyst":
+        """What an analyst may hold: questions and answers."""
+        return Analyst(self, name, purpose)
+
+    def limit(self, rho: float, *, analyst: str | None = None, purpose: str | None = None) -> None:
+        """The most that one analyst, or all questions for one purpose, may cost each person."""
+        _check.positive(rho=rho)
+        self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
+
+    def reserve(self, rho: float, *, key: str) -> None:
+        """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it."""
+        _check.positive(rho=rho)
+        self._ledger.reserve(int(up(rho)), key=key)
+
+    def release(self, key: str) -> None:
+        """Give back what was reserved."""
+        self._ledger.release(key)
+
+    def retire(self, person: object) -> None:
+        """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
+        self._ledger.retire(person)
+
+    def restore(self, person: object) -> None:
+        """Somebody returns to the account as it was left."""
+        self._ledger.restore(person)
+
+    def statement(self, person: object, *, delta: float | None = None) -> Statement:
+        """Every question that charged a person, the total, and what it means. Private."""
+        with self._ledger.store.lock:
+            return statement(self._ledger, person, delta=delta)
+
+    def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
+        """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
+
+        A replay differs if rows were added, changed or removed since a question was asked.
+        """
+        from bursar.queries._replay import replayed
+
+        with self._ledger.store.lock:
+            found = verify(self._ledger, head=head)
+            if replay:
+                found.append(replayed(self._ledger, self._rows))
+        return found
+
+    def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
+        self._rows.check(asked)
+        told = described(asked)
+        with self._ledger.store.lock:
+            before = self._ledger.find(key)
+            if before is not None:
+                public = before.public
+                same = public.get("question") == told and public.get("analyst") == analyst
+                if not same or public.get("purpose") != purpose:
+                    raise ArgumentError(f"key={key!r} was used for something else")
+                return answer(asked, public["released"], key)
+            self._rows.admit(asked, analyst=analyst, purpose=purpose, reserved=reserved)
+            released = noisy(self._rows.sums(asked), asked.mechanism)
+            self._ledger.settle(
+                {"question": told, "price": asked.price, "released": released},
+                key=key,
+                analyst=analyst,
+                purpose=purpose,
+                reserved=reserved,
+            )
+        return answer(asked, released, key)
+
+
+class Analyst(Uncopyable):
+    """The analyst's view: it holds questions and answers, and nothing about single people.
+
+    Python hides nothing from whoever runs code in the same process: give analysts whom you do not trust a service or a
+    command around this object, not the object.
+    """
+
+    __slots__ = ("_name", "_purpose", "_session")
+
+    def __init__(self, session: Session, name: str, purpose: str | None) -> None:
+        check_name(analyst=name)
+        if purpose is not None:
+            check_name(purpose=purpose)
+        self._session, self._name, self._purpose = session, name, purpose
+
+    def __repr__(self) -> str:
+        return f"Analyst({self._name!r}, purpose={self._purpose!r})"
+
+    def quote(self, asked: Question) -> Quote:
+        """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
+        self._session._rows.check(asked)  # refuses what could not be asked
+        return quote(asked, self._session.ledger.budget_units)
+
+    def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
+        """Ask; the answer is stored, and everybody in it charged, before it is revealed.
+
+        Args:
+            asked: the question.
+            key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
+                after a crash.
+            reserved: the key under which budget was set aside for this question.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: by public facts alone, nobody could pay the full price.
+
+        Guarantee: everybody in the answer could pay, and was charged, for what their own rows contribute; whoever could
+            not is left out, which nothing tells.
+        Source: theory 5.1 and 2.7.
+        """
+        check_name(key=key)
+        return self._session._ask(asked, key=key, analyst=self._name, purpose=self._purpose, reserved=reserved)
+
+    def answers(self) -> list[Answer]:
+        """This analyst's answers for this purpose so far, in order."""
+        with self._session.ledger.store.lock:
+            entries = self._session.ledger.entries("answered")
+        return [
+            answer(question(entry.public["question"]), entry.public["released"], entry.public["key"])
+            for entry in entries
+            if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
+        ]
+
+
+def _kind_of_people(data: Any, person: str, table: str | None, view: str | None) -> str:
+    """How the data name people; found out before the ledger is touched."""
+    with duckdb().connect() as connection:
+        return _data.names_of_people(_data.attach(connection, data, table=table, view=view), person)

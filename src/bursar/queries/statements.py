@@ -1,0 +1,68 @@
+"""What was spent on one person, for that person. Everything here is private."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bursar import _check
+from bursar._units import to_float
+from bursar.curves import zcdp
+from bursar.ledger import Ledger
+
+__all__ = ["Line", "Statement", "statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One question that charged a person. Private: rho is a function of that person's data."""
+
+    number: int
+    time: str
+    analyst: str
+    purpose: str | None
+    key: str
+    question: dict[str, Any]
+    rho: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What was spent on one person. Private: for that person and the data holder."""
+
+    lines: tuple[Line, ...]
+    rho: float
+    """In all, rounded up."""
+    budget: float
+    """The most that may ever be spent."""
+    epsilon: float
+    """What the budget means at delta."""
+    delta: float
+
+    @property
+    def words(self) -> str:
+        """What it means."""
+        return (
+            f"{len(self.lines)} answers used your records. They cost rho = {self.rho:.6g} of your budget of "
+            f"{self.budget:.6g}, which will never be exceeded. So whoever knows all answers that are ever given, and "
+            "everything about everybody else, can tell whether your records were there only as well as "
+            f"(epsilon = {self.epsilon:.6g}, delta = {self.delta:g})-differential privacy allows."
+        )
+
+
+def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> Statement:
+    """Every question that charged a person, the total, and what it means. Private."""
+    delta = (ledger.delta or 1e-6) if delta is None else delta
+    _check.between(0, 1, delta=delta)
+    lines = tuple(
+        Line(
+            entry.number,
+            entry.public["time"],
+            entry.public["analyst"],
+            entry.public["purpose"],
+            entry.public["key"],
+            entry.public["question"],
+            to_float(units),
+        )
+        for entry, units in ledger.charges(person)
+    )
+    rho = to_float(ledger.spent(person))
+    return Statement(lines, rho, ledger.budget, zcdp.Zcdp(ledger.budget).epsilon(delta=delta), delta)

@@ -1,0 +1,139 @@
+"""The command line of queries and ledgers, from a file of questions to one person's statement."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from bursar.cli import app
+from bursar.errors import ArgumentError, DataError
+from bursar.queries.plans import Plan
+
+PLAN = """
+data = "events.parquet"
+person = "who"
+ledger = "people.ledger"
+rho = 1.0
+analyst = "ann"
+purpose = "weekly"
+
+[[questions]]
+key = "rows"
+ask = "count"
+by = { place = ["x", "y"] }
+sigma = 20
+
+[[questions]]
+key = "middle"
+ask = "quantiles"
+column = "n"
+edges = [0, 2, 4, 6, 8]
+levels = [0.25, 0.5]
+sigma = 2
+where = "place = 'x'"
+"""
+MORE = """
+[[questions]]
+key = "mean"
+ask = "mean"
+column = "n"
+low = 0
+high = 8
+rho = 0.001
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = {"who": [i % 100 for i in range(500)], "n": [i % 9 for i in range(500)], "place": ["x", "y"] * 250}
+    parquet.write_table(pa.table(rows), tmp_path / "events.parquet")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    return tmp_path
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_quote_ask_list(folder):
+    """Quoting asks nothing; asking twice gives the same; a longer file asks only what is new."""
+    plan = folder / "plan.toml"
+    quoted = json.loads(run("query", "quote", plan, "--json"))
+    assert quoted["rows"]["rho"] == pytest.approx(1 / 800)
+    assert "margin" in run("query", "quote", plan)
+    assert json.loads(run("query", "list", plan, "--json")) == {}
+    first = json.loads(run("query", "ask", plan, "--json"))
+    assert [len(first[key]["values"]) for key in ("rows", "middle")] == [2, 1]
+    assert json.loads(run("query", "ask", plan, "--json")) == first
+    plan.write_text(PLAN + MORE)
+    second = json.loads(run("query", "ask", plan, "--json"))
+    assert {key: second[key] for key in first} == first
+    assert json.loads(run("query", "list", plan, "--json")) == second
+    assert "for the noise alone" in run("query", "ask", plan)
+
+
+def test_ledger_and_statement(folder):
+    """verify, show, export, check, retire, restore, limit and statement on a ledger that was used."""
+    plan, ledger = folder / "plan.toml", folder / "people.ledger"
+    run("query", "ask", plan)
+    assert "NO" not in run("ledger", "verify", ledger)
+    shown = json.loads(run("ledger", "show", ledger, "--json"))
+    assert [each["key"] for each in shown["questions"]] == ["rows", "middle"]
+    assert shown["terms"]["rho"] == 1.0
+    assert "weekly" in run("ledger", "show", ledger)
+    run("ledger", "verify", ledger, "--head", shown["head"], "--replay", plan)
+    found = json.loads(run("ledger", "verify", ledger, "--head", "2:wrong", "--json", code=1))
+    assert [each["holds"] for each in found] == [True] * (len(found) - 1) + [False]
+    lines = run("ledger", "export", ledger)
+    run("ledger", "export", ledger, "--out", folder / "record.jsonl")
+    assert (folder / "record.jsonl").read_text() == lines
+    assert "3 entries" in run("ledger", "check", folder / "record.jsonl")
+    (folder / "record.jsonl").write_text(lines.replace("weekly", "weakly"))
+    assert "broken" in run("ledger", "check", folder / "record.jsonl", code=2)
+    run("ledger", "retire", ledger, "--person", "17")
+    run("ledger", "limit", ledger, "--rho", "0.5", "--analyst", "ann")
+    told = json.loads(run("statement", ledger, "--person", "17", "--json"))
+    assert [line["key"] for line in told["lines"]] == ["rows"]  # 17 has no row at x
+    assert "private" in told
+    assert "rows" in run("statement", ledger, "--person", "18")
+    run("ledger", "restore", ledger, "--person", "17")
+    assert "NO" not in run("ledger", "verify", ledger, "--replay", plan)
+
+
+def test_errors_have_exit_codes(folder):
+    """A mistake is one line and exit code 2; a question that nobody could pay is exit code 1."""
+    plan = folder / "plan.toml"
+    plan.write_text(PLAN.replace("sigma = 2\n", "sigma = 0.1\n"))
+    assert "BudgetExceeded" in run("query", "ask", plan, code=1)
+    plan.write_text(PLAN.replace("place = 'x'", "plaice = 'x'"))
+    assert "plaice" in run("query", "ask", plan, code=2)
+    run("ledger", "verify", folder / "other.ledger", code=1)
+    run("statement", folder / "people.ledger", "--person", "x", code=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('person = "who"', ""),
+        ('person = "who"', "person = 3"),
+        ("rho = 1.0", "rho = 1.0\nseed = 1"),
+        ("rho = 1.0", "rho = true"),
+        ("rho = 1.0", 'view = "x"\nrho = "much"'),
+        ('key = "middle"', 'key = "rows"'),
+        ('key = "middle"', ""),
+        ('ask = "count"', 'ask = "drop"'),
+        ("sigma = 20", ""),
+        ("[[questions]]", "[[[questions"),
+    ],
+)
+def test_plans_that_make_no_sense(folder, old, new):
+    """Each is refused by name before any data are touched."""
+    (folder / "plan.toml").write_text(PLAN.replace(old, new, 1))
+    with pytest.raises((ArgumentError, DataError)):
+        Plan.read(folder / "plan.toml")
+    with pytest.raises(DataError):
+        Plan.read(folder / "none.toml")

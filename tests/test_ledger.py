@@ -1,0 +1,363 @@
+"""The ledger: charged and stored in one transaction, append-only, checked by its own arithmetic."""
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bursar import filters
+from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
+from bursar.ledger import Ledger, check_export, export, verify
+
+RHO = 10**15
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "people.ledger"
+
+
+def opened(path, **options):
+    return Ledger.open(path, **{"budget": filters.Zcdp(rho=1.0), "person": "VARCHAR", **options})
+
+
+def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved=None):
+    """A question that costs each person what charges says; returns who took part."""
+    book.store.run("CREATE OR REPLACE TEMP TABLE charges(person VARCHAR, units BIGINT)")
+    for person, units in charges.items():
+        book.store.run("INSERT INTO charges VALUES (?, ?)", [person, units])
+    price = max(charges.values()) if price is None else price
+    book.admit("SELECT * FROM charges", price=price, analyst=analyst, purpose=purpose, reserved=reserved)
+    took = {person for (person,) in book.store.run("SELECT person FROM admitted").fetchall()}
+    book.settle({"price": price, "answer": [1]}, key=key, analyst=analyst, purpose=purpose, reserved=reserved)
+    return took
+
+
+def clean(book, **options):
+    return all(finding.holds for finding in verify(book, **options))
+
+
+def test_everybody_is_charged_to_the_last_unit_and_nobody_above_the_budget(path):
+    """Ten tenths fit; the eleventh question leaves out exactly those who spent everything."""
+    with opened(path) as book:
+        for day in range(10):
+            assert ask(book, f"day {day}", {"ann": RHO // 10, "bob": 7}) == {"ann", "bob"}
+        assert ask(book, "day 10", {"ann": 1, "bob": 7}) == {"bob"}
+        assert (book.spent("ann"), book.spent("bob"), book.spent("cy")) == (RHO, 77, 0)
+        assert clean(book)
+
+
+def test_what_was_written_is_there_after_opening_again(path):
+    """Accounts, answers, limits, reservations and tombstones survive; the file is its owner's alone."""
+    with opened(path) as book:
+        ask(book, "a", {"ann": 5})
+        book.limit(6, analyst="ann")
+        book.reserve(RHO // 2, key="later")
+        book.retire("bob")
+        head = book.head
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+        assert book.find("a").public["answer"] == [1]
+        assert book.find("b") is None
+        assert ask(book, "b", {"ann": 2, "bob": 2, "cy": 2}) == {"cy"}  # ann's limit is 6; bob has left
+        with pytest.raises(BudgetExceeded):
+            ask(book, "c", {"cy": RHO // 2 + 1}, analyst="ed")
+        assert clean(book, head=head)
+
+
+def test_wal_is_private_too(path):
+    """Files that appear while the ledger is open are for their owner alone."""
+    with opened(path) as book:
+        ask(book, "a", {"ann": 5})
+        modes = [stat.S_IMODE(each.stat().st_mode) & 0o077 for each in path.parent.iterdir()]
+        assert len(modes) > 1
+        assert not any(modes)
+
+
+def test_a_key_is_used_once(path):
+    """The record itself refuses a second answer under a key, and charges nobody for it."""
+    with opened(path) as book:
+        ask(book, "a", {"ann": 5})
+        with pytest.raises(LedgerError, match="ask with the same key"):
+            ask(book, "a", {"ann": 5})
+        with pytest.raises(LedgerError, match="closed"):
+            book.spent("ann")
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+        assert clean(book)
+
+
+def test_a_returning_person_has_the_old_account(path):
+    """Leaving keeps the spends; a person who left is in no answer until restored."""
+    with opened(path) as book:
+        ask(book, "a", {"ann": RHO - 3})
+        book.retire("ann")
+        assert ask(book, "b", {"ann": 1}) == set()
+        book.restore("ann")
+        assert ask(book, "c", {"ann": 4}) == set()
+        assert ask(book, "d", {"ann": 3}) == {"ann"}
+        assert clean(book)
+
+
+def test_limits_hold_per_person_under_the_one_cap(path):
+    """An analyst's limit stops that analyst for that person; others go on up to the cap; it counts what was before."""
+    with opened(path) as book:
+        ask(book, "a", {"x": 10, "y": 1})
+        book.limit(12, analyst="ann")
+        book.limit(20, purpose="ads")
+        assert ask(book, "b", {"x": 3, "y": 3}) == {"y"}
+        assert ask(book, "c", {"x": 12, "y": 12}, analyst="bea", purpose="ads") == {"x", "y"}
+        assert ask(book, "d", {"x": 9, "y": 2}, analyst="cy", purpose="ads") == {"y"}
+        with pytest.raises(BudgetExceeded) as refused:
+            ask(book, "e", {"x": 13}, analyst="ann")
+        assert refused.value.asked == pytest.approx(13e-15)
+        assert clean(book)
+
+
+def test_reserved_budget_is_left_for_its_question(path):
+    """What is reserved counts as spent for all others, is there for its own question, and can be released."""
+    with opened(path) as book:
+        book.reserve(RHO - 10, key="big")
+        book.reserve(RHO - 10, key="big")  # the same again changes nothing
+        with pytest.raises(BudgetExceeded):
+            book.reserve(11, key="more")
+        with pytest.raises(ArgumentError, match="reserves"):
+            book.reserve(5, key="big")
+        assert ask(book, "a", {"x": 10}) == {"x"}
+        assert ask(book, "b", {"x": 1, "y": 1}) == {"y"}
+        assert ask(book, "c", {"x": RHO - 10}, reserved="big") == {"x"}
+        with pytest.raises(ArgumentError, match="reserves nothing"):
+            ask(book, "d", {"x": 1}, reserved="big")
+        book.reserve(5, key="other")
+        book.release("other")
+        with pytest.raises(ArgumentError, match="nothing"):
+            book.release("other")
+        assert book.spent("x") == RHO
+        assert clean(book)
+
+
+def test_one_writer(path):
+    """A second opening fails with a clear error, in this process and in another one, and harms nothing."""
+    with opened(path) as book:
+        with pytest.raises(LedgerError, match="one writer"):
+            opened(path)
+        script = (
+            "import sys; from bursar import errors, filters; from bursar.ledger import Ledger\n"
+            "try: Ledger.open(sys.argv[1])\n"
+            "except errors.LedgerError as error: print(error)"
+        )
+        run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+        assert "one writer" in run.stdout
+        assert ask(book, "a", {"ann": 5}) == {"ann"}
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])
+def test_a_truncated_file_is_an_error(path, share):
+    """A ledger that lost its end is refused or found out, unless that held nothing; it never becomes empty."""
+    with opened(path) as book:
+        for number in range(50):
+            ask(book, f"q{number}", {f"p{i}": 1 for i in range(5)})
+        head = book.head
+    size = path.stat().st_size
+    os.truncate(path, int(size * share))
+    with contextlib.suppress(LedgerError), opened(path) as book:
+        assert share > 0.5
+        if clean(book, head=head):
+            assert [book.spent(f"p{i}") for i in range(5)] == [50] * 5
+
+
+def test_a_foreign_file_is_refused(path, tmp_path):
+    """Text, a folder, and another DuckDB file are no ledgers."""
+    import duckdb
+
+    path.write_text("hello" * 10_000)
+    with pytest.raises(LedgerError, match="damaged"):
+        opened(path)
+    with pytest.raises(LedgerError, match="not a file"):
+        opened(tmp_path)
+    other = tmp_path / "other.duckdb"
+    duckdb.connect(str(other)).close()
+    with pytest.raises(LedgerError, match="not a ledger"):
+        opened(other)
+
+
+def test_a_lost_ledger_is_not_replaced_silently(path):
+    """With create=False a missing file is an error; a folder that is not there is one always."""
+    with pytest.raises(LedgerError, match="not there"):
+        opened(path, create=False)
+    with pytest.raises(LedgerError, match="without a budget"):
+        Ledger.open(path)
+    with pytest.raises(LedgerError, match="cannot be created"):
+        opened(path / "below")
+
+
+def test_terms_are_fixed(path):
+    """Another budget or another kind of names is refused; none given takes the ledger's own."""
+    opened(path).close()
+    with pytest.raises(ArgumentError, match="budget"):
+        opened(path, budget=filters.Zcdp(rho=2.0))
+    with pytest.raises(ArgumentError, match="person"):
+        opened(path, person="BIGINT")
+    with pytest.raises(ArgumentError, match="must be a fresh"):
+        opened(path, budget=filters.Gaussian(mu=1.0))
+    with pytest.raises(ArgumentError, match="below"):
+        opened(path, budget=filters.Zcdp(rho=1e5))
+    with Ledger.open(path) as book:
+        assert book.budget == 1.0
+        assert repr(book) == f"Ledger({str(path)!r}, rho=1.0)"
+        with pytest.raises(CopyRefused):
+            __import__("copy").copy(book)
+
+
+def test_names_of_people(path):
+    """Whole-number ledgers take numbers and their decimal text; anything else is unknown, without being quoted."""
+    with opened(path, person="BIGINT") as book:
+        book.retire("17")
+        book.restore(17)
+        for wrong in ("x", True, 1.5, 2**63, None):
+            with pytest.raises(UnknownPerson, match="whole numbers"):
+                book.spent(wrong)
+    with pytest.raises(UnknownPerson, match="text"), opened(path.with_name("b")) as book:
+        book.spent(17)
+
+
+PLANTED = [
+    "UPDATE ledger.accounts SET spent = spent - 1 WHERE person = 'ann'",
+    "UPDATE ledger.accounts SET person = 'eve' WHERE person = 'ann'",
+    "DELETE FROM ledger.accounts WHERE person = 'bob'",
+    "INSERT INTO ledger.accounts VALUES ('ann', 0, FALSE)",
+    "UPDATE ledger.accounts SET gone = NOT gone WHERE person = 'ann'",
+    "UPDATE ledger.accounts SET gone = FALSE WHERE person = 'cy'",
+    "DELETE FROM ledger.charges WHERE person = 'ann' AND question = 1",
+    "UPDATE ledger.charges SET units = units + CASE WHEN question = 1 THEN 1 ELSE -1 END WHERE person = 'ann'",
+    "UPDATE ledger.shares SET spent = 0 WHERE person = 'ann'",
+    "INSERT INTO ledger.shares VALUES ('analyst:zed', 'ann', 1)",
+    "UPDATE ledger.record SET public = replace(public, '\"answer\":[1]', '\"answer\":[2]') WHERE number = 1",
+    "UPDATE ledger.record SET private = replace(private, '\"people\":2', '\"people\":1') WHERE number = 1",
+    "DELETE FROM ledger.record WHERE number = 1",
+    "DELETE FROM ledger.record WHERE number = (SELECT max(number) FROM ledger.record)",
+    "UPDATE ledger.record SET key = 'z' WHERE number = 1",
+    "UPDATE ledger.record SET analyst = 'z' WHERE number = 1",
+    "UPDATE ledger.record SET public = 'x' WHERE number = 0",
+    "DELETE FROM ledger.record",
+]
+
+
+@pytest.mark.parametrize("change", PLANTED)
+def test_verify_finds_every_planted_change(path, change):
+    """Each single change of the record, an account, a charge, a share or a tombstone is found."""
+    with opened(path) as book:
+        ask(book, "a", {"ann": 5, "bob": 3})
+        book.limit(100, analyst="ann")
+        book.retire("cy")
+        ask(book, "b", {"ann": 1, "bob": 3})
+        head = book.head
+        assert clean(book, head=head)
+        book.store.run(change)
+        assert not clean(book, head=head)
+
+
+def test_exported_record_can_be_checked_without_the_private_parts(path):
+    """The chain of an export holds; it names nobody and tells no totals; any changed line is found."""
+    with opened(path) as book:
+        ask(book, "a", {"ann-secret": 5, "bob-secret": 3})
+        book.retire("ann-secret")
+        lines = list(export(book))
+    assert check_export(lines) == 3
+    assert "secret" not in "".join(lines)
+    assert all(set(json.loads(line)) == {"number", "public", "private", "hash"} for line in lines)
+    assert not {"units", "people"} & set(json.loads(lines[1])["public"])
+    for place in range(3):
+        with pytest.raises(DataError, match="broken"):
+            check_export([line.replace('"kind"', '"king"') if i == place else line for i, line in enumerate(lines)])
+    with pytest.raises(DataError, match="broken"):
+        check_export(lines[1:])
+
+
+def in_a_child(work):
+    """Run work in a forked child; its exit code is 0 if nothing was raised."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+FULL = """
+import resource, signal, sys
+from bursar import filters
+from bursar.errors import LedgerError
+from bursar.ledger import Ledger
+sys.path.insert(0, sys.argv[2])
+from test_ledger import ask
+book = Ledger.open(sys.argv[1])
+many = {f"p{i}": 1 for i in range(2)}
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    for number in range(10_000):
+        ask(book, f"q{number}", many)
+        print(number, flush=True)
+except LedgerError as error:
+    print(error)
+"""
+
+
+def test_full_disk(path):
+    """When no more can be written the question is refused; all before it is there, and room makes it work again."""
+    opened(path).close()
+    size = path.stat().st_size
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(path), str(Path(__file__).parent), str(min(size, 20_000))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *answered, last = run.stdout.splitlines()
+    assert "could not be written" in last
+    assert answered
+    with opened(path) as book:
+        recorded = len(book.entries("answered"))
+        assert recorded - len(answered) in (0, 1)  # the last one is there whole, or not at all
+        assert book.spent("p0") == recorded
+        assert clean(book)
+        assert ask(book, "afterwards", {"p0": 1}) == {"p0"}
+
+
+def test_read_only_file(path):
+    """Somebody who may not write the file gets a clear error, and it stays as it is."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        path = folder / "people.ledger"
+        opened(path).close()
+        before = path.read_bytes()
+        path.chmod(0o444)
+        folder.chmod(0o555)
+
+        def refused():
+            if os.getuid() == 0:  # root may write everything
+                os.setgid(65534)
+                os.setuid(65534)
+            with pytest.raises(LedgerError, match="may not be written"):
+                Ledger.open(path)
+
+        assert in_a_child(refused) == 0
+        assert path.read_bytes() == before
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
