@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 SETTINGS = ("shared_buffers=64MB", "max_connections=40", "log_min_messages=fatal", "max_wal_size=2GB")
@@ -32,7 +33,7 @@ def programs():
 
 
 class Server:
-    """A running server. ``uri`` is a connection string for its owner; more databases are cheap."""
+    """A running server. ``uri`` is a connection string for its owner."""
 
     def __init__(self, settings=()):
         self.bin, self.process, self._count = programs(), None, 0
@@ -79,8 +80,8 @@ class Server:
         """As if the machine's power went: every process of the server is killed, nothing is written down."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for each in (self.process.pid, *map(int, children)):
-            with_gone = subprocess.run(["kill", "-9", str(each)], capture_output=True, check=False)
-            del with_gone
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         self.process.wait()
 
     def crash(self):
@@ -95,15 +96,10 @@ class Server:
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def database(self):
-        """A new, empty database; returns its name."""
-        import psycopg
-
+    def place(self):
+        """Where a new ledger may be: a schema of its own."""
         self._count += 1
-        name = f"d{os.getpid()}_{self._count}"
-        with psycopg.connect(self.uri(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return name
+        return f"{self.uri()}&schema=s{os.getpid()}_{self._count}"
 
     def _run(self, name, *arguments):
         command = [str(self.bin / name), *map(str, arguments)]
