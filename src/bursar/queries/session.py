@@ -51,7 +51,8 @@ class Session(Uncopyable):
                 Polars, Arrow); one row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
             budget: what everybody may spend, public.
-            ledger: the ledger's file; made if there is none, and ``create``.
+            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
+                there is none, and ``create``.
             table: which table or view of a DuckDB file.
             view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
                 does to a person's rows must depend on that person's rows alone.
