@@ -5,8 +5,10 @@
     python experiments/feldman_zrnic_2021/mnist.py --quick                     # one row, few people, few steps
 
 The four rows as printed fix the noise multiplier and the number of steps of plain gradient descent; filtering goes on
-for a share of steps more with whoever has budget left. Clip and learning rate are not printed; ours were chosen on
-training images only (the last 10,000). Appends a line to mnist.jsonl beside this file for every run.
+for a share of steps more with whoever has budget left. Before that nobody's budget is at an end, so that filtering's
+accuracy after the printed steps is that of another run of plain descent. Clip and learning rate are not printed; ours
+were chosen on training images only (10,000 to train, the last 10,000 to look at). The model is a moving average of the
+iterates, which costs nothing: they are all released. Appends a line to mnist.jsonl beside this file for every run.
 """
 
 import argparse
@@ -19,13 +21,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bursar import filters
 from bursar.training import Trainer
 
 HERE = Path(__file__).parent
 ROWS = {0.3: (170.0, 104), 0.5: (130.0, 180), 1.2: (88.0, 460), 3.0: (50.0, 875)}
-DELTA, EXTRA, CLIP, RATE = 1e-5, 0.25, 1.0, 2.0
+DELTA, EXTRA, CLIP, RATE, AVERAGE = 1e-5, 0.75, 1.0, 3.0, 0.9
 
 
 def images(name, folder):
@@ -55,9 +58,10 @@ def accuracy(module, x, y):
 
 
 def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, seed):
-    """One training; accuracies on the test images every so many steps (shown here, not used)."""
+    """One training; (step, accuracy of the average, of the iterate) on the test images, shown here and not used."""
     torch.manual_seed(seed)
     module = network()
+    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE))
     n = len(train[0])
     trainer = Trainer(
         module,
@@ -74,8 +78,10 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
     curve = []
 
     def look(run):
+        if run.step:
+            averaged.update_parameters(module)
         if run.step and (run.step % 10 == 0 or run.step in (steps, steps + extra)):
-            curve.append((run.step, accuracy(module, *test)))
+            curve.append((run.step, accuracy(averaged, *test), accuracy(module, *test)))
 
     started = time.perf_counter()
     trainer.fit(*train, callbacks=[look])
@@ -105,7 +111,7 @@ def main():
     for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
         noise_multiplier, steps = ROWS[epsilon]
         steps = options.steps or (6 if options.quick else steps)
-        budget = filters.Gaussian(mu=float(np.sqrt(steps)) / noise_multiplier * (1 + 1e-12))
+        budget = filters.Gaussian(mu=float(np.sqrt(steps)) / noise_multiplier * (1 + 1e-9))
         if options.ours:
             budget, noise_multiplier = filters.Gaussian(epsilon=epsilon, delta=DELTA), None
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -136,8 +142,9 @@ def main():
                     "clip": options.clip,
                     "rate": options.rate,
                     "seed": seed,
-                    "accuracy": curve[-1][1] if curve else accuracy(trainer.module, *test),
-                    "at_steps": dict(curve).get(steps),
+                    "average": AVERAGE,
+                    "accuracy": curve[-1][1],
+                    "at_steps": next(found for step, found, _ in curve if step == steps),
                     "seconds": round(seconds, 1),
                     "curve": curve,
                 }
