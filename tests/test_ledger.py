@@ -30,14 +30,20 @@ def opened(path, **options):
 
 def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved=None):
     """A question that costs each person what charges says; returns who took part."""
-    book.store.run("CREATE OR REPLACE TEMP TABLE charges(person VARCHAR, units BIGINT)")
+    desk = book.store.desk
+    desk.run("CREATE OR REPLACE TEMP TABLE charges(person VARCHAR, units BIGINT)")
     for person, units in charges.items():
-        book.store.run("INSERT INTO charges VALUES (?, ?)", [person, units])
+        desk.run("INSERT INTO charges VALUES (?, ?)", [person, units])
     price = max(charges.values()) if price is None else price
-    book.admit("SELECT * FROM charges", price=price, analyst=analyst, purpose=purpose, reserved=reserved)
-    took = {person for (person,) in book.store.run("SELECT person FROM admitted").fetchall()}
-    book.settle({"price": price, "answer": [1]}, key=key, analyst=analyst, purpose=purpose, reserved=reserved)
-    return took
+    book.offer("SELECT * FROM charges")
+
+    def work():
+        book.admit(price=price, analyst=analyst, purpose=purpose, reserved=reserved)
+        took = {person for (person,) in desk.run("SELECT person FROM admitted").fetchall()}
+        book.settle({"price": price, "answer": [1]}, key=key, analyst=analyst, purpose=purpose, reserved=reserved)
+        return took
+
+    return book.transaction(work)
 
 
 def clean(book, **options):

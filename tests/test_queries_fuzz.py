@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.errors import ArgumentError
-from bursar.ledger._store import quoted, text
+from bursar.ledger._desk import quoted, text
 from bursar.queries import Count, Session
 from bursar.queries._expressions import (
     All,
@@ -86,8 +86,9 @@ def rows(tmp_path_factory):
 def chosen(session, where):
     """The people whose rows a filter takes."""
     asked = Count(where=where, sigma=1000.0)
+    session._rows.offer(asked)
     session._rows.admit(asked, analyst="a", purpose=None, reserved=None)
-    found = {person for (person,) in session.ledger.store.run("SELECT person FROM admitted").fetchall()}
+    found = {person for (person,) in session.ledger.store.desk.run("SELECT person FROM admitted").fetchall()}
     assert session._rows.sums(asked) == [len(found) * asked.steps]
     return found
 
@@ -252,9 +253,10 @@ def test_hostile_names_keys_and_people(tmp_path_factory, names, key, person, oth
     with Session.open(table, person=who, budget=filters.Zcdp(rho=1.0), ledger=path) as session:
         where = '"' + flag.replace('"', '""') + '"'
         asked = Count(where=where, by={group: [key, "no such key"]}, clip=9, sigma=100.0)
+        session._rows.offer(asked)
         session._rows.admit(asked, analyst="a", purpose=None, reserved=None)
         assert session._rows.sums(asked) == [asked.steps, 0]
-        assert session.ledger.store.run("SELECT person FROM admitted").fetchall() == [(person,)]
+        assert session.ledger.store.desk.run("SELECT person FROM admitted").fetchall() == [(person,)]
         try:
             session.analyst(key, purpose=person).ask(asked, key=other)
         except ArgumentError:

@@ -1,14 +1,15 @@
 """The ledger: what was asked, what it cost everybody, and what was answered, in one durable file."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from bursar import _check
 from bursar._units import MEASURE, RANGE, to_float
 from bursar.errors import ArgumentError, BudgetExceeded, LedgerError
 from bursar.filters import Zcdp
+from bursar.ledger._accounts import Accounts, Keeper
 from bursar.ledger._chain import START, Entry, name, sealed
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._store import Store
@@ -16,6 +17,7 @@ from bursar.ledger._store import Store
 __all__ = ["Ledger"]
 
 KINDS = ("BIGINT", "VARCHAR")
+Result = TypeVar("Result")
 
 
 class Ledger(Reading):
@@ -24,19 +26,12 @@ class Ledger(Reading):
     ``Ledger.open`` makes it or opens it; one process at a time may have it open.
     """
 
-    def __init__(self, store: Store, terms: dict[str, Any]) -> None:
-        super().__init__(store, terms)
+    def __init__(self, store: Store, terms: dict[str, Any], keeper: Keeper) -> None:
+        super().__init__(store, terms, keeper)
         self._limits: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
-        for (public,) in store.run(
-            "SELECT public FROM ledger.record WHERE kind IN ('limited', 'reserved', 'released') ORDER BY number"
-        ).fetchall():
-            self._remember(json.loads(public))
-        for scope, key in store.run(
-            "SELECT 'reserved', json_extract_string(public, '$.reserved') FROM ledger.record WHERE kind = 'answered'"
-        ).fetchall():
-            if scope and key is not None:
-                self._reserved.pop(key, None)
+        self._seen = -1
+        self._catch_up()
 
     @classmethod
     def open(
@@ -48,6 +43,7 @@ class Ledger(Reading):
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
+        keeper: Keeper | None = None,
     ) -> Self:
         """Open a ledger; make it if there is none.
 
@@ -58,23 +54,29 @@ class Ledger(Reading):
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
+            keeper: who keeps everybody's account; None for tables beside the record. Always the same for a ledger.
         """
-        path = Path(path)
+        path, kept = Path(path), keeper or Accounts()
         _check_terms(budget, person)
         if not path.exists():
             if not create:
                 raise LedgerError(f"{path} is not there, and create=False")
             if budget is None or person is None:
                 raise LedgerError(f"{path} is not there, and cannot be made without a budget and a kind of names")
-            Store.create(path, person=person, first=_opening(budget, person))
+            Store.create(path, person=person, first=_opening(budget, person, kept.kind))
         store = Store(path, memory_limit=memory_limit, threads=threads)
         try:
             terms = opening(store)
-            given = {"budget": None if budget is None else budget.person_budget()[0], "person": person}
+            given = {
+                "budget": None if budget is None else budget.person_budget()[0],
+                "person": person,
+                "accounts": kept.kind,
+            }
             for field, value in given.items():
-                if value is not None and terms[field] != value:
-                    raise ArgumentError(f"{path} was made for {field}={terms[field]!r}, not {value!r}")
-            return cls(store, terms)
+                if value is not None and terms.get(field, Accounts.kind) != value:
+                    raise ArgumentError(f"{path} was made for {field}={terms.get(field)!r}, not {value!r}")
+            kept.open(store)
+            return cls(store, terms, kept)
         except BaseException as error:
             store.close()
             if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
@@ -89,17 +91,18 @@ class Ledger(Reading):
         """
         scope = _scope(analyst, purpose)
         _check.whole(0, units=units)
-        fresh = scope not in self._limits
-        with self._store.writing():
-            if fresh:
-                self._store.run(
-                    "INSERT INTO ledger.shares SELECT ?, c.person, sum(c.units)::BIGINT FROM ledger.charges c "
-                    "JOIN ledger.record r ON r.number = c.question "
-                    f"WHERE r.{'analyst' if analyst is not None else 'purpose'} = ? GROUP BY c.person",
-                    [scope, analyst if analyst is not None else purpose],
-                )
-            self._append({"kind": "limited", "scope": scope, "units": units})
-        self._limits[scope] = units
+        whose, name_of = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
+
+        def work() -> None:
+            told: dict[str, Any] = {}
+            if scope not in self._limits:
+                before = self._store.run(
+                    f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {whose} = ?", [name_of]
+                ).fetchall()
+                told = self._keeper.open_share(scope, [number for (number,) in before])
+            self._append({"kind": "limited", "scope": scope, "units": units}, told)
+
+        self.transaction(work)
 
     def reserve(self, units: int, *, key: str) -> None:
         """Set a part of everybody's budget aside for a question to come; it counts as spent until used or released.
@@ -109,7 +112,8 @@ class Ledger(Reading):
         """
         name(key=key)
         _check.whole(1, units=units)
-        with self._store.lock:
+
+        def work() -> None:
             if key in self._reserved:
                 if self._reserved[key] == units:
                     return
@@ -119,22 +123,44 @@ class Ledger(Reading):
             left = self._budget - sum(self._reserved.values())
             if units > left:
                 raise _exceeded(units, self._budget, left)
-            with self._store.writing():
-                self._append({"kind": "reserved", "name": key, "units": units}, key=key)
-            self._reserved[key] = units
+            self._append({"kind": "reserved", "name": key, "units": units}, key=key)
+
+        self.transaction(work)
 
     def release(self, key: str) -> None:
         """Give back what was reserved under a key."""
-        if key not in self._reserved:
-            raise ArgumentError(f"key={key!r} reserves nothing")
-        with self._store.writing():
+
+        def work() -> None:
+            if key not in self._reserved:
+                raise ArgumentError(f"key={key!r} reserves nothing")
             self._append({"kind": "released", "name": key})
-        del self._reserved[key]
+
+        self.transaction(work)
+
+    def transaction(self, work: Callable[[], Result]) -> Result:
+        """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
+
+        Guarantee: either all of it is written, or nothing; limits and reservations in it are those in force.
+        """
+
+        def begun() -> Result:
+            self._catch_up()
+            return work()
+
+        return self._store.transact(work if self._store.inside else begun)
+
+    def offer(self, charges: Any, parameters: list[Any] | None = None) -> None:
+        """What a question would charge everybody, for ``admit``; before the transaction in which that is called.
+
+        Args:
+            charges: SQL for the desk that gives person (each once), units, and whatever else the engine wants to keep;
+                or what else the keeper of the accounts takes.
+            parameters: of that SQL.
+        """
+        self._keeper.offer(charges, parameters or [])
 
     def admit(
         self,
-        charges: str,
-        parameters: list[Any] | None = None,
         *,
         price: int,
         spare: int = 0,
@@ -142,11 +168,9 @@ class Ledger(Reading):
         purpose: str | None,
         reserved: str | None = None,
     ) -> None:
-        """Choose who takes part: makes the table ``admitted``, in memory, out of everybody's charges.
+        """Choose who takes part: makes the table ``admitted``, on the desk, out of the charges that were offered.
 
         Args:
-            charges: SQL that gives person (each once), units, and whatever else the engine wants to keep.
-            parameters: of that SQL.
             price: the most that the question costs anybody, units, public.
             spare: what must be left to whoever takes part after paying, units, public.
             analyst, purpose: who asks, and what for.
@@ -169,17 +193,7 @@ class Ledger(Reading):
             raise _exceeded(price + spare, self._budget, least)
         if reserved is not None and price > self._reserved[reserved]:
             raise _exceeded(price, self._reserved[reserved], self._reserved[reserved])
-        joins, tests, given = "", "", []
-        for place, (scope, units) in enumerate(scopes):
-            joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
-            tests += f" AND c.units <= {units - spare:d} - coalesce(s{place}.spent, 0)"
-            given.append(scope)
-        self._store.run(
-            "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.*, a.person IS NULL AS fresh "
-            f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} WHERE c.units > 0 "
-            f"AND c.units <= {most - spare:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
-            [*(parameters or []), *given],
-        )
+        self._keeper.admit(most - spare, [(scope, units - spare) for scope, units in scopes])
 
     def settle(
         self, public: dict[str, Any], *, key: str, analyst: str, purpose: str | None, reserved: str | None = None
@@ -192,39 +206,18 @@ class Ledger(Reading):
 
         Guarantee: afterwards either the answer is stored and everybody in it is charged, or neither.
         """
-        with self._store.writing():
-            run = self._store.run
-            before = self._total()
+
+        def work() -> Entry:
             number = self._next()[0]
-            run(
-                "UPDATE ledger.accounts SET spent = spent + c.units FROM admitted c "
-                "WHERE c.person = accounts.person AND NOT c.fresh"
+            scopes = [scope for scope in _scopes(analyst, purpose) if scope in self._limits]
+            asked = {"analyst": analyst, "purpose": purpose, "key": key}
+            return self._append(
+                {**public, "kind": "answered", "reserved": reserved, **asked},
+                self._keeper.charge(number, scopes, self._budget),
+                **asked,
             )
-            run("INSERT INTO ledger.accounts SELECT person, units, FALSE FROM admitted WHERE fresh")
-            for scope in _scopes(analyst, purpose):
-                if scope in self._limits:
-                    self._charge_share(scope)
-            run("INSERT INTO ledger.charges SELECT ?, person, units FROM admitted", [number])
-            people, units = run("SELECT count(*), coalesce(sum(units), 0) FROM admitted").fetchone()
-            if self._total() != before + units or not self._within_budget():
-                raise LedgerError("the accounts do not add up")  # undone, and reported as a failed transaction
-            entry = self._append(
-                {
-                    **public,
-                    "kind": "answered",
-                    "analyst": analyst,
-                    "purpose": purpose,
-                    "reserved": reserved,
-                    "key": key,
-                },
-                {"units": int(units), "people": int(people)},
-                key=key,
-                analyst=analyst,
-                purpose=purpose,
-            )
-        if reserved is not None:
-            self._reserved.pop(reserved, None)
-        return entry
+
+        return self.transaction(work)
 
     def retire(self, person: object) -> None:
         """Somebody leaves: left out of every later question. The account stays: nobody returns with a new one."""
@@ -234,34 +227,33 @@ class Ledger(Reading):
         """Somebody returns, to the account as it was left."""
         self._mark(person, gone=False)
 
-    def _charge_share(self, scope: str) -> None:
-        self._store.run(
-            "UPDATE ledger.shares SET spent = spent + c.units FROM admitted c "
-            "WHERE c.person = shares.person AND shares.scope = ?",
-            [scope],
-        )
-        self._store.run(
-            "INSERT INTO ledger.shares SELECT ?, person, units FROM admitted c WHERE NOT EXISTS "
-            "(SELECT 1 FROM ledger.shares s WHERE s.person = c.person AND s.scope = ?)",
-            [scope, scope],
-        )
-
     def _mark(self, person: object, *, gone: bool) -> None:
         known = self.person(person)
-        with self._store.writing():
-            self._store.run(
-                "INSERT INTO ledger.accounts SELECT ?, 0, FALSE WHERE NOT EXISTS "
-                "(SELECT 1 FROM ledger.accounts WHERE person = ?)",
-                [known, known],
-            )
-            self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, known])
-            self._append({"kind": "retired" if gone else "returned"}, {"person": known})
 
-    def _total(self) -> int:
-        return int(self._store.run("SELECT coalesce(sum(spent), 0) FROM ledger.accounts").fetchone()[0])
+        def work() -> None:
+            told = self._keeper.mark(known, gone=gone)
+            self._append({"kind": "retired" if gone else "returned"}, {**told, "person": known})
 
-    def _within_budget(self) -> bool:
-        return int(self._store.run("SELECT coalesce(max(spent), 0) FROM ledger.accounts").fetchone()[0]) <= self._budget
+        self.transaction(work)
+
+    def _catch_up(self) -> None:
+        """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
+        rows = self._store.run(
+            "SELECT number, kind, private, CASE WHEN kind = 'answered' THEN NULL ELSE public END, "
+            "CASE WHEN kind = 'answered' THEN json_extract_string(public, '$.reserved') END "
+            "FROM ledger.record WHERE number > ? ORDER BY number",
+            [self._seen],
+        ).fetchall()
+        for number, kind, private, public, used in rows:
+            match kind:
+                case "limited" | "reserved" | "released":
+                    self._remember(json.loads(public))
+                case "answered":
+                    self._reserved.pop(used, None)
+            note = json.loads(private).get("accounts")
+            if note is not None:
+                self._keeper.follow(note)
+            self._seen = number
 
     def _next(self) -> tuple[int, str]:
         row = self._store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1").fetchone()
@@ -304,7 +296,7 @@ def _check_terms(budget: Zcdp | None, person: str | None) -> None:
         raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
 
 
-def _opening(budget: Zcdp, person: str) -> tuple[Any, ...]:
+def _opening(budget: Zcdp, person: str, accounts: str) -> tuple[Any, ...]:
     terms = {
         "kind": "opened",
         "measure": "zCDP rho",
@@ -313,6 +305,7 @@ def _opening(budget: Zcdp, person: str) -> tuple[Any, ...]:
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "person": person,
+        **({} if accounts == Accounts.kind else {"accounts": accounts}),
     }
     return sealed(0, START, terms, {})
 

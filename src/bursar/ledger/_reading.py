@@ -6,6 +6,7 @@ from typing import Any, Self
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.errors import UnknownPerson
+from bursar.ledger._accounts import Keeper
 from bursar.ledger._chain import Entry
 from bursar.ledger._store import Store
 
@@ -17,8 +18,9 @@ _KIND_WORDS = {"BIGINT": "whole numbers of 64 bits", "VARCHAR": "text"}
 class Reading(Uncopyable):
     """Everything that does not change a ledger."""
 
-    def __init__(self, store: Store, terms: dict[str, Any]) -> None:
+    def __init__(self, store: Store, terms: dict[str, Any], keeper: Keeper) -> None:
         self._store = store
+        self._keeper = keeper
         self._terms = terms
         self._budget = int(terms["budget"])
 
@@ -56,8 +58,13 @@ class Reading(Uncopyable):
         """The open file, for the engine that computes beside it. Private."""
         return self._store
 
+    @property
+    def keeper(self) -> Keeper:
+        """Who keeps everybody's account. Private."""
+        return self._keeper
+
     def __repr__(self) -> str:
-        return f"Ledger({str(self._store.path)!r}, rho={self.budget!r})"
+        return f"Ledger({self._store.name!r}, rho={self.budget!r})"
 
     def entries(self, kind: str | None = None) -> list[Entry]:
         """The record in order, private parts included: for the data holder."""
@@ -87,17 +94,16 @@ class Reading(Uncopyable):
 
     def spent(self, person: object) -> int:
         """Units that were charged to a person, private; 0 for somebody never charged."""
-        row = self._store.run("SELECT spent FROM ledger.accounts WHERE person = ?", [self.person(person)]).fetchone()
-        return 0 if row is None else int(row[0])
+        return self._keeper.spent(self.person(person))
 
     def charges(self, person: object) -> list[tuple[Entry, int]]:
         """Every question that charged a person, and how many units. Private."""
+        charged = dict(self._keeper.charges(self.person(person)))
+        listed = ", ".join(f"{question:d}" for question in charged) or "-1"
         rows = self._store.run(
-            "SELECT r.number, r.public, r.hash, c.units FROM ledger.charges c JOIN ledger.record r "
-            "ON r.number = c.question WHERE c.person = ? ORDER BY r.number",
-            [self.person(person)],
+            f"SELECT number, public, hash FROM ledger.record WHERE number IN ({listed}) ORDER BY number"
         ).fetchall()
-        return [(Entry(number, json.loads(public), found), int(units)) for number, public, found, units in rows]
+        return [(Entry(number, json.loads(public), found), charged[number]) for number, public, found in rows]
 
     def close(self) -> None:
         """Let the file go."""

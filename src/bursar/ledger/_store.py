@@ -1,21 +1,22 @@
 """The file of a ledger: one DuckDB file of mode 0600, with one writer at a time.
 
-Everything that is written goes through ``writing``: one transaction, all of it or nothing. After a failed transaction
+Everything that is written goes through ``transact``: one transaction, all of it or nothing. After a failed transaction
 the file is not used again until it is opened anew, which brings it back to its last complete transaction.
 """
 
 import os
-import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
-from bursar.errors import ArgumentError, LedgerError, MissingExtra
+from bursar.errors import BursarError, LedgerError
+from bursar.ledger._desk import Desk, duckdb, text
 
-__all__ = ["VERSION", "Store", "duckdb", "quoted", "text"]
+__all__ = ["VERSION", "Store"]
+
+Result = TypeVar("Result")
 
 VERSION = 1
 """Of the tables below. A file of another version is refused."""
@@ -30,64 +31,46 @@ CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, 
 """
 
 
-def quoted(name: str) -> str:
-    """A name as SQL: in double quotes, which are doubled inside."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """A text as SQL: in single quotes, which are doubled inside."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def duckdb() -> Any:
-    """The library, or what to install."""
-    try:
-        import duckdb as library
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("ledgers and queries need DuckDB: pip install 'bursar[queries]'") from missing
-    return library
-
-
 class Store:
-    """An open ledger file: ``connection`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
+    """An open ledger file: ``desk`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
 
     def __init__(self, path: Path, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         self.path = path
         self.lock = RLock()
-        self.library = duckdb()
-        self._spill = path.with_name(path.name + ".tmp")
-        config: dict[str, Any] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
-        if memory_limit is not None:
-            if not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
-                raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
-            config["memory_limit"] = memory_limit
-        if threads is not None:
-            config["threads"] = threads
-        self.connection: Any = self.library.connect(config=config)
+        self.inside = False
+        self.desk = Desk(path.with_name(path.name + ".tmp"), memory_limit=memory_limit, threads=threads)
+        self.library = self.desk.library
         try:
             self._attach()
         except BaseException:
-            self.connection.close()
-            self.connection = None
+            self.desk.close()
             raise
+
+    @property
+    def name(self) -> str:
+        """Where the ledger is, for people."""
+        return str(self.path)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it must be opened again."""
+        return self.desk.connection is None
 
     def _attach(self) -> None:
         if not self.path.is_file():
             raise LedgerError(f"{self.path} is not a file")
         try:
             with private_files():
-                self.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
+                self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
         except self.library.Error as error:
             raise LedgerError(f"{self.path} {_reason(str(error))}") from None
         try:
-            found = self.connection.execute("SELECT version FROM ledger.bursar_ledger").fetchall()
+            found = self.desk.connection.execute("SELECT version FROM ledger.bursar_ledger").fetchall()
         except self.library.Error:
             raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
         if found != [(VERSION,)]:
             raise LedgerError(f"{self.path} is not of version {VERSION}, the one that this program reads")
-        shutil.rmtree(self._spill, ignore_errors=True)  # left over from a process that was killed
-        self._spill.mkdir(mode=0o700)
+        self.desk.clear()
 
     @classmethod
     def create(cls, path: Path, *, person: str, first: tuple[Any, ...]) -> None:
@@ -121,44 +104,58 @@ class Store:
                 fresh.unlink(missing_ok=True)
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
-        """Execute SQL of our own making."""
-        if self.connection is None:
-            raise LedgerError(f"{self.path} is closed; open it again")
-        with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
-            return self.connection.execute(sql, parameters or [])
-        raise LedgerError(f"{self.path}: the database refused a step; nothing was revealed")
+        """Execute SQL of our own making where the ledger is."""
+        return self.desk.run(sql, parameters, name=self.name)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """One transaction: all of it or nothing."""
-        with self.lock, private_files():
+    def transact(self, work: Callable[[], Result]) -> Result:
+        """One transaction, all of it or nothing; within another one, a part of that.
+
+        An error that says nothing about the ledger undoes everything and leaves the ledger open.
+        """
+        with self.lock:
+            if self.inside:
+                return work()
+            self.run("BEGIN TRANSACTION")
+            self.inside = True
             try:
-                self.run("BEGIN TRANSACTION")
-                yield
-                self.run("COMMIT")
+                result = work()
+                with private_files():
+                    self.run("COMMIT")
+                return result
             except BaseException as error:
-                self._drop()
                 if isinstance(error, LedgerError):
+                    self._drop()
                     raise LedgerError(
                         f"{self.path} could not be written, and is closed now. Nothing was revealed. What was asked is "
                         "either recorded whole or not at all: open the ledger again and ask with the same key"
                     ) from None
+                if not isinstance(error, BursarError) or not self._undone():
+                    self._drop()
                 raise
+            finally:
+                self.inside = False
+
+    def snapshot(self, work: Callable[[], Result]) -> Result:
+        """Work that reads the ledger as it is at one moment."""
+        with self.lock:
+            return work()
 
     def close(self) -> None:
         """Write everything into the one file and let it go."""
         with self.lock:
-            if self.connection is not None:
+            if not self.closed:
                 with suppress(self.library.Error), private_files():
-                    self.connection.execute("CHECKPOINT ledger")
+                    self.desk.connection.execute("CHECKPOINT ledger")
                 self._drop()
 
+    def _undone(self) -> bool:
+        with suppress(LedgerError):
+            self.run("ROLLBACK")
+            return True
+        return False
+
     def _drop(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            with suppress(self.library.Error):
-                connection.close()  # a transaction that is open is undone
-            shutil.rmtree(self._spill, ignore_errors=True)
+        self.desk.close()  # a transaction that is open is undone
 
 
 @contextmanager

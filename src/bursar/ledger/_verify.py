@@ -39,10 +39,14 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
         ("the limited shares are the sums of the charges that they limit", _shares),
         ("who left and who returned is what the record says", _tombstones),
     ]
-    found = [Finding(what, _guarded(check, ledger)) for what, check in checks]
-    if head is not None:
-        found.append(Finding("the entry that was the last once is still there", _has(ledger, head)))
-    return found
+
+    def work() -> list[Finding]:
+        found = [Finding(what, _guarded(check, ledger)) for what, check in checks]
+        if head is not None:
+            found.append(Finding("the entry that was the last once is still there", _has(ledger, head)))
+        return found
+
+    return ledger.store.snapshot(work)
 
 
 def export(ledger: Ledger) -> Iterator[str]:
@@ -85,11 +89,6 @@ def _rows(ledger: Ledger, sql: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def _none(ledger: Ledger, sql: str) -> bool:
-    """Whether a search for contradictions finds none."""
-    return not _rows(ledger, f"SELECT 1 FROM ({sql}) LIMIT 1")
-
-
 def _unbroken(ledger: Ledger) -> bool:
     before = START
     rows = _rows(ledger, "SELECT number, public, private, hash FROM ledger.record ORDER BY number")
@@ -112,12 +111,7 @@ def _filed(ledger: Ledger) -> bool:
 
 
 def _questions(ledger: Ledger) -> bool:
-    totals = {
-        question: (int(units), people)
-        for question, units, people in _rows(
-            ledger, "SELECT question, sum(units), count(*) FROM ledger.charges GROUP BY question"
-        )
-    }
+    totals = {question: (units, people) for question, (units, people, _) in ledger.keeper.totals().items()}
     recorded = {
         entry.number: (entry.private["units"], entry.private["people"])
         for entry in ledger.entries("answered")
@@ -127,45 +121,28 @@ def _questions(ledger: Ledger) -> bool:
 
 
 def _accounts(ledger: Ledger) -> bool:
-    twice = "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
-    different = (
-        "SELECT 1 FROM (SELECT person, sum(units) AS units FROM ledger.charges GROUP BY person) c "
-        "FULL JOIN ledger.accounts a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
-    )
-    return _none(ledger, twice) and _none(ledger, different)
+    return ledger.keeper.consistent(_budget(ledger))[0]
 
 
 def _within(ledger: Ledger) -> bool:
-    budget = int(ledger.entries("opened")[0].public["budget"])
-    above = f"SELECT 1 FROM ledger.accounts WHERE spent > {budget:d} OR spent < 0"
-    negative = "SELECT 1 FROM ledger.charges WHERE units <= 0"
-    dear = (
-        "SELECT 1 FROM (SELECT question, max(units) AS most FROM ledger.charges GROUP BY question) c "
-        "LEFT JOIN ledger.record r ON r.number = c.question "
-        "WHERE c.most > coalesce(CAST(json_extract_string(r.public, '$.price') AS BIGINT), -1)"
-    )
-    return _none(ledger, above) and _none(ledger, negative) and _none(ledger, dear)
+    prices = {entry.number: int(entry.public["price"]) for entry in ledger.entries("answered")}
+    dear = any(most > prices.get(question, -1) for question, (_, _, most) in ledger.keeper.totals().items())
+    return ledger.keeper.consistent(_budget(ledger))[1] and not dear
+
+
+def _budget(ledger: Ledger) -> int:
+    return int(ledger.entries("opened")[0].public["budget"])
 
 
 def _shares(ledger: Ledger) -> bool:
-    scopes = {entry.public["scope"] for entry in ledger.entries("limited")}
-    if {scope for (scope,) in _rows(ledger, "SELECT DISTINCT scope FROM ledger.shares")} - scopes:
-        return False
-    for scope in scopes:
-        kind, _, whose = scope.partition(":")
-        right = (
-            "SELECT c.person, sum(c.units) AS units FROM ledger.charges c "
-            "JOIN ledger.record r ON r.number = c.question "
-            f"WHERE r.{'analyst' if kind == 'analyst' else 'purpose'} = ? GROUP BY c.person"
-        )
-        found = ledger.store.run(
-            f"SELECT 1 FROM ({right}) c FULL JOIN (SELECT person, spent FROM ledger.shares WHERE scope = ?) s "
-            "ON s.person = c.person WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1) LIMIT 1",
-            [whose, scope],
-        ).fetchall()
-        if found:
-            return False
-    return True
+    scopes: dict[str, list[int]] = {entry.public["scope"]: [] for entry in ledger.entries("limited")}
+    for number, analyst, purpose in _rows(
+        ledger, "SELECT number, analyst, purpose FROM ledger.record WHERE kind = 'answered' ORDER BY number"
+    ):
+        for scope in (f"analyst:{analyst}", f"purpose:{purpose}" if purpose is not None else None):
+            if scope in scopes:
+                scopes[scope].append(number)
+    return ledger.keeper.shares_hold(scopes)
 
 
 def _tombstones(ledger: Ledger) -> bool:
@@ -175,7 +152,7 @@ def _tombstones(ledger: Ledger) -> bool:
             gone.add(entry.private["person"])
         elif entry.kind == "returned":
             gone.discard(entry.private["person"])
-    return gone == {person for (person,) in _rows(ledger, "SELECT person FROM ledger.accounts WHERE gone")}
+    return gone == ledger.keeper.gone()
 
 
 def _has(ledger: Ledger, head: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bursar.errors import ArgumentError, DataError, MissingExtra
-from bursar.ledger._store import duckdb, quoted, text
+from bursar.ledger._desk import duckdb, quoted, text
 from bursar.queries._columns import kind_of_type
 
 __all__ = ["attach", "names_of_people"]

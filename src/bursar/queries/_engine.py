@@ -1,9 +1,10 @@
 """The door to DuckDB: what a session needs of an engine, computed on the connection that holds the ledger.
 
-Another engine is another class with the same four methods. It must give the same whole sums and the same units.
+Another engine is another class with the same five methods. It must give the same whole sums and the same units.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Self
@@ -29,7 +30,7 @@ class DuckDB:
     @classmethod
     def open(cls, ledger: Ledger, data: Any, *, person: str, table: str | None, view: str | None) -> Self:
         """Attach the rows beside the ledger."""
-        return cls(ledger, person, _data.attach(ledger.store.connection, data, table=table, view=view, load=True))
+        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, table=table, view=view, load=True))
 
     def check(self, asked: Question) -> None:
         """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
@@ -39,7 +40,7 @@ class DuckDB:
 
     def charges(self, asked: Question) -> tuple[str, list[Any]]:
         """A query that gives everybody's price (person, units, ...), and its parameters."""
-        plan, run = self._compiled(asked), self._ledger.store.run
+        plan, run = self._compiled(asked), self._ledger.store.desk.run
         for table, kind, keys in plan.keys:
             run(f"CREATE OR REPLACE TEMP TABLE {table}(key {kind}, place BIGINT)")
             run(
@@ -51,33 +52,41 @@ class DuckDB:
         run(plan.cells, list(plan.parameters))
         return plan.charges, []
 
+    def offer(self, asked: Question) -> None:
+        """Work out everybody's contribution and price, for ``admit``."""
+        with self._reading():
+            self._ledger.offer(*self.charges(asked))
+
     def admit(self, asked: Question, *, analyst: str, purpose: str | None, reserved: str | None) -> None:
-        """Work out everybody's contribution and price, and have the ledger choose who takes part."""
-        try:
-            charges, parameters = self.charges(asked)
+        """Have the ledger choose who takes part in the question that was offered."""
+        with self._reading():
             self._ledger.admit(
-                charges,
-                parameters,
                 price=asked.price,
                 spare=asked.spare_units,
                 analyst=analyst,
                 purpose=purpose,
                 reserved=reserved,
             )
-        except LedgerError:
-            if self._ledger.store.connection is None:
-                raise
-            raise DataError("the data cannot be read; nothing was charged") from None
 
     def sums(self, asked: Question) -> list[int]:
         """The contributions of those admitted, added up, in whole steps. Private."""
         found = [0] * (asked.groups * asked.coordinates)
-        rows = self._ledger.store.run(self._compiled(asked).sums)
+        rows = self._ledger.store.desk.run(self._compiled(asked).sums)
         while block := rows.fetchmany(65_536):
             for cell, *values in block:
                 place = cell * len(values)
                 found[place : place + len(values)] = [int(value or 0) for value in values]
         return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A step that is refused while the ledger stays open is about the data."""
+        try:
+            yield
+        except LedgerError:
+            if self._ledger.store.closed:
+                raise
+            raise DataError("the data cannot be read; nothing was charged") from None
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds)

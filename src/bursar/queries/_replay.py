@@ -16,11 +16,12 @@ def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
         rows: the data beside it.
     """
     what = "charging every question again from the data gives the same accounts"
-    run = ledger.store.run
+    run = ledger.store.desk.run
     run(f"CREATE OR REPLACE TEMP TABLE again(question BIGINT, person {ledger.person_kind}, units BIGINT)")
     run(f"CREATE OR REPLACE TEMP TABLE out(person {ledger.person_kind})")
     limits: dict[str, int] = {}
     reserved: dict[str, int] = {}
+    before: dict[tuple[str, str], list[int]] = {}
     for entry in ledger.entries():
         match entry.kind:
             case "limited":
@@ -34,10 +35,11 @@ def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
             case "returned":
                 run("DELETE FROM out WHERE person = ?", [entry.private["person"]])
             case "answered":
-                if not _charged(ledger, entry, rows, limits, reserved):
+                if not _charged(ledger, entry, rows, limits, reserved, before):
                     return Finding(what, False)
+    charged = ledger.keeper.charged()
     different = (
-        "SELECT 1 FROM again a FULL JOIN ledger.charges c ON a.question = c.question AND a.person = c.person "
+        f"SELECT 1 FROM again a FULL JOIN ({charged}) c ON a.question = c.question AND a.person = c.person "
         "WHERE coalesce(a.units, -1) <> coalesce(c.units, -1) LIMIT 1"
     )
     return Finding(what, not run(different).fetchall())
@@ -49,6 +51,7 @@ def _charged(
     rows: DuckDB,
     limits: dict[str, int],
     reserved: dict[str, int],
+    before: dict[tuple[str, str], list[int]],
 ) -> bool:
     """Charge one question again, by the plain sums of the charges so far."""
     public = entry.public
@@ -61,19 +64,19 @@ def _charged(
     spare = asked.spare_units
     most = ledger.budget_units - spare - sum(units for key, units in reserved.items() if key != public["reserved"])
     tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
-    given = []
     for role in ("analyst", "purpose"):
-        scope = f"{role}:{public[role]}"
+        scope, asked_before = f"{role}:{public[role]}", before.setdefault((role, str(public[role])), [])
         if public[role] is not None and scope in limits:
+            listed = ", ".join(f"{number:d}" for number in asked_before) or "-1"
             tests.append(
                 f"c.units <= {limits[scope] - spare:d} - coalesce((SELECT sum(a.units) FROM again a "
-                f"JOIN ledger.record r ON r.number = a.question WHERE a.person = c.person AND r.{role} = ?), 0)"
+                f"WHERE a.person = c.person AND a.question IN ({listed})), 0)"
             )
-            given.append(public[role])
-    ledger.store.run(
+        asked_before.append(entry.number)
+    ledger.store.desk.run(
         f"INSERT INTO again SELECT {entry.number:d}, c.person, c.units FROM ({charges}) c "
         f"WHERE {' AND '.join(tests)} AND c.person NOT IN (SELECT person FROM out)",
-        [*parameters, *given],
+        parameters,
     )
     reserved.pop(public["reserved"], None)
     return asked.price == int(public["price"])

@@ -9,9 +9,9 @@ from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.filters import Zcdp
-from bursar.ledger import Finding, Ledger, verify
+from bursar.ledger import Entry, Finding, Ledger, verify
 from bursar.ledger._chain import name as check_name
-from bursar.ledger._store import duckdb
+from bursar.ledger._desk import duckdb
 from bursar.queries import _data
 from bursar.queries._engine import DuckDB
 from bursar.queries._forms import described, question
@@ -117,8 +117,7 @@ class Session(Uncopyable):
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""
-        with self._ledger.store.lock:
-            return statement(self._ledger, person, delta=delta)
+        return self._ledger.store.snapshot(lambda: statement(self._ledger, person, delta=delta))
 
     def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
         """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
@@ -127,33 +126,40 @@ class Session(Uncopyable):
         """
         from bursar.queries._replay import replayed
 
-        with self._ledger.store.lock:
+        def work() -> list[Finding]:
             found = verify(self._ledger, head=head)
-            if replay:
-                found.append(replayed(self._ledger, self._rows))
-        return found
+            return [*found, replayed(self._ledger, self._rows)] if replay else found
+
+        return self._ledger.store.snapshot(work)
 
     def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
         self._rows.check(asked)
         told = described(asked)
-        with self._ledger.store.lock:
+
+        def work() -> Entry:
             before = self._ledger.find(key)
-            if before is not None:
-                public = before.public
-                same = public.get("question") == told and public.get("analyst") == analyst
-                if not same or public.get("purpose") != purpose:
-                    raise ArgumentError(f"key={key!r} was used for something else")
-                return answer(asked, public["released"], key)
+            if before is not None:  # another writer came first
+                return before
             self._rows.admit(asked, analyst=analyst, purpose=purpose, reserved=reserved)
             released = noisy(self._rows.sums(asked), asked.mechanism)
-            self._ledger.settle(
+            return self._ledger.settle(
                 {"question": told, "price": asked.price, "released": released},
                 key=key,
                 analyst=analyst,
                 purpose=purpose,
                 reserved=reserved,
             )
-        return answer(asked, released, key)
+
+        with self._ledger.store.lock:
+            entry = self._ledger.find(key)
+            if entry is None:
+                self._rows.offer(asked)
+                entry = self._ledger.transaction(work)
+        public = entry.public
+        same = public.get("question") == told and public.get("analyst") == analyst
+        if not same or public.get("purpose") != purpose:
+            raise ArgumentError(f"key={key!r} was used for something else")
+        return answer(asked, public["released"], key)
 
 
 class Analyst(Uncopyable):
@@ -201,8 +207,8 @@ class Analyst(Uncopyable):
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
-        with self._session.ledger.store.lock:
-            entries = self._session.ledger.entries("answered")
+        store = self._session.ledger.store
+        entries = store.snapshot(lambda: self._session.ledger.entries("answered"))
         return [
             answer(question(entry.public["question"]), entry.public["released"], entry.public["key"])
             for entry in entries
