@@ -89,7 +89,9 @@ def start(folder: Path) -> int:
 def main(folder: Path, kills: int) -> None:
     """Five kills for each run, then to its end."""
     torch.set_num_threads(1)
-    torch.optim.SGD([torch.zeros(1)])  # what torch loads with the first optimizer, so that no child spends its life on it
+    torch.optim.SGD(
+        [torch.zeros(1)]
+    )  # what torch loads with the first optimizer, so that no child spends its life on it
     chance, number = random.Random(5), 0
     while kills > 0:
         run = folder / str(number)
