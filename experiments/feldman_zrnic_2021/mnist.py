@@ -2,6 +2,7 @@
 
     python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3     # some hours for all rows on two cores
     python experiments/feldman_zrnic_2021/mnist.py --ours --epsilon 0.3        # exact Gaussian accounting, more steps
+    python experiments/feldman_zrnic_2021/mnist.py --plot                      # what is recorded: a table, mnist.png
     python experiments/feldman_zrnic_2021/mnist.py --quick                     # one row, few people, few steps
 
 The four rows as printed fix the noise multiplier and the number of steps of plain gradient descent; filtering goes on
@@ -88,8 +89,43 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
     return curve, time.perf_counter() - started, trainer
 
 
+def recorded():
+    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra): lines}."""
+    rows = {}
+    for text in (HERE / "mnist.jsonl").read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        rows.setdefault((line["epsilon"], line["ours"], line["steps"], line["extra"]), []).append(line)
+    return rows
+
+
+def show():
+    """A table of what is recorded, and curves of accuracy against steps, as in figure 1 of the paper."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = recorded()
+    figure, panels = pyplot.subplots(1, len(rows), figsize=(4 * len(rows), 3.2), squeeze=False)
+    print("| budget | noise multiplier | steps | after them | more steps | after them | runs |")
+    print("|---" * 7 + "|")
+    for panel, (row, lines) in zip(panels[0], sorted(rows.items()), strict=True):
+        epsilon, ours, steps, extra = row
+        budget = f"epsilon {epsilon:g}, {'exact Gaussian' if ours else 'as printed'}"
+        plain, last = (float(np.mean([line[of] for line in lines])) for of in ("at_steps", "accuracy"))
+        noise = lines[0]["noise_multiplier"]
+        print(f"| {budget} | {noise:.4g} | {steps} | {plain:.2f} % | {extra} | {last:.2f} % | {len(lines)} |")
+        for line in lines:
+            panel.plot(*zip(*[(step, found) for step, found, _ in line["curve"]], strict=True), linewidth=1)
+        panel.axvline(steps, color="grey", linestyle=":", linewidth=1)
+        panel.set(title=budget, xlabel="step (dotted: first budgets are used up)", ylim=(85, 100))
+    panels[0][0].set_ylabel("accuracy on the test images, %")
+    figure.tight_layout()
+    figure.savefig(HERE / "mnist.png", dpi=110)
+
+
 def main():
-    """The rows that were asked for."""
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BURSAR_DATA", "data")))
     parser.add_argument("--epsilon", type=float, choices=sorted(ROWS), nargs="*", default=sorted(ROWS))
@@ -104,7 +140,13 @@ def main():
     )
     parser.add_argument("--steps", type=int, help="instead of the printed number")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--plot", action="store_true", help="show what is recorded; train nothing")
     options = parser.parse_args()
+    show() if options.plot else train_all(options)
+
+
+def train_all(options):
+    """The rows that were asked for, one after the other."""
     train, test = (images(name, options.data / "mnist") for name in ("train", "t10k"))
     if options.quick:
         train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
