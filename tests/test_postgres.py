@@ -1,8 +1,10 @@
 """A ledger on a PostgreSQL server: several writers at once, lost connections, and no password in any message."""
 
 import contextlib
+import re
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -318,22 +320,20 @@ def test_servers_on_which_commits_can_be_lost_are_refused(server, where):
         sql(server, "ALTER ROLE owner RESET synchronous_commit")
 
 
-GRANTS = """
-GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};
-GRANT INSERT ON {schema}.record, {schema}.charges, {schema}.accounts, {schema}.shares TO {role};
-GRANT UPDATE (spent, gone) ON {schema}.accounts TO {role};
-GRANT UPDATE (spent) ON {schema}.shares TO {role};
-GRANT UPDATE ON {schema}.turn TO {role};
-"""
-
-
 def test_the_role_of_a_service(server, where):
     """With the rights that the documentation lists, a service can answer, and cannot change what is recorded."""
     opened(where).close()
     schema = schema_of(where)
     role = f"service_{schema}"
-    granted = [each for each in GRANTS.format(schema=schema, role=role).split(";") if each.strip()]
+    page = (Path(__file__).parent.parent / "docs" / "ledger.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    told = (
+        told.replace("SCHEMA bursar", f"SCHEMA {schema}")
+        .replace("bursar.", f"{schema}.")
+        .replace("service;", f"{role};")
+    )
+    granted = [each for each in told.split(";") if each.strip()]
+    assert len(granted) == 6
     sql(server, f"CREATE ROLE {role} LOGIN", *granted)
     own = where.replace("owner@", f"{role}@")
     with opened(own) as book:

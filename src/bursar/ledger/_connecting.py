@@ -23,6 +23,9 @@ _SETTINGS = (
     ("client_encoding", "UTF8"),
     ("lock_timeout", "10min"),
     ("work_mem", "64MB"),
+    ("tcp_keepalives_idle", "60"),  # a writer whose machine is gone keeps its turn for two minutes, not for hours
+    ("tcp_keepalives_interval", "10"),
+    ("tcp_keepalives_count", "6"),
 )
 _REASONS = (
     ("assword", "the server refuses this role or its password"),
