@@ -296,6 +296,9 @@ def test_a_connection_string_is_read_to_the_last_character():
     given, schema, shown = read("postgresql://u:p%3F%26schema=x@h/d?sslmode=require&schema=mine")
     assert given == "postgresql://u:p%3F%26schema=x@h/d?sslmode=require"
     assert (schema, shown) == ("mine", "postgresql://h/d?schema=mine")
+    for slip in ("postgresql://u:p@h/d", "u:p", "u:p@h:p", "h/u:p", "h/d?port=p"):
+        with pytest.raises(ArgumentError, match="makes no sense"):
+            read(f"postgresql://{slip}")
     for schema in ('x"; DROP', "pg_catalog", "", "X", "a" * 64):
         with pytest.raises(ArgumentError, match="schema"):
             read(f"postgresql://h/d?schema={schema}")
