@@ -8,7 +8,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -396,6 +399,25 @@ def test_read_only_file(path):
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
+
+
+def test_threads_of_one_session_take_turns(where):
+    """A thread that begins while another one sets a limit waits for it, and then sees the limit."""
+    begun = Event()
+
+    def sets_a_limit():
+        begun.set()
+        time.sleep(0.2)
+        book.limit(7, analyst="ann")
+
+    with opened(where) as book, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(book.transaction, sets_a_limit)
+        begun.wait()
+        second = pool.submit(book.transaction, lambda: dict(book._limits))
+        assert second.result() == {"analyst:ann": 7}
+        first.result()
+        assert ask(book, "a", {"x": 8, "y": 7}, price=7) == {"y"}
+        assert clean(book)
 
 
 VERSION_1 = """

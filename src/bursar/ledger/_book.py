@@ -151,7 +151,8 @@ class Ledger(Reading):
             self._catch_up()
             return work()
 
-        return self._store.transact(work if self._store.inside else begun)
+        with self._store.lock:  # whether a transaction is open is asked by its own thread alone
+            return self._store.transact(work if self._store.inside else begun)
 
     def offer(self, charges: Any, parameters: list[Any] | None = None) -> None:
         """What a question would charge everybody, for ``admit``; before the transaction in which that is called.
