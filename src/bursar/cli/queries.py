@@ -237,6 +237,7 @@ def _tell(answers: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         told = {
             key: {"groups": each.groups, "values": each.values, "intervals": each.intervals, "rho": each.rho}
+            | ({} if each.complete is None else {"complete": each.complete})
             for key, each in answers.items()
         }
         print(dumps(told))
@@ -252,3 +253,6 @@ def _tell(answers: dict[str, Any], *, as_json: bool) -> None:
                 name = ", ".join(map(str, group))
                 table.add_row(key if place == 0 else "", name, shown, f"{low_high[0]:.6g} to {low_high[1]:.6g}")
     Console().print(table, NOISE)
+    stale = [key for key, each in answers.items() if each.complete is False]
+    if stale:
+        Console().print(f"Too many people could not pay any more: do not trust totals from {stale[0]!r} on.")

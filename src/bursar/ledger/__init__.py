@@ -11,5 +11,6 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 from bursar.ledger._book import Ledger
 from bursar.ledger._chain import Entry
 from bursar.ledger._verify import Finding, check_export, export, verify
+from bursar.ledger._watching import Watch
 
-__all__ = ["Entry", "Finding", "Ledger", "check_export", "export", "verify"]
+__all__ = ["Entry", "Finding", "Ledger", "Watch", "check_export", "export", "verify"]

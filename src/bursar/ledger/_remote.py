@@ -44,6 +44,7 @@ class Remote(Accounts):
         person = r"'\\x' || hex(encode(person))" if self._words else "person"
         line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
         self._store.send("pg_temp.offered", self._blocks(line))
+        self._offered = "SELECT * FROM pg_temp.offered", []
         run("ANALYZE pg_temp.offered")
 
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
