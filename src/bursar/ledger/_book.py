@@ -263,7 +263,7 @@ class Ledger(Reading):
             asked = {"analyst": analyst, "purpose": purpose, "key": key, "reserved": reserved}
             return self._append(
                 {**public, "kind": "answered", **asked},
-                self._keeper.charge(number, scopes, self._budget),
+                self._keeper.charge(number, scopes, self._open_to_all),
                 **asked,
             )
 
