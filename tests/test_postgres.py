@@ -400,6 +400,29 @@ def test_other_versions(server, where):
         opened(where)
 
 
+def test_a_server_that_cannot_write(server, where):
+    """When its files may not grow a question is refused whole; all before it is there, and room makes it work again."""
+    rows, asked = pa.table({"who": list(range(100_000))}), Count(clip=1, rho=0.01)
+    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": where, "threads": 1}
+    keys = iter(f"q{number}" for number in range(20))
+    done = []
+    server.crash()
+    server.start(largest=17 * 2**20)
+    try:
+        refused = pytest.raises(LedgerError, match="recorded whole or not at all")
+        with Session.open(rows, **options) as session, refused:
+            done.extend(session.analyst("ann").ask(asked, key=key) for key in keys)
+    finally:
+        server.crash()
+        server.start()
+    assert done
+    with Session.open(rows, **options) as session:
+        assert len(session.ledger.entries("answered")) == len(done)
+        session.analyst("ann").ask(asked, key=f"q{len(done)}")
+        assert session.ledger.spent(7) == (len(done) + 1) * asked.price
+        assert all(finding.holds for finding in session.verify())
+
+
 @pytest.fixture(scope="module")
 def shared(server):
     """One ledger for many hostile words."""
