@@ -29,7 +29,7 @@ from bursar.training import Trainer
 
 HERE = Path(__file__).parent
 ROWS = {0.3: (170.0, 104), 0.5: (130.0, 180), 1.2: (88.0, 460), 3.0: (50.0, 875)}
-DELTA, EXTRA, CLIP, RATE, AVERAGE = 1e-5, 0.75, 1.0, 3.0, 0.9
+DELTA, EXTRA, CLIP, RATE, AVERAGE = 1e-5, 0.1, 1.0, 3.0, 0.9
 
 
 def images(name, folder):
