@@ -32,6 +32,7 @@ BLUR = 9.0
 
 _ULP = 2.0**-52
 _FLOOR = -700.0
+_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,17 +90,47 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
     return np.clip(real, _FLOOR, 0.0), np.arctan2(odd, 1 - short)
 
 
-def _direct(law: Law, frequencies: Floats) -> Columns:
-    """Sums of 1 - cos and, at low frequencies, of sin - angle: accurate however near to one the function is."""
-    angles = np.outer(law.losses - law.mean, frequencies)
-    short = law.masses @ (2 * np.sin(angles / 2) ** 2)
+def _product(left: Floats, right: Floats) -> Floats:
+    """left @ right.T, summed in blocks, which keeps the rounding small."""
+    total = np.zeros((len(left), len(right)))
+    for start in range(0, left.shape[1], _BLOCK):
+        total += left[:, start : start + _BLOCK] @ right[:, start : start + _BLOCK].T
+    return total
+
+
+def _waves(centred: Floats, angles: Floats, slow: bool) -> tuple[Floats, Floats, Floats]:
+    """1 - cos, sin, and sin less the angle (where slow; else the sine again): (angles, values) each."""
+    y = np.outer(angles, centred)
+    sine = np.sin(y)
+    return 2 * np.sin(y / 2) ** 2, sine, _sine_less_angle(y) if slow else sine
+
+
+def _direct(law: Law, theta: float, low: int, high: int) -> Columns:
+    """Sums of 1 - cos and, at low frequencies, of sin - angle: accurate however near to one the function is.
+
+    Frequencies theta * (low .. high - 1), as sums of a coarse and a fine one: with short = 1 - cos,
+    short(a + b) = short(a) + short(b) - short(a) short(b) + sin(a) sin(b), and the like for the sine.
+    """
     spread = law.variance**0.5
-    slow = frequencies * spread < 1
-    bent = np.where(slow, _sine_less_angle(angles), np.sin(angles))
-    odd = law.masses @ bent
-    error = (law.size + 64) * _ULP * (short + law.masses @ np.abs(bent))
-    error += np.where(slow, 0.0, 8 * _ULP * frequencies * (spread + abs(law.mean)))
-    return Columns(*_logarithm(short, odd), error)
+    slow = theta * high * spread < 1
+    centred, masses = law.losses - law.mean, law.masses
+    side = int(np.ceil(np.sqrt(high - low)))
+    coarse = _waves(centred, theta * (low + side * np.arange(-(-(high - low) // side))), slow)
+    fine = _waves(centred, theta * np.arange(side), slow)
+    short_a, sine_a, bent_a = (masses * wave for wave in coarse)
+    short_b, sine_b, bent_b = fine
+    cross_short = _product(sine_a, sine_b) - _product(short_a, short_b)
+    cross_odd = _product(sine_a, short_b) + _product(short_a, sine_b)
+    ones, weights = np.ones((1, law.size)), masses[None]
+    shorts = _product(short_a, ones) + _product(weights, short_b)
+    short = (shorts + cross_short).ravel()[: high - low]
+    odd = (_product(bent_a, ones) + _product(weights, bent_b) - cross_odd).ravel()[: high - low]
+    size = 4 * shorts + _product(np.abs(bent_a), ones) + _product(weights, np.abs(bent_b))
+    terms = min(law.size, _BLOCK) + law.size / _BLOCK + 64
+    error = terms * _ULP * size.ravel()[: high - low]
+    if not slow:
+        error += 16 * _ULP * theta * np.arange(low, high) * (spread + abs(law.mean))
+    return Columns(*_logarithm(np.maximum(short, 0.0), odd), error)
 
 
 def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128], float]:
@@ -114,23 +145,34 @@ def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128],
     return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
 
 
-_AT_ONCE = 2048
+_AT_ONCE = 2**13
+_KEPT = 2**13  # longer columns are kept for few laws only
 
 
-@lru_cache(maxsize=20_000)
 def columns(law: Law | Normal, width: float, count: int) -> Columns:
     """The columns 1..count for the window [-width, width)."""
+    return (_short if count <= _KEPT else _long)(law, width, count)
+
+
+def _columns(law: Law | Normal, width: float, count: int) -> Columns:
     theta = pi / width
-    frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
     if isinstance(law, Normal):
+        frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
-    parts = [_direct(law, frequencies[i : i + _AT_ONCE]) for i in range(0, count, _AT_ONCE)]
+    slow = int(min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1))  # below this one the second form is good
+    edges = [1, slow] if slow > 1 else [1]
+    edges += [*range(slow + _AT_ONCE, count + 1, _AT_ONCE), count + 1]
+    parts = [_direct(law, theta, low, high) for low, high in itertools.pairwise(edges) if low < high]
     return Columns(
         np.concatenate([p.real for p in parts]),
         np.concatenate([p.imaginary for p in parts]),
         np.concatenate([p.error for p in parts]),
     )
+
+
+_short = lru_cache(maxsize=20_000)(_columns)
+_long = lru_cache(maxsize=64)(_columns)
 
 
 @lru_cache(maxsize=20_000)
