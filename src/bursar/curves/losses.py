@@ -110,9 +110,10 @@ def _crossing(group: Group, target: Floats, lower: bool, xp: Any) -> Floats:
     table = _table(group, points, lower, xp)
     fits = table <= goal[:, None]
     people = np.arange(len(goal))
-    right = fits.argmax(axis=1)
-    found, below = fits.any(axis=1), right == 0
-    left = np.maximum(right - 1, 0)
+    # the first that fits; lower bounds are weak far to the left: after the last that does not fit
+    right = _COARSE - (~fits[:, ::-1]).argmax(axis=1) if lower else fits.argmax(axis=1)
+    found, below = fits.any(axis=1), (fits.all(axis=1) if lower else right == 0)
+    left, right = np.maximum(right - 1, 0), np.minimum(right, _COARSE - 1)
     a, b = points[left], points[right]
     high, low = table[people, left], table[people, right]
     for turn in range(_TURNS):
