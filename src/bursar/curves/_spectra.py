@@ -32,7 +32,7 @@ BLUR = 9.0
 
 _ULP = 2.0**-52
 _FLOOR = -700.0
-_BLOCK = 256
+_ALONE = 2**18  # products of a matrix product that one thread works out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,10 +91,14 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
 
 
 def _product(left: Floats, right: Floats) -> Floats:
-    """left @ right.T, summed in blocks, which keeps the rounding small."""
+    """left @ right.T, summed in blocks of 32 to 256, which keeps the rounding small.
+
+    The blocks are so small that the library does not wake its threads for them: they would cost more than they save.
+    """
     total = np.zeros((len(left), len(right)))
-    for start in range(0, left.shape[1], _BLOCK):
-        total += left[:, start : start + _BLOCK] @ right[:, start : start + _BLOCK].T
+    block = min(max(_ALONE // (len(left) * len(right)), 32), 256)
+    for start in range(0, left.shape[1], block):
+        total += left[:, start : start + block] @ right[:, start : start + block].T
     return total
 
 
@@ -126,23 +130,26 @@ def _direct(law: Law, theta: float, low: int, high: int) -> Columns:
     short = (shorts + cross_short).ravel()[: high - low]
     odd = (_product(bent_a, ones) + _product(weights, bent_b) - cross_odd).ravel()[: high - low]
     size = 4 * shorts + _product(np.abs(bent_a), ones) + _product(weights, np.abs(bent_b))
-    terms = min(law.size, _BLOCK) + law.size / _BLOCK + 64
+    terms = min(law.size, 256) + law.size / 32 + 64
     error = terms * _ULP * size.ravel()[: high - low]
     if not slow:
         error += 16 * _ULP * theta * np.arange(low, high) * (spread + abs(law.mean))
     return Columns(*_logarithm(np.maximum(short, 0.0), odd), error)
 
 
-def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128], float]:
-    """The centred characteristic function at theta * (0 .. count - 1), as one product of two short matrices."""
+def _sizes(law: Law, theta: float, count: int) -> Floats:
+    """The size of the characteristic function at theta * (0 .. count - 1), rounded up: products of short matrices."""
     centred = law.losses - law.mean
     side = int(np.ceil(np.sqrt(count)))
-    steps = np.arange(side)
-    fine = np.exp(1j * np.outer(steps * theta, centred))
-    coarse = np.exp(1j * np.outer(steps * (side * theta), centred))
-    values = np.asarray(((coarse * law.masses) @ fine.T).ravel()[:count], dtype=np.complex128)
+    fine = np.outer(theta * np.arange(side), centred)
+    coarse = np.outer(theta * side * np.arange(side), centred)
+    cosine, sine = np.cos(fine), np.sin(fine)
+    lead, lag = np.cos(coarse) * law.masses, np.sin(coarse) * law.masses
+    even = _product(lead, cosine) - _product(lag, sine)
+    odd = _product(lag, cosine) + _product(lead, sine)
     spread = float(law.masses @ np.abs(centred))
-    return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
+    error = (law.size + 64 + 4 * count * theta * spread) * 4 * _ULP
+    return np.minimum(np.hypot(even, odd).ravel()[:count] + error, 1.0)
 
 
 _AT_ONCE = 2**13
@@ -182,7 +189,6 @@ def tails(law: Law | Normal, width: float, cap: int) -> Tails:
     theta = pi / width
     if isinstance(law, Normal):
         return Tails(np.asarray([(theta * low) ** 2 * law.square / 2 for low in edges[:-1]]) * (1 - 8 * _ULP))
-    values, error = _values(law, theta, cap + 1)
-    sizes = np.minimum(np.abs(values) + error, 1.0)
+    sizes = _sizes(law, theta, cap + 1)
     highest = [sizes[low + 1 : high + 1].max() for low, high in itertools.pairwise(edges)]
     return Tails(-np.log(np.asarray(highest)) * (1 - 8 * _ULP))

@@ -42,7 +42,7 @@ _ENTRIES = 2**24  # of a group's series
 _LOSS = 1e-4  # part of delta that the window and the frequencies left out may each cost
 _LOSS_TILTED = 1e-7  # the same as a part of the scale
 _TILTED = 1e-6  # a delta below it is computed with a tilt
-_FEW = 100  # rounds, each of whose shape is seen
+_FEW, _SOME = 100, 1000  # rounds: so few that the noise added is seen; that the shape of each is seen
 _CAPS = (2**11, 2**13, 2**16)
 _WIDEST = 1024.0
 
@@ -174,10 +174,9 @@ def _plan(counts: Any, sides: _Sides, tolerance: float, lower: bool, people: Who
         spread[part], rounds[part] = np.sqrt(sums[:, -2]), sums[:, -1]
     width = np.exp2(np.ceil(np.log2(width * 1.01) * 3) / 3)
     wanted = 150 * width / np.maximum(spread, 1e-300)
-    fine = (rounds <= _FEW) | (wanted > _CAPS[0])
-    wanted *= np.where(fine, 4, 1) * (8 if lower else 1)  # what the blur may hide is taken off lower bounds
+    wanted *= np.where(rounds <= _FEW, 4, 1) * (8 if lower else 1)  # what the blur may hide is taken off lower bounds
     cap = np.where(wanted <= _CAPS[0], _CAPS[0], np.where(wanted <= _CAPS[1], _CAPS[1], _CAPS[2]))
-    return _Plan(width, cap, fine, rounds)
+    return _Plan(width, cap, rounds <= _SOME, rounds)
 
 
 def _tier(rows: Any, sides: _Sides, shape: _Shape, tolerance: float, xp: Any) -> tuple[Whole, Floats]:
