@@ -27,7 +27,7 @@ from bursar import mechanisms
 from bursar.curves import _spectra
 from bursar.curves._laws import Law, Normal, law, tilted
 
-__all__ = ["BLOCK", "Group", "groups", "host", "on"]
+__all__ = ["BLOCK", "Group", "groups", "host", "on", "tilts_at_delta", "tilts_at_epsilons"]
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -148,16 +148,32 @@ def _rows(counts: Any, index: Whole, xp: Any) -> Any:
     return xp.astype(chosen, xp.float64)
 
 
-def _tilts(counts: Any, sides: _Sides, delta: float, people: Whole, xp: Any) -> Floats:
-    """The tilt of Chernoff's bound on each person's epsilon; 0 for all where delta is large enough without."""
-    chosen = np.zeros(len(people))
-    if delta >= _TILTED:
-        return chosen
-    moved = [side.up + _spectra.TILTS * side.sums[:, :1] for side in sides]  # of the losses themselves
+def _grown(counts: Any, rounds: Rounds, people: Whole, xp: Any) -> Iterator[tuple[Whole, Floats]]:
+    """(m, tilts) log E exp(t * loss), the larger of both directions, for some people at a time."""
+    sides = _sides(rounds, False)
+    moved = [side.up + _spectra.TILTS * side.sums[:, :1] for side in sides]
     matrix = on(np.concatenate(moved, axis=1), counts, xp)
     for part in _chunks(np.arange(len(people))):
-        grown = host(xp.matmul(_rows(counts, people[part], xp), matrix)).reshape(len(part), 2, -1)
-        chosen[part] = _spectra.TILTS[((grown.max(axis=1) - log(delta)) / _spectra.TILTS).argmin(axis=1)]
+        sums = host(xp.matmul(_rows(counts, people[part], xp), matrix))
+        yield part, sums.reshape(len(part), 2, -1).max(axis=1)
+
+
+def tilts_at_delta(counts: Any, rounds: Rounds, delta: float, people: Whole, xp: Any) -> Floats:
+    """(m,) the tilt of Chernoff's bound on each person's epsilon; 0 for all where delta is large enough without."""
+    chosen = np.zeros(len(people))
+    if delta < _TILTED:
+        for part, grown in _grown(counts, rounds, people, xp):
+            chosen[part] = _spectra.TILTS[((grown - log(delta)) / _spectra.TILTS).argmin(axis=1)]
+    return chosen
+
+
+def tilts_at_epsilons(counts: Any, rounds: Rounds, epsilons: Floats, people: Whole, xp: Any) -> Floats:
+    """(several, m) the tilt of Chernoff's bound on each person's delta; 0 where that is large."""
+    chosen = np.zeros((len(epsilons), len(people)))
+    for part, grown in _grown(counts, rounds, people, xp):
+        for row, epsilon in zip(chosen, epsilons.tolist(), strict=True):
+            bound = grown - _spectra.TILTS * epsilon
+            row[part] = np.where(bound.min(axis=1) < log(_TILTED), _spectra.TILTS[bound.argmin(axis=1)], 0.0)
     return chosen
 
 
@@ -216,19 +232,20 @@ def _matrix(side: _Side, shape: _Shape, count: int, most: Floats) -> tuple[Float
     return np.concatenate([real, imaginary], axis=1), total
 
 
-def groups(counts: Any, rounds: Rounds, delta: float, lower: bool, people: Whole, xp: Any, *, tilts: bool = True) ->         Iterator[tuple[Whole, tuple[Group, Group]]]:
+def groups(
+    counts: Any, rounds: Rounds, tilt: Floats, delta: float, lower: bool, people: Whole, xp: Any
+) -> Iterator[tuple[Whole, tuple[Group, Group]]]:
     """Everybody, in groups of similar spread; both directions of each.
 
     Args:
         counts: (n, j) whole numbers >= 0, private.
         rounds: (j,) public, of finite loss.
-        delta: public: what the windows are sized for.
+        tilt: (m,) each person's, 0 or one of TILTS.
+        delta: public: what the windows of tilt 0 are sized for.
         lower: for lower bounds.
         people: (m,) rows with any round at all.
         xp: the counts' array namespace.
-        tilts: whether small deltas are computed with a tilt.
     """
-    tilt = _tilts(counts, _sides(rounds, lower), delta if tilts else 1.0, people, xp)
     for each in np.unique(tilt).tolist():
         who = people[tilt == each]
         tolerance = _LOSS_TILTED if each else _LOSS * delta

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from bursar import mechanisms
 from bursar.curves._laws import law
-from bursar.curves._windows import BLOCK, Group, groups, host, on
+from bursar.curves._windows import BLOCK, Group, groups, host, on, tilts_at_delta, tilts_at_epsilons
 
 __all__ = ["deltas", "epsilons"]
 
@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 _ULP = 2.0**-52
 _COARSE, _TURNS = 64, 24
 _FAR = 600.0  # an exponent that needs no further telling apart
+_LEAST = 1e-8  # the delta that windows are sized for where epsilon is given and delta is not small
 _ENOUGH = 1e-5  # relative: how far above the crossing an epsilon may be found
 
 
@@ -90,7 +91,7 @@ def _value(group: Group, u: Floats, who: NDArray[np.int64], lower: bool, xp: Any
     """An upper bound (lower: a lower one) on the computed composition's delta at centre + u, for some people."""
     charge = -group.charge if lower else group.charge
     sum_ = np.maximum(_at(group, u, who, xp) + charge[who], 0.0)
-    return np.exp(np.minimum(group.height[who] - group.tilt * u, _FAR)) * sum_
+    return np.exp(np.clip(group.height[who] - group.tilt * u, None if lower else -_FAR, _FAR)) * sum_
 
 
 def _table(group: Group, points: Floats, lower: bool, xp: Any) -> Floats:
@@ -98,7 +99,7 @@ def _table(group: Group, points: Floats, lower: bool, xp: Any) -> Floats:
     charge = -group.charge if lower else group.charge
     flat, waves = _coefficients(points, group.tilt, group.width, group.count)
     sums = np.maximum(_product(group.series, waves.T.copy(), xp) + flat + charge[:, None], 0.0)
-    return np.exp(np.minimum(group.height[:, None] - group.tilt * points, _FAR)) * sums
+    return np.exp(np.clip(group.height[:, None] - group.tilt * points, None if lower else -_FAR, _FAR)) * sums
 
 
 def _crossing(group: Group, target: Floats, lower: bool, xp: Any) -> Floats:
@@ -181,7 +182,8 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
     people = np.flatnonzero(some)
     if not lower:
         result[people] = np.inf
-    for index, pair in groups(counts, kinds, delta, lower, people, xp) if len(people) else ():
+    tilt = tilts_at_delta(counts, kinds, delta, people, xp) if len(people) else np.zeros(0)
+    for index, pair in groups(counts, kinds, tilt, delta, lower, people, xp):
         best = np.zeros(len(index))
         for group in pair:
             if lower:
@@ -193,14 +195,13 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
     return result
 
 
-def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: Any, least: float = 1e-12) -> Floats:
+def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: Any) -> Floats:
     """Everybody's delta at one or several epsilons.
 
     Args:
         counts: (n, j) whole numbers >= 0, private.
         rounds: (j,) public; the mechanism of each column.
         epsilon: public, >= 0, one or several.
-        least: the delta at which the window is sized; smaller ones come out larger than they are, never smaller.
 
     Returns:
         (n,) or (several, n) in [0, 1], private, rounded up.
@@ -209,12 +210,20 @@ def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: A
     Source: theory 7.1, 7.2; docs/proofs/losses.md.
     """
     counts, xp, lost, some, kinds = _prepared(counts, rounds, False)
-    points = np.atleast_1d(epsilon)
+    points = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
     result = np.tile(np.where(lost | some, 1.0, 0.0), (len(points), 1))
     people = np.flatnonzero(some)
-    for index, pair in groups(counts, kinds, least, False, people, xp, tilts=False) if len(people) else ():
-        for row, e in zip(result, points, strict=True):
-            row[index] = np.clip(np.maximum(*(_delta(group, float(e), xp) for group in pair)), 0.0, 1.0)
+    chosen = np.zeros(result.shape)
+    if len(people):
+        chosen[:, people] = tilts_at_epsilons(counts, kinds, points, people, xp)
+    for tilt in np.unique(chosen[:, people]):
+        who = people[(chosen[:, people] == tilt).any(axis=0)]
+        for index, pair in groups(counts, kinds, np.full(len(who), tilt), _LEAST, False, who, xp):
+            for row, e, theirs in zip(result, points, chosen, strict=True):
+                mine = theirs[index] == tilt
+                if mine.any():
+                    found = np.clip(np.maximum(*(_delta(group, float(e), xp) for group in pair)), 0.0, 1.0)
+                    row[index[mine]] = found[mine]
     return result if np.ndim(epsilon) else result[0]
 
 
