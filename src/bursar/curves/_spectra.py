@@ -24,7 +24,7 @@ __all__ = ["BLUR", "TILTS", "Columns", "Tails", "columns", "moments", "tails", "
 
 Floats = NDArray[np.float64]
 
-TILTS: Floats = 2.0 ** np.arange(-4, 13.5, 0.5)
+TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)
 """Where moment generating functions are known."""
 
 BLUR = 9.0

@@ -27,7 +27,7 @@ from bursar import mechanisms
 from bursar.curves import _spectra
 from bursar.curves._laws import Law, Normal, law, tilted
 
-__all__ = ["BLOCK", "Group", "groups", "host", "on", "tilts_at_delta", "tilts_at_epsilons"]
+__all__ = ["BLOCK", "Group", "groups", "host", "on", "shifted", "tilts_at_delta", "tilts_at_epsilons"]
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -87,6 +87,7 @@ class Group:
     charge: Floats  # (m,)
     ceiling: Floats  # (m,) what is charged to delta
     shrink: Floats  # (m,) exp(-sum of xi)
+    blunt: Floats  # (m,) about how far the series and its charge may be above the truth
     tilt: float
     width: float
     count: int
@@ -156,6 +157,12 @@ def _grown(counts: Any, rounds: Rounds, people: Whole, xp: Any) -> Iterator[tupl
     for part in _chunks(np.arange(len(people))):
         sums = host(xp.matmul(_rows(counts, people[part], xp), matrix))
         yield part, sums.reshape(len(part), 2, -1).max(axis=1)
+
+
+def shifted(tilt: Floats, by: int) -> Floats:
+    """So many places further in TILTS; what has no tilt stays so."""
+    place = np.clip(np.searchsorted(_spectra.TILTS, tilt) + by, 0, len(_spectra.TILTS) - 1)
+    return np.where(tilt > 0, _spectra.TILTS[place], 0.0)
 
 
 def tilts_at_delta(counts: Any, rounds: Rounds, delta: float, people: Whole, xp: Any) -> Floats:
@@ -273,7 +280,7 @@ def _alike(
         count = _spectra.tiers(shape.cap)[chosen]
         for mine in _chunks(np.flatnonzero(tier == chosen), max(1, _ENTRIES // (2 * count))):
             some = xp.take(rows, xp.asarray(mine, device=device(rows)), axis=0)
-            shared = some, shape, count, cost[mine, chosen], rounds[mine], lower, xp
+            shared = some, shape, count, (cost[mine, chosen], limit), rounds[mine], lower, xp
             yield mine, (_group(used[0], *shared), _group(used[1], *shared))
 
 
@@ -285,7 +292,14 @@ def _used(rows: Any, sides: _Sides, xp: Any) -> tuple[Any, _Sides]:
 
 
 def _group(
-    side: _Side, rows: Any, shape: _Shape, count: int, left: Floats, rounds: Floats, lower: bool, xp: Any
+    side: _Side,
+    rows: Any,
+    shape: _Shape,
+    count: int,
+    costs: tuple[Floats, float],
+    rounds: Floats,
+    lower: bool,
+    xp: Any,
 ) -> Group:
     """One direction of a group: the characteristic functions, and what is charged to delta and to epsilon."""
     tilt, width, blur = shape.tilt, shape.width, shape.blur
@@ -306,8 +320,8 @@ def _group(
     height = grown + (tilt + tilt**2) * blur**2 / 2 - tilt * middle
     doubt = terms * (sizes + tilt * (means + blur**2 * (1 + tilt) + width) + 1)
     shrink = np.exp(-xi)
-    charge = left * shape.scale + wrapped + rounding
-    shared = tilt, width, count, blur
+    charge = costs[0] * shape.scale + wrapped + rounding
+    shared = shrink, charge + costs[1] * shape.scale, tilt, width, count, blur
     if lower:
-        return Group(series, middle - spare, height - doubt, charge / shrink, 0.0 * ceiling, shrink, *shared)
-    return Group(series, middle + spare, height + doubt, charge, ceiling, shrink, *shared)
+        return Group(series, middle - spare, height - doubt, charge / shrink, 0.0 * ceiling, *shared)
+    return Group(series, middle + spare, height + doubt, charge, ceiling, *shared)

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from bursar import mechanisms
 from bursar.curves._laws import law
-from bursar.curves._windows import BLOCK, Group, groups, host, on, tilts_at_delta, tilts_at_epsilons
+from bursar.curves._windows import BLOCK, Group, groups, host, on, shifted, tilts_at_delta, tilts_at_epsilons
 
 __all__ = ["deltas", "epsilons"]
 
@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 _ULP = 2.0**-52
 _COARSE, _TURNS = 64, 24
 _FAR = 600.0  # an exponent that needs no further telling apart
+_AGAIN = (0, -1, -2, -3, -4, -6, 1, 2)  # places of the tilt: tried one after the other where what is charged is seen
+_BLUNT = 1e-3  # part of delta
 _LEAST = 1e-8  # the delta that windows are sized for where epsilon is given and delta is not small
 _ENOUGH = 1e-5  # relative: how far above the crossing an epsilon may be found
 
@@ -178,21 +180,34 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
     Source: theory 7.1, 7.2; docs/proofs/losses.md.
     """
     counts, xp, lost, some, kinds = _prepared(counts, rounds, lower)
-    result = np.where(lost, 0.0 if lower else np.inf, 0.0)
     people = np.flatnonzero(some)
-    if not lower:
-        result[people] = np.inf
-    tilt = tilts_at_delta(counts, kinds, delta, people, xp) if len(people) else np.zeros(0)
-    for index, pair in groups(counts, kinds, tilt, delta, lower, people, xp):
-        best = np.zeros(len(index))
-        for group in pair:
-            if lower:
-                found = _crossing(group, delta * (1 + 1e-3) / group.shrink, True, xp) - _moved(group.blur, delta)
-            else:
-                found = _crossing(group, delta * group.shrink - group.ceiling, False, xp)
-            best = np.maximum(best, found)
-        result[index] = np.maximum(best, 0.0)
-    return result
+    best = np.full((2, len(lost)), 0.0 if lower else np.inf)  # of each direction
+    best[:, ~(lost | some)] = 0.0
+    blunt = np.zeros(best.shape, dtype=bool)
+    tilt = np.zeros(len(lost))
+    if len(people):
+        tilt[people] = tilts_at_delta(counts, kinds, delta, people, xp)
+    for by in _AGAIN:
+        for index, pair in groups(counts, kinds, shifted(tilt[people], by), delta, lower, people, xp):
+            for side, group in enumerate(pair):
+                found, unsure = _epsilon(group, delta, lower, xp)
+                blunt[side, index] = np.where((found > best[side, index]) == lower, unsure, blunt[side, index])
+                best[side, index] = (np.maximum if lower else np.minimum)(found, best[side, index])
+        last = blunt[best.argmax(axis=0), np.arange(len(lost))]
+        people = people[last[people] & (tilt[people] > 0)]
+    return best.max(axis=0)
+
+
+def _epsilon(group: Group, delta: float, lower: bool, xp: Any) -> tuple[Floats, NDArray[np.bool_]]:
+    """Of one direction; and whether another tilt may do better."""
+    if lower:
+        found = _crossing(group, delta * (1 + 1e-3) / group.shrink, True, xp)
+    else:
+        found = _crossing(group, delta * group.shrink - group.ceiling, False, xp)
+    u = np.where(found < np.inf, found, 0.0) - group.centre
+    share = np.exp(np.clip(group.height - group.tilt * u, -_FAR, _FAR)) * group.blunt / delta
+    unsure = ((share > _BLUNT) | (u < -0.999 * group.width)) & (found > 0) | (found == np.inf)
+    return (np.maximum(found - _moved(group.blur, delta), 0.0) if lower else found), unsure
 
 
 def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: Any) -> Floats:
@@ -216,20 +231,31 @@ def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: A
     chosen = np.zeros(result.shape)
     if len(people):
         chosen[:, people] = tilts_at_epsilons(counts, kinds, points, people, xp)
-    for tilt in np.unique(chosen[:, people]):
-        who = people[(chosen[:, people] == tilt).any(axis=0)]
-        for index, pair in groups(counts, kinds, np.full(len(who), tilt), _LEAST, False, who, xp):
-            for row, e, theirs in zip(result, points, chosen, strict=True):
-                mine = theirs[index] == tilt
-                if mine.any():
-                    found = np.clip(np.maximum(*(_delta(group, float(e), xp) for group in pair)), 0.0, 1.0)
-                    row[index[mine]] = found[mine]
+    unsure = np.zeros(result.shape, dtype=bool)
+    unsure[:, people] = True
+    for by in _AGAIN:
+        tilts = shifted(chosen, by)
+        again = unsure.copy()
+        for tilt in np.unique(tilts[again]):
+            wanted = again & (tilts == tilt)
+            who = np.flatnonzero(wanted.any(axis=0))
+            for index, pair in groups(counts, kinds, np.full(len(who), tilt), _LEAST, False, who, xp):
+                for j in np.flatnonzero(wanted[:, index].any(axis=1)):
+                    mine = index[wanted[j, index]]
+                    both = [_delta(group, float(points[j]), xp) for group in pair]
+                    value, far = (np.maximum(*each)[wanted[j, index]] for each in zip(*both, strict=True))
+                    result[j, mine] = np.minimum(result[j, mine], value)
+                    unsure[j, mine] = (far > _BLUNT * value) & (tilt > 0)
     return result if np.ndim(epsilon) else result[0]
 
 
-def _delta(group: Group, epsilon: float, xp: Any) -> Floats:
-    """Certified delta of one direction; outside the window only what is monotone is used."""
+def _delta(group: Group, epsilon: float, xp: Any) -> tuple[Floats, Floats]:
+    """Certified delta of one direction, and about how far it may be above the truth; outside the window only what is
+    monotone is used."""
     u = epsilon - group.centre
     inside = np.clip(u, -group.width, group.width)  # to the right of the window delta only falls
     value = _value(group, inside, np.arange(len(u)), False, xp) + group.ceiling
-    return np.where(u >= -group.width, value / group.shrink * (1 + 8 * _ULP), 1.0)
+    far = np.exp(np.clip(group.height - group.tilt * inside, -_FAR, _FAR)) * group.blunt
+    return np.where(u >= -group.width, np.minimum(value / group.shrink * (1 + 8 * _ULP), 1.0), 1.0), np.where(
+        u >= -group.width, far, 1.0
+    )
