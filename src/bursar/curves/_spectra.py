@@ -117,10 +117,10 @@ def _direct(law: Law, theta: float, low: int, high: int) -> Columns:
     """
     spread = law.variance**0.5
     slow = theta * high * spread < 1
-    centred, masses = law.losses - law.mean, law.masses
+    centred, masses = np.asarray(law.losses - law.mean), law.masses
     side = int(np.ceil(np.sqrt(high - low)))
-    coarse = _waves(centred, theta * (low + side * np.arange(-(-(high - low) // side))), slow)
-    fine = _waves(centred, theta * np.arange(side), slow)
+    coarse = _waves(centred, theta * np.arange(float(low), high, side), slow)
+    fine = _waves(centred, theta * np.arange(0.0, side), slow)
     short_a, sine_a, bent_a = (masses * wave for wave in coarse)
     short_b, sine_b, bent_b = fine
     cross_short = _product(sine_a, sine_b) - _product(short_a, short_b)
@@ -167,7 +167,9 @@ def _columns(law: Law | Normal, width: float, count: int) -> Columns:
         frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
-    slow = int(min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1))  # below this one the second form is good
+    slow = int(
+        min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1)
+    )  # below this one the second form is good
     edges = [1, slow] if slow > 1 else [1]
     edges += [*range(slow + _AT_ONCE, count + 1, _AT_ONCE), count + 1]
     parts = [_direct(law, theta, low, high) for low, high in itertools.pairwise(edges) if low < high]

@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 _ULP = 2.0**-52
 _COARSE, _TURNS = 64, 24
 _FAR = 600.0  # an exponent that needs no further telling apart
-_AGAIN = (0, -1, -2, -3, -4, -6, 1, 2)  # places of the tilt: tried one after the other where what is charged is seen
-_BLUNT = 1e-3  # part of delta
+_AGAIN = (0, -1, -2, -4, 1)  # places of the tilt: tried one after the other where what is charged is seen
+_BLUNT = 4e-3  # part of delta
 _LEAST = 1e-8  # the delta that windows are sized for where epsilon is given and delta is not small
 _ENOUGH = 1e-5  # relative: how far above the crossing an epsilon may be found
 
@@ -195,7 +195,7 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
                 best[side, index] = (np.maximum if lower else np.minimum)(found, best[side, index])
         last = blunt[best.argmax(axis=0), np.arange(len(lost))]
         people = people[last[people] & (tilt[people] > 0)]
-    return best.max(axis=0)
+    return np.asarray(best.max(axis=0))
 
 
 def _epsilon(group: Group, delta: float, lower: bool, xp: Any) -> tuple[Floats, NDArray[np.bool_]]:
