@@ -197,7 +197,9 @@ def _plan(counts: Any, sides: _Sides, tolerance: float, lower: bool, people: Who
         spread[part], rounds[part] = np.sqrt(sums[:, -2]), sums[:, -1]
     width = np.exp2(np.ceil(np.log2(width * 1.01) * 3) / 3)
     wanted = 150 * width / np.maximum(spread, 1e-300)
-    wanted *= np.where(rounds <= _FEW, 4, 1) * (3 if lower else 1)  # what the blur may hide is taken off lower bounds
+    wanted *= np.where(rounds <= _FEW, 4, 1)
+    if lower:  # what the noise may hide is taken off lower bounds
+        wanted = np.maximum(wanted, np.minimum(3 * wanted, _CAPS[1]))
     cap = np.where(wanted <= _CAPS[0], _CAPS[0], np.where(wanted <= _CAPS[1], _CAPS[1], _CAPS[2]))
     return _Plan(width, cap, rounds <= _SOME, rounds)
 
