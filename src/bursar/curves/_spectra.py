@@ -2,7 +2,7 @@
 
 Names and symbols
     W       half the length of the window outside which nothing is computed; nats
-    cap     frequencies above pi cap / W are silenced by one round of Gaussian noise, blur = 7 W / (pi cap)
+    cap     frequencies above pi cap / W are silenced by one round of Gaussian noise, blur = 9 W / (pi cap)
     tiers   how many frequencies may be used; the rest is bounded range by range
 
 Losses are counted from their means: a column of a person's logarithm is then small wherever it matters.
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)
 """Where moment generating functions are known."""
 
-BLUR = 7.0
+BLUR = 9.0
 """The noise added is such that its characteristic function at the cap is exp(-BLUR**2 / 2)."""
 
 _ULP = 2.0**-52
