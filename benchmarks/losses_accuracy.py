@@ -1,28 +1,66 @@
 """How far everybody's epsilon is above the true one, against dp_accounting's privacy loss distributions.
 
-    python benchmarks/losses_accuracy.py [--cases 60] [--seconds 600]
+    python benchmarks/losses_accuracy.py [--few] [--cases 60] [--seconds 600]
 
 Random rates in [0.001, 1], relative noise in [0.5, 50], 1 to 100,000 steps, one to three buckets; delta 1e-10 to 1e-3.
-The peer's optimistic and pessimistic estimates bracket the truth; the ratio printed is ours over its pessimistic one,
-where that is at least 0.001 and at most 30: the true ratio is a little larger, by at most the bracket, which is printed
-too where it is informative. Prints one JSON object. What the peer cannot do, and what is beyond our certified range
-(inf), is counted.
+With --few a grid instead: 1, 2, 3, 5, 7, 10 and 30 steps of one relative noise, and (but for one step) of two.
+The peer's optimistic and pessimistic estimates bracket the truth, and one step of one noise has a closed form; the
+ratios printed are ours over the pessimistic and over the optimistic one, where the latter is at least 0.001 and the
+former at most 30: the true ratio is between them. Prints one JSON object; what is beyond our certified range (inf) is
+counted.
 """
 
 import argparse
+import itertools
 import json
 import logging
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
 
 from bursar import individual
 
 DELTAS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-3)
 
 
-def case(rng: np.random.Generator) -> tuple[list[float], list[int], float]:
+Case = tuple[list[float], list[int], float]
+
+
+def few() -> Iterator[Case]:
+    """Few steps: constant and mixed relative noise."""
+    rates, noise = (0.001, 0.004, 0.02, 0.1, 0.5, 0.95), (0.5, 0.7, 1.0, 1.5, 4.0, 20.0, 50.0)
+    cases: list[Case] = []
+    for steps, rate, z in itertools.product((1, 2, 3, 5, 7, 10, 30), rates, noise):
+        cases.append(([z], [steps], rate))
+        if steps > 1:
+            cases.append(([z, 1.7 * z], [steps // 3 + 1, steps - steps // 3 - 1], rate))
+    for place in np.random.default_rng(0).permutation(len(cases)):  # so that a part of them is a fair part
+        yield cases[place]
+
+
+def drawn(cases: int) -> Iterator[Case]:
+    """Random cases."""
+    rng = np.random.default_rng(0)
+    for _ in range(cases):
+        yield case(rng)
+
+
+def closed(z: float, q: float, delta: float) -> float:
+    """Epsilon of one step, removal (the larger direction): the root of its closed form."""
+
+    def excess(epsilon: float) -> float:
+        x = z * z * np.log((np.expm1(epsilon) + q) / q) + 0.5
+        near, far = log_ndtr(-x / z), log_ndtr((1 - x) / z)
+        return float(q * np.exp(far) - (np.expm1(epsilon) + q) * np.exp(near) - delta)
+
+    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 100.0, xtol=1e-15, rtol=1e-13))
+
+
+def case(rng: np.random.Generator) -> Case:
     """Noise and steps of the buckets, and the rate: drawn again until epsilon at 1e-5 is between 0.001 and 30."""
     while True:
         rate = float(10 ** rng.uniform(-3, 0))
@@ -50,40 +88,55 @@ def peer(noise: list[float], steps: list[int], rate: float, interval: float, pes
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--few", action="store_true")
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=600)
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
-    rng, start = np.random.default_rng(0), time.perf_counter()
-    worst = dict.fromkeys(DELTAS, (0.0, None))
+    start = time.perf_counter()
+    worst: dict[str, dict[float, tuple[float, object]]] = {
+        name: dict.fromkeys(DELTAS, (0.0, None)) for name in ("pessimistic", "optimistic")
+    }
     below, infinite, compared, done = 0, 0, 0, 0
-    while done < asked.cases and time.perf_counter() - start < asked.seconds:
-        noise, steps, rate = case(rng)
+    for noise, steps, rate in few() if asked.few else drawn(asked.cases):
+        if time.perf_counter() - start > asked.seconds:
+            break
         done += 1
         ours = individual.losses([steps], noise, sample_rate=rate, delta=list(DELTAS))[:, 0]
-        # the peer rounds each step's loss to its interval: fine enough for the number of steps
-        least = float(min(e for e in ours if e > 0))
-        interval = float(np.clip(1e-3 * least, 1e-6, 1e-3))
-        high = peer(noise, steps, rate, interval, True)
-        low = peer(noise, steps, rate, interval, False)
+        low, high = bracket(noise, steps, rate, ours)
         for delta, epsilon, above, under in zip(DELTAS, ours, high, low, strict=True):
             infinite += int(epsilon == np.inf)
             below += int(epsilon < under)
-            if 1e-3 <= above <= 30 and epsilon < np.inf:
+            if under >= 1e-3 and above <= 30 and epsilon < np.inf:
                 compared += 1
-                ratio = epsilon / above
-                if ratio > worst[delta][0]:
-                    worst[delta] = (float(ratio), [noise, steps, rate, float(above), float(under)])
-        print(done, [round(pair[0], 5) for pair in worst.values()], below, file=sys.stderr, flush=True)
+                for name, truth in (("pessimistic", above), ("optimistic", under)):
+                    if epsilon / truth > worst[name][delta][0]:
+                        worst[name][delta] = (float(epsilon / truth), [noise, steps, rate, float(above), float(under)])
+        if done % 10 == 0:
+            print(
+                done, [round(pair[0], 5) for pair in worst["pessimistic"].values()], below, file=sys.stderr, flush=True
+            )
     result = {
         "cases": done,
         "epsilons compared": compared,
-        "below the peer's optimistic estimate": below,
+        "below the optimistic estimate": below,
         "beyond our range": infinite,
-        "worst ratio to the pessimistic estimate": {f"{delta:g}": pair for delta, pair in worst.items()},
         "seconds": round(time.perf_counter() - start, 1),
     }
+    for name, each in worst.items():
+        result[f"worst ratio to the {name} estimate"] = {f"{delta:g}": pair for delta, pair in each.items()}
     print(json.dumps(result, indent=1))
+
+
+def bracket(noise: list[float], steps: list[int], rate: float, ours: np.ndarray) -> tuple[list[float], list[float]]:
+    """Epsilons just below and above the true ones."""
+    if steps == [1]:
+        true = [closed(noise[0], rate, delta) for delta in DELTAS]
+        return [e * (1 - 1e-9) for e in true], true
+    # the peer rounds each step's loss to its interval: fine enough for the number of steps
+    least = float(min(e for e in ours if e >= 1e-3))
+    interval = float(np.clip(1e-3 * least, 2e-6, 1e-3))
+    return peer(noise, steps, rate, interval, False), peer(noise, steps, rate, interval, True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ Names and symbols
     q         sampling rate
     ceiling   P-mass (and Q-mass) whose loss we call infinite
     xi        ξ  bound on the relative error of every mass, and on the absolute error of every loss
+    tilt      t >= 0; a tilted law holds the masses times exp(tilt * loss - scale), its scale being such that they add
+              up to one. What is far in the upper tail is in the middle then
 
 *Worse* (pessimistic): the line of outcomes is cut into cells, and the mass of a cell is moved to the cell's two ends
 so that both its P-mass and its Q-mass stay what they were ("connect the dots"). *Better* (optimistic): a cell's
@@ -14,7 +16,7 @@ outcomes are told apart no more. Both hold for the two directions at once. Integ
 Gauss-Legendre terms, all positive: nothing cancels.
 
 Source: theory 7.2; Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022), https://arxiv.org/abs/2207.04380;
-docs/proofs/losses.md, sections 1 and 2.
+docs/proofs/losses.md, sections 1, 2 and 7.
 """
 
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from scipy.special import ndtr
 from bursar import mechanisms
 from bursar.errors import Unsupported
 
-__all__ = ["SMALLEST", "Law", "Normal", "law", "split"]
+__all__ = ["SMALLEST", "Law", "Normal", "law", "split", "tilted"]
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +39,8 @@ SMALLEST = 0.02
 """The least relative noise that is discretised; a smaller one has infinite loss."""
 
 _CELL = 0.05  # width of a cell, in standard deviations of the noise
+_FINER = 5  # how many cells a cell is cut into where few rounds are composed and each one's shape is seen
+_LEAST = 1e-290  # no mass of a tilted law is below it
 _REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
 _ULP = 2.0**-52
 _POINTS, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
@@ -46,7 +50,7 @@ _POINTS, _WEIGHTS = (np.asarray(a) for a in leggauss(8))
 class Law:
     """A privacy loss with finitely many values, seen in one direction. Every field is public.
 
-    masses add up to one; ceiling is what was lost to infinity beside them; xi as in the module's table.
+    masses add up to one; ceiling is what was lost to infinity beside them; xi, tilt and scale as in the module's table.
     """
 
     losses: Floats
@@ -55,6 +59,8 @@ class Law:
     xi: float
     mean: float
     variance: float
+    tilt: float = 0.0
+    scale: float = 0.0
 
     @property
     def size(self) -> int:
@@ -64,17 +70,23 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """The loss of a Gaussian mechanism, normal with mean mu²/2 and variance mu²: exact in closed form."""
+    """The loss of a Gaussian mechanism, normal with mean mu²/2 and variance mu²: exact in closed form, also tilted."""
 
     square: float
+    tilt: float = 0.0
 
     ceiling = 0.0
     xi = 4 * _ULP
 
     @property
     def mean(self) -> float:
-        """mu squared over two."""
-        return self.square / 2
+        """mu squared over two, and what the tilt adds."""
+        return self.square / 2 + self.tilt * self.square
+
+    @property
+    def scale(self) -> float:
+        """Logarithm of the moment generating function at the tilt."""
+        return self.square * (self.tilt + self.tilt**2) / 2
 
     @property
     def variance(self) -> float:
@@ -89,6 +101,33 @@ def _finished(losses: Floats, masses: Floats, ceiling: float, xi: float) -> Law:
     masses = masses / fsum(masses.tolist())
     mean = fsum((masses * losses).tolist())
     return Law(losses, masses, ceiling, xi + 4 * _ULP, mean, fsum((masses * (losses - mean) ** 2).tolist()))
+
+
+@lru_cache(maxsize=8192)
+def tilted(law: Law | Normal, tilt: float, *, lower: bool = False) -> Law | Normal:
+    """The law under which a mass counts exp(tilt * loss) times, and the scale that takes it back.
+
+    Guarantee: each mass of the law given is exp(scale - tilt * loss) times that returned, up to the xi returned; a
+        mass that would be too small for a float is larger (with lower, left out).
+    Source: docs/proofs/losses.md, section 7.
+    """
+    if isinstance(law, Normal):
+        return Normal(law.square, tilt)
+    exponents = tilt * (law.losses - law.mean) + np.log(law.masses)
+    top = float(exponents.max())
+    masses = np.exp(np.maximum(exponents - top, -710.0))
+    kept = masses > _LEAST
+    sizes = np.abs(tilt * law.losses[kept]) + np.abs(exponents[kept]) + 2 * tilt * abs(law.mean) + abs(top)
+    masses = np.where(kept, masses, 0.0 if lower else _LEAST)
+    there = masses > 0
+    losses, masses = law.losses[there], masses[there]
+    total = fsum(masses.tolist())
+    masses = masses / total
+    mean = fsum((masses * losses).tolist())
+    variance = fsum((masses * (losses - mean) ** 2).tolist())
+    scale = top + log(total) + tilt * law.mean
+    xi = law.xi + 4 * _ULP * (16 + float(sizes.max()) + abs(scale))
+    return Law(losses, masses, law.ceiling, xi, mean, variance, tilt, scale)
 
 
 def _two_ways(
@@ -122,9 +161,9 @@ def _to_ends(inside: Floats, upper: Floats, slope: float, edges: Floats) -> Floa
     return masses
 
 
-def _sampled_gaussian(z: float, q: float, lower: bool) -> tuple[Law, Law]:
+def _sampled_gaussian(z: float, q: float, lower: bool, parts: int) -> tuple[Law, Law]:
     """(1-q) N(0, z²) + q N(1, z²) against N(0, z²); theory 2.6."""
-    width = min(_CELL * z, z * z / 2)
+    width = min(_CELL * z, z * z / 2) / parts
     count = int(np.ceil((1 + 2 * _REACH * z) / width))
     edges = np.linspace(-_REACH * z, 1 + _REACH * z, count + 1)
     # irregular cells: regular ones would make the loss nearly a lattice's, whose characteristic function returns to one
@@ -164,9 +203,9 @@ def _merged(points: Floats, without: Floats, slope: float, q: float, xi: float) 
     return _two_ways(losses, masses * np.exp(losses), masses, (0.0, 0.0), xi)
 
 
-def _laplace(epsilon: float, lower: bool) -> tuple[Law, Law]:
+def _laplace(epsilon: float, lower: bool, parts: int) -> tuple[Law, Law]:
     """Laplace noise against itself moved by epsilon scales: two atoms and a density between; theory 2.2."""
-    edges = np.linspace(-epsilon, epsilon, max(64, int(np.ceil(20 * epsilon))) + 1)
+    edges = np.linspace(-epsilon, epsilon, parts * max(64, int(np.ceil(20 * epsilon))) + 1)
     points, weights, upper = split(edges, 1.0)
     without = weights * np.exp(-(epsilon + points) / 2) / 4
     xi = 64 * _ULP * (1 + epsilon)
@@ -190,26 +229,30 @@ def _two_answers(epsilon: float, delta: float) -> tuple[Law, Law]:
 
 
 @lru_cache(maxsize=4096)
-def law(mechanism: mechanisms.Mechanism, *, lower: bool = False) -> tuple[Law | Normal, Law | Normal] | None:
+def law(
+    mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False
+) -> tuple[Law | Normal, Law | Normal] | None:
     """The losses of one round in the directions "remove" and "add"; None where the loss counts as infinite.
 
     Args:
         mechanism: public.
         lower: a better law instead of a worse one.
+        fine: with more values, nearer to the truth: for few rounds.
 
     Guarantee: every composition of the pairs returned has, at every epsilon, a delta not below (with lower, not
         above) that of the true rounds, once xi and ceiling are charged as in docs/proofs/losses.md, section 1.
     Source: theory 7.2; Doroshenko et al. (2022), Theorem 3.1; Kairouz, Oh & Viswanath (2015) for pure rounds.
     """
+    parts = _FINER if fine else 1
     match mechanism:
         case mechanisms.Gaussian(sigma, sensitivity) | mechanisms.SampledGaussian(sigma, sensitivity, 1):
             normal = Normal((sensitivity / sigma) ** 2)
             return (normal, normal) if normal.square < inf else None
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             z = sigma / sensitivity
-            return _sampled_gaussian(z, float(sample_rate), lower) if SMALLEST <= z < inf else None
+            return _sampled_gaussian(z, float(sample_rate), lower, parts) if SMALLEST <= z < inf else None
         case mechanisms.Laplace(scale, sensitivity):
-            return _laplace(sensitivity / scale, lower) if sensitivity / scale <= 500 else None
+            return _laplace(sensitivity / scale, lower, parts) if sensitivity / scale <= 500 else None
         case mechanisms.RandomizedResponse(epsilon) | mechanisms.Pure(epsilon):
             return _two_answers(epsilon, 0.0) if epsilon <= 500 else None
         case mechanisms.Approximate(epsilon, delta):

@@ -24,7 +24,7 @@ __all__ = ["BLUR", "TILTS", "Columns", "Tails", "columns", "moments", "tails", "
 
 Floats = NDArray[np.float64]
 
-TILTS: Floats = 2.0 ** np.arange(-4, 13.5, 0.5)
+TILTS: Floats = 2.0 ** np.arange(-4, 16.5, 0.5)
 """Where moment generating functions are known."""
 
 BLUR = 9.0
@@ -32,6 +32,7 @@ BLUR = 9.0
 
 _ULP = 2.0**-52
 _FLOOR = -700.0
+_ALONE = 2**18  # products of a matrix product that one thread works out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,48 +90,98 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
     return np.clip(real, _FLOOR, 0.0), np.arctan2(odd, 1 - short)
 
 
-def _direct(law: Law, frequencies: Floats) -> Columns:
-    """Sums of 1 - cos and, at low frequencies, of sin - angle: accurate however near to one the function is."""
-    angles = np.outer(law.losses - law.mean, frequencies)
-    short = law.masses @ (2 * np.sin(angles / 2) ** 2)
+def _product(left: Floats, right: Floats) -> Floats:
+    """left @ right.T, summed in blocks of 32 to 256, which keeps the rounding small.
+
+    The blocks are so small that the library does not wake its threads for them: they would cost more than they save.
+    """
+    total = np.zeros((len(left), len(right)))
+    block = min(max(_ALONE // (len(left) * len(right)), 32), 256)
+    for start in range(0, left.shape[1], block):
+        total += left[:, start : start + block] @ right[:, start : start + block].T
+    return total
+
+
+def _waves(centred: Floats, angles: Floats, slow: bool) -> tuple[Floats, Floats, Floats]:
+    """1 - cos, sin, and sin less the angle (where slow; else the sine again): (angles, values) each."""
+    y = np.outer(angles, centred)
+    sine = np.sin(y)
+    return 2 * np.sin(y / 2) ** 2, sine, _sine_less_angle(y) if slow else sine
+
+
+def _direct(law: Law, theta: float, low: int, high: int) -> Columns:
+    """Sums of 1 - cos and, at low frequencies, of sin - angle: accurate however near to one the function is.
+
+    Frequencies theta * (low .. high - 1), as sums of a coarse and a fine one: with short = 1 - cos,
+    short(a + b) = short(a) + short(b) - short(a) short(b) + sin(a) sin(b), and the like for the sine.
+    """
     spread = law.variance**0.5
-    slow = frequencies * spread < 1
-    bent = np.where(slow, _sine_less_angle(angles), np.sin(angles))
-    odd = law.masses @ bent
-    error = (law.size + 64) * _ULP * (short + law.masses @ np.abs(bent))
-    error += np.where(slow, 0.0, 8 * _ULP * frequencies * (spread + abs(law.mean)))
-    return Columns(*_logarithm(short, odd), error)
+    slow = theta * high * spread < 1
+    centred, masses = np.asarray(law.losses - law.mean), law.masses
+    side = int(np.ceil(np.sqrt(high - low)))
+    coarse = _waves(centred, theta * np.arange(float(low), high, side), slow)
+    fine = _waves(centred, theta * np.arange(0.0, side), slow)
+    short_a, sine_a, bent_a = (masses * wave for wave in coarse)
+    short_b, sine_b, bent_b = fine
+    cross_short = _product(sine_a, sine_b) - _product(short_a, short_b)
+    cross_odd = _product(sine_a, short_b) + _product(short_a, sine_b)
+    ones, weights = np.ones((1, law.size)), masses[None]
+    shorts = _product(short_a, ones) + _product(weights, short_b)
+    short = (shorts + cross_short).ravel()[: high - low]
+    odd = (_product(bent_a, ones) + _product(weights, bent_b) - cross_odd).ravel()[: high - low]
+    size = 4 * shorts + _product(np.abs(bent_a), ones) + _product(weights, np.abs(bent_b))
+    terms = min(law.size, 256) + law.size / 32 + 64
+    error = terms * _ULP * size.ravel()[: high - low]
+    if not slow:
+        error += 16 * _ULP * theta * np.arange(low, high) * (spread + abs(law.mean))
+    return Columns(*_logarithm(np.maximum(short, 0.0), odd), error)
 
 
-def _values(law: Law, theta: float, count: int) -> tuple[NDArray[np.complex128], float]:
-    """The centred characteristic function at theta * (0 .. count - 1), as one product of two short matrices."""
+def _sizes(law: Law, theta: float, count: int) -> Floats:
+    """The size of the characteristic function at theta * (0 .. count - 1), rounded up: products of short matrices."""
     centred = law.losses - law.mean
     side = int(np.ceil(np.sqrt(count)))
-    steps = np.arange(side)
-    fine = np.exp(1j * np.outer(steps * theta, centred))
-    coarse = np.exp(1j * np.outer(steps * (side * theta), centred))
-    values = np.asarray(((coarse * law.masses) @ fine.T).ravel()[:count], dtype=np.complex128)
+    fine = np.outer(theta * np.arange(side), centred)
+    coarse = np.outer(theta * side * np.arange(side), centred)
+    cosine, sine = np.cos(fine), np.sin(fine)
+    lead, lag = np.cos(coarse) * law.masses, np.sin(coarse) * law.masses
+    even = _product(lead, cosine) - _product(lag, sine)
+    odd = _product(lag, cosine) + _product(lead, sine)
     spread = float(law.masses @ np.abs(centred))
-    return values, (law.size + 64 + 4 * count * theta * spread) * 2 * _ULP
+    error = (law.size + 64 + 4 * count * theta * spread) * 4 * _ULP
+    return np.minimum(np.hypot(even, odd).ravel()[:count] + error, 1.0)
 
 
-_AT_ONCE = 2048
+_AT_ONCE = 2**13
+_KEPT = 2**13  # longer columns are kept for few laws only
 
 
-@lru_cache(maxsize=20_000)
 def columns(law: Law | Normal, width: float, count: int) -> Columns:
     """The columns 1..count for the window [-width, width)."""
+    return (_short if count <= _KEPT else _long)(law, width, count)
+
+
+def _columns(law: Law | Normal, width: float, count: int) -> Columns:
     theta = pi / width
-    frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
     if isinstance(law, Normal):
+        frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
         real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
-    parts = [_direct(law, frequencies[i : i + _AT_ONCE]) for i in range(0, count, _AT_ONCE)]
+    slow = int(
+        min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1)
+    )  # below this one the second form is good
+    edges = [1, slow] if slow > 1 else [1]
+    edges += [*range(slow + _AT_ONCE, count + 1, _AT_ONCE), count + 1]
+    parts = [_direct(law, theta, low, high) for low, high in itertools.pairwise(edges) if low < high]
     return Columns(
         np.concatenate([p.real for p in parts]),
         np.concatenate([p.imaginary for p in parts]),
         np.concatenate([p.error for p in parts]),
     )
+
+
+_short = lru_cache(maxsize=20_000)(_columns)
+_long = lru_cache(maxsize=64)(_columns)
 
 
 @lru_cache(maxsize=20_000)
@@ -140,7 +191,6 @@ def tails(law: Law | Normal, width: float, cap: int) -> Tails:
     theta = pi / width
     if isinstance(law, Normal):
         return Tails(np.asarray([(theta * low) ** 2 * law.square / 2 for low in edges[:-1]]) * (1 - 8 * _ULP))
-    values, error = _values(law, theta, cap + 1)
-    sizes = np.minimum(np.abs(values) + error, 1.0)
+    sizes = _sizes(law, theta, cap + 1)
     highest = [sizes[low + 1 : high + 1].max() for low, high in itertools.pairwise(edges)]
     return Tails(-np.log(np.asarray(highest)) * (1 - 8 * _ULP))
