@@ -49,7 +49,7 @@ class DuckDB:
             )
         if plan.cells is None:
             return plan.charges, list(plan.parameters)
-        run(plan.cells, list(plan.parameters))
+        run(f"CREATE OR REPLACE TEMP TABLE cells AS {plan.cells}", list(plan.parameters))
         return plan.charges, []
 
     def offer(self, asked: Question) -> None:
