@@ -1,9 +1,24 @@
-"""Settings that all tests share."""
+"""Settings that all tests share, and a PostgreSQL server for those that need one."""
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A PostgreSQL server of the tests' own."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    from servers import Server
+
+    try:
+        started = Server()
+    except OSError as error:
+        pytest.skip(f"no PostgreSQL server can be started: {error}")
+    yield started
+    started.stop()

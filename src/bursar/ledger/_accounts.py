@@ -6,12 +6,14 @@ methods return under ``accounts`` is stored in the record's transaction, and nam
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bursar.errors import LedgerError
-from bursar.ledger._store import Store
 
-__all__ = ["Accounts", "Keeper"]
+if TYPE_CHECKING:
+    from bursar.ledger._store import Store
+
+__all__ = ["Accounts", "Keeper", "limited"]
 
 
 class Keeper(Protocol):
@@ -24,7 +26,7 @@ class Keeper(Protocol):
     kind: str
     """What the first entry of the record says of how accounts are kept; a ledger is opened with no other keeper."""
 
-    def open(self, store: Store) -> None:
+    def open(self, store: "Store") -> None:
         """The ledger is open; called once, before everything else."""
 
     def follow(self, note: str) -> None:
@@ -72,12 +74,13 @@ class Accounts:
 
     kind = "tables"
 
-    _store: Store
+    _store: Any
+    _order = ""
 
     def __init__(self) -> None:
         self._offered: tuple[str, list[Any]] = ("", [])
 
-    def open(self, store: Store) -> None:
+    def open(self, store: "Store") -> None:
         """The accounts of this ledger."""
         self._store = store
 
@@ -92,7 +95,7 @@ class Accounts:
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
         """Make the table ``admitted``, in memory."""
         charges, parameters = self._offered
-        joins, tests, given = _limited(shares)
+        joins, tests, given = limited(shares)
         self._store.run(
             "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.*, a.person IS NULL AS fresh "
             f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} WHERE c.units > 0 "
@@ -111,7 +114,7 @@ class Accounts:
         run("INSERT INTO ledger.accounts SELECT person, units, FALSE FROM admitted WHERE fresh")
         for scope in scopes:
             self._charge_share(scope)
-        run(f"INSERT INTO ledger.charges SELECT {question:d}, person, units FROM admitted")
+        run(f"INSERT INTO ledger.charges SELECT {question:d}, person, units FROM admitted{self._order}")
         people, units = run("SELECT count(*), coalesce(sum(units), 0) FROM admitted").fetchone()
         after, most = self._extent()
         if after != before + units or most > budget:
@@ -123,9 +126,9 @@ class Accounts:
         self._store.run(
             "INSERT INTO ledger.accounts SELECT ?, 0, FALSE WHERE NOT EXISTS "
             "(SELECT 1 FROM ledger.accounts WHERE person = ?)",
-            [person, person],
+            [self._kept(person)] * 2,
         )
-        self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, person])
+        self._store.run("UPDATE ledger.accounts SET gone = ? WHERE person = ?", [gone, self._kept(person)])
         return {}
 
     def open_share(self, scope: str, questions: Collection[int]) -> dict[str, Any]:
@@ -135,13 +138,13 @@ class Accounts:
 
     def spent(self, person: int | str) -> int:
         """Units that were charged to a person; 0 for somebody never charged."""
-        row = self._store.run("SELECT spent FROM ledger.accounts WHERE person = ?", [person]).fetchone()
+        row = self._store.run("SELECT spent FROM ledger.accounts WHERE person = ?", [self._kept(person)]).fetchone()
         return 0 if row is None else int(row[0])
 
     def charges(self, person: int | str) -> list[tuple[int, int]]:
         """(question, units) of all that charged a person, in order."""
         rows = self._store.run(
-            "SELECT question, units FROM ledger.charges WHERE person = ? ORDER BY question", [person]
+            "SELECT question, units FROM ledger.charges WHERE person = ? ORDER BY question", [self._kept(person)]
         ).fetchall()
         return [(int(question), int(units)) for question, units in rows]
 
@@ -183,7 +186,8 @@ class Accounts:
 
     def gone(self) -> set[Any]:
         """Who has left."""
-        return {person for (person,) in self._store.run("SELECT person FROM ledger.accounts WHERE gone").fetchall()}
+        rows = self._store.run("SELECT person FROM ledger.accounts WHERE gone").fetchall()
+        return {self._told(person) for (person,) in rows}
 
     def _charge_share(self, scope: str) -> None:
         self._store.run(
@@ -197,6 +201,14 @@ class Accounts:
             [scope, scope],
         )
 
+    def _kept(self, person: Any) -> Any:
+        """A person as the tables name them."""
+        return person
+
+    def _told(self, person: Any) -> Any:
+        """The person that the tables name so."""
+        return person
+
     def _extent(self) -> tuple[int, int]:
         """(What all have spent together, the most that anybody has spent.)"""
         total, most = self._store.run(
@@ -209,7 +221,7 @@ class Accounts:
         return not self._store.run(f"SELECT 1 FROM ({sql}) found LIMIT 1", parameters).fetchall()
 
 
-def _limited(shares: Iterable[tuple[str, int]]) -> tuple[str, str, list[Any]]:
+def limited(shares: Iterable[tuple[str, int]]) -> tuple[str, str, list[Any]]:
     """(Joins, conditions, parameters) that hold everybody within limited scopes."""
     joins, tests, given = "", "", []
     for place, (scope, most) in enumerate(shares):

@@ -12,7 +12,8 @@ from bursar.filters import Zcdp
 from bursar.ledger._accounts import Accounts, Keeper
 from bursar.ledger._chain import START, Entry, name, sealed
 from bursar.ledger._reading import Reading, opening
-from bursar.ledger._store import Store
+from bursar.ledger._schema import COLUMNS
+from bursar.ledger._store import Store, door
 
 __all__ = ["Ledger"]
 
@@ -48,7 +49,7 @@ class Ledger(Reading):
         """Open a ledger; make it if there is none.
 
         Args:
-            path: the file.
+            path: the file, or ``postgresql://user@server/database``.
             budget: what everybody may spend, public; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
@@ -56,16 +57,19 @@ class Ledger(Reading):
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
             keeper: who keeps everybody's account; None for tables beside the record. Always the same for a ledger.
         """
-        path, kept = Path(path), keeper or Accounts()
+        store = door(path)
+        kept = keeper or store.keeper()
         _check_terms(budget, person)
-        if not path.exists():
-            if not create:
-                raise LedgerError(f"{path} is not there, and create=False")
-            if budget is None or person is None:
-                raise LedgerError(f"{path} is not there, and cannot be made without a budget and a kind of names")
-            Store.create(path, person=person, first=_opening(budget, person, kept.kind))
-        store = Store(path, memory_limit=memory_limit, threads=threads)
         try:
+            if not store.exists():
+                if not create:
+                    raise LedgerError(f"{store.name} is not there, and create=False")
+                if budget is None or person is None:
+                    raise LedgerError(
+                        f"{store.name} is not there, and cannot be made without a budget and a kind of names"
+                    )
+                store.create(person, _opening(budget, person, kept.kind))
+            store.open(memory_limit=memory_limit, threads=threads)
             terms = opening(store)
             given = {
                 "budget": None if budget is None else budget.person_budget()[0],
@@ -74,13 +78,13 @@ class Ledger(Reading):
             }
             for field, value in given.items():
                 if value is not None and terms.get(field, Accounts.kind) != value:
-                    raise ArgumentError(f"{path} was made for {field}={terms.get(field)!r}, not {value!r}")
+                    raise ArgumentError(f"{store.name} was made for {field}={terms.get(field)!r}, not {value!r}")
             kept.open(store)
             return cls(store, terms, kept)
         except BaseException as error:
             store.close()
             if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
-                raise LedgerError(f"{path} is damaged: its first entry does not say the terms") from None
+                raise LedgerError(f"{store.name} is damaged: its first entry does not say the terms") from None
             raise
 
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
@@ -210,9 +214,9 @@ class Ledger(Reading):
         def work() -> Entry:
             number = self._next()[0]
             scopes = [scope for scope in _scopes(analyst, purpose) if scope in self._limits]
-            asked = {"analyst": analyst, "purpose": purpose, "key": key}
+            asked = {"analyst": analyst, "purpose": purpose, "key": key, "reserved": reserved}
             return self._append(
-                {**public, "kind": "answered", "reserved": reserved, **asked},
+                {**public, "kind": "answered", **asked},
                 self._keeper.charge(number, scopes, self._budget),
                 **asked,
             )
@@ -239,8 +243,7 @@ class Ledger(Reading):
     def _catch_up(self) -> None:
         """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
         rows = self._store.run(
-            "SELECT number, kind, private, CASE WHEN kind = 'answered' THEN NULL ELSE public END, "
-            "CASE WHEN kind = 'answered' THEN json_extract_string(public, '$.reserved') END "
+            "SELECT number, kind, private, CASE WHEN kind = 'answered' THEN NULL ELSE public END, reserved "
             "FROM ledger.record WHERE number > ? ORDER BY number",
             [self._seen],
         ).fetchall()
@@ -269,11 +272,16 @@ class Ledger(Reading):
         key: str | None = None,
         analyst: str | None = None,
         purpose: str | None = None,
+        reserved: str | None = None,
     ) -> Entry:
         number, before = self._next()
-        row = sealed(number, before, public, private or {}, key=key, analyst=analyst, purpose=purpose)
-        self._store.run("INSERT INTO ledger.record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(row))
-        return Entry(number, json.loads(row[5]), row[7])
+        row = sealed(
+            number, before, public, private or {}, key=key, analyst=analyst, purpose=purpose, reserved=reserved
+        )
+        places = ", ".join("?" for _ in row)
+        self._store.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
+        *_, told, _, found = row
+        return Entry(number, json.loads(told), found)
 
     def _remember(self, public: dict[str, Any]) -> None:
         match public["kind"]:

@@ -59,11 +59,12 @@ def sealed(
     key: str | None = None,
     analyst: str | None = None,
     purpose: str | None = None,
+    reserved: str | None = None,
 ) -> tuple[Any, ...]:
     """An entry as a row of the record."""
     told = plain({**public, "time": datetime.now(UTC).isoformat(timespec="milliseconds")})
     kept = plain({**private, "salt": secrets.token_hex(16)})  # so that the digest does not tell what it says
-    return number, public["kind"], key, analyst, purpose, told, kept, seal(before, number, told, digest(kept))
+    return number, public["kind"], key, analyst, purpose, reserved, told, kept, seal(before, number, told, digest(kept))
 
 
 def name(**named: object) -> None:

@@ -2,13 +2,14 @@
 
 import re
 import shutil
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from bursar.errors import ArgumentError, LedgerError, MissingExtra
 
-__all__ = ["Desk", "duckdb", "quoted", "text"]
+__all__ = ["Desk", "Refused", "duckdb", "quoted", "text"]
 
 
 def quoted(name: str) -> str:
@@ -30,26 +31,32 @@ def duckdb() -> Any:
     return library
 
 
+class Refused(LedgerError):
+    """A step on the desk failed: on the data, or on a ledger that is there too."""
+
+
 class Desk:
     """A connection to DuckDB in memory."""
 
-    def __init__(self, spill: Path, *, memory_limit: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, spill: Path | None, *, memory_limit: str | None = None, threads: int | None = None, name: str = "the desk"
+    ) -> None:
         """Open it.
 
         Args:
-            spill: a folder for what does not fit into memory.
+            spill: a folder for what does not fit into memory; None for one among the system's temporary files.
             memory_limit, threads: what DuckDB may use.
+            name: of the ledger, for messages.
         """
+        if memory_limit is not None and not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
+            raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
         self.library = duckdb()
-        self._spill = spill
-        self._ours = False
-        config: dict[str, Any] = {"temp_directory": str(spill), "autoinstall_known_extensions": False}
-        if memory_limit is not None:
-            if not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
-                raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
-            config["memory_limit"] = memory_limit
-        if threads is not None:
-            config["threads"] = threads
+        self._name = name
+        self._ours = spill is None
+        self._spill = spill or Path(tempfile.mkdtemp(prefix="bursar-"))
+        config: dict[str, Any] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
+        config |= {} if memory_limit is None else {"memory_limit": memory_limit}
+        config |= {} if threads is None else {"threads": threads}
         self.connection: Any = self.library.connect(config=config)
 
     def clear(self) -> None:
@@ -58,13 +65,13 @@ class Desk:
         self._spill.mkdir(mode=0o700)
         self._ours = True
 
-    def run(self, sql: str, parameters: list[Any] | None = None, *, name: str = "the ledger") -> Any:
+    def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
         """Execute SQL of our own making."""
         if self.connection is None:
-            raise LedgerError(f"{name} is closed; open it again")
+            raise LedgerError(f"{self._name} is closed; open it again")
         with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
             return self.connection.execute(sql, parameters or [])
-        raise LedgerError(f"{name}: the database refused a step; nothing was revealed")
+        raise Refused(f"{self._name}: the database refused a step; nothing was revealed")
 
     def close(self) -> None:
         """Let everything go."""

@@ -84,7 +84,7 @@ class Reading(Uncopyable):
     def person(self, value: object) -> int | str:
         """A person's name as this ledger keeps it."""
         if self.person_kind == "VARCHAR":
-            if isinstance(value, str):
+            if isinstance(value, str) and value == value.encode(errors="ignore").decode():
                 return value
         elif isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
             return value

@@ -1,184 +1,75 @@
-"""The file of a ledger: one DuckDB file of mode 0600, with one writer at a time.
+"""The door to the database that holds a ledger; behind it, one file (``File``) or a server (``Postgres``)."""
 
-Everything that is written goes through ``transact``: one transaction, all of it or nothing. After a failed transaction
-the file is not used again until it is opened anew, which brings it back to its last complete transaction.
-"""
-
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from bursar.errors import BursarError, LedgerError
-from bursar.ledger._desk import Desk, duckdb, text
+from bursar.ledger._desk import Desk
 
-__all__ = ["VERSION", "Store"]
+if TYPE_CHECKING:
+    from bursar.ledger._accounts import Keeper
+
+__all__ = ["Store", "door"]
 
 Result = TypeVar("Result")
 
-VERSION = 1
-"""Of the tables below. A file of another version is refused."""
 
-_TABLES = """
-CREATE TABLE ledger.bursar_ledger(version INTEGER NOT NULL);
-CREATE TABLE ledger.record(number BIGINT NOT NULL, kind VARCHAR NOT NULL, key VARCHAR UNIQUE, analyst VARCHAR,
-    purpose VARCHAR, public VARCHAR NOT NULL, private VARCHAR NOT NULL, hash VARCHAR NOT NULL);
-CREATE TABLE ledger.accounts(person {person} NOT NULL, spent BIGINT NOT NULL, gone BOOLEAN NOT NULL);
-CREATE TABLE ledger.shares(scope VARCHAR NOT NULL, person {person} NOT NULL, spent BIGINT NOT NULL);
-CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, units BIGINT NOT NULL);
-"""
+class Store(Protocol):
+    """A place for one ledger. SQL that goes through it speaks of ``ledger.record`` and has ? for parameters."""
 
-
-class Store:
-    """An open ledger file: ``desk`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
-
-    def __init__(self, path: Path, *, memory_limit: str | None = None, threads: int | None = None) -> None:
-        self.path = path
-        self.lock = RLock()
-        self.inside = False
-        self.desk = Desk(path.with_name(path.name + ".tmp"), memory_limit=memory_limit, threads=threads)
-        self.library = self.desk.library
-        try:
-            self._attach()
-        except BaseException:
-            self.desk.close()
-            raise
-
-    @property
-    def name(self) -> str:
-        """Where the ledger is, for people."""
-        return str(self.path)
+    name: str
+    """Where it is, for people and messages: no password in it."""
+    desk: Desk
+    """DuckDB in memory, where people's rows are looked at."""
+    lock: RLock
+    """One thread at a time."""
+    inside: bool
+    """Whether a transaction is open."""
 
     @property
     def closed(self) -> bool:
         """Whether it must be opened again."""
-        return self.desk.connection is None
 
-    def _attach(self) -> None:
-        if not self.path.is_file():
-            raise LedgerError(f"{self.path} is not a file")
-        try:
-            with private_files():
-                self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
-        except self.library.Error as error:
-            raise LedgerError(f"{self.path} {_reason(str(error))}") from None
-        try:
-            found = self.desk.connection.execute("SELECT version FROM ledger.bursar_ledger").fetchall()
-        except self.library.Error:
-            raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
-        if found != [(VERSION,)]:
-            raise LedgerError(f"{self.path} is not of version {VERSION}, the one that this program reads")
-        self.desk.clear()
+    def exists(self) -> bool:
+        """Whether there is a ledger."""
 
-    @classmethod
-    def create(cls, path: Path, *, person: str, first: tuple[Any, ...]) -> None:
-        """Make a new file with its first entry; it appears under its name when it is complete.
+    def create(self, person: str, first: tuple[Any, ...]) -> None:
+        """Make a ledger, whole or not at all.
 
         Args:
-            path: where.
             person: how people are named: BIGINT or VARCHAR.
             first: the row of the record's first entry.
         """
-        library, fresh = duckdb(), path.with_name(path.name + ".new")
-        fresh.unlink(missing_ok=True)
-        connection = library.connect()
-        try:
-            with private_files():
-                connection.execute(f"ATTACH {text(str(fresh))} AS ledger (TYPE duckdb)")
-                for statement in _TABLES.format(person=person).split(";"):
-                    if statement.strip():
-                        connection.execute(statement)
-                connection.execute("INSERT INTO ledger.bursar_ledger VALUES (?)", [VERSION])
-                connection.execute("INSERT INTO ledger.record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", first)
-                connection.execute("CHECKPOINT ledger")
-                connection.execute("DETACH ledger")
-                os.link(fresh, path)  # fails if the name is taken
-                _sync(path.parent)
-        except (library.Error, OSError):
-            raise LedgerError(f"{path} cannot be created: is the folder there, and may it be written?") from None
-        finally:
-            connection.close()
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
+
+    def open(self, *, memory_limit: str | None, threads: int | None) -> None:
+        """Open the ledger and a desk; an older version's tables are brought to this version."""
+
+    def keeper(self) -> "Keeper":
+        """Who keeps everybody's account unless somebody else is named."""
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
         """Execute SQL of our own making where the ledger is."""
-        return self.desk.run(sql, parameters, name=self.name)
 
     def transact(self, work: Callable[[], Result]) -> Result:
-        """One transaction, all of it or nothing; within another one, a part of that.
+        """One transaction, all of it or nothing; within another one, a part of that. Work may be begun again.
 
         An error that says nothing about the ledger undoes everything and leaves the ledger open.
         """
-        with self.lock:
-            if self.inside:
-                return work()
-            self.run("BEGIN TRANSACTION")
-            self.inside = True
-            try:
-                result = work()
-                with private_files():
-                    self.run("COMMIT")
-                return result
-            except BaseException as error:
-                if isinstance(error, LedgerError):
-                    self._drop()
-                    raise LedgerError(
-                        f"{self.path} could not be written, and is closed now. Nothing was revealed. What was asked is "
-                        "either recorded whole or not at all: open the ledger again and ask with the same key"
-                    ) from None
-                if not isinstance(error, BursarError) or not self._undone():
-                    self._drop()
-                raise
-            finally:
-                self.inside = False
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
         """Work that reads the ledger as it is at one moment."""
-        with self.lock:
-            return work()
 
     def close(self) -> None:
-        """Write everything into the one file and let it go."""
-        with self.lock:
-            if not self.closed:
-                with suppress(self.library.Error), private_files():
-                    self.desk.connection.execute("CHECKPOINT ledger")
-                self._drop()
-
-    def _undone(self) -> bool:
-        with suppress(LedgerError):
-            self.run("ROLLBACK")
-            return True
-        return False
-
-    def _drop(self) -> None:
-        self.desk.close()  # a transaction that is open is undone
+        """Let it go."""
 
 
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Files that are made in the meantime are for their owner alone."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+def door(where: Path | str) -> Store:
+    """The place that a path, or a text like ``postgresql://server/database``, names."""
+    if isinstance(where, str) and where.startswith(("postgresql:", "postgres:")):
+        from bursar.ledger._postgres import Postgres
 
+        return Postgres(where)
+    from bursar.ledger._file import File
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(message: str) -> str:
-    if "lock" in message or "already attached" in message:
-        return "is open already, here or in another process; a ledger has one writer at a time"
-    if "ermission denied" in message or "read-only" in message.lower():
-        return "may not be written by this user"
-    return "is not a ledger of Bursar, or is damaged"
+    return File(Path(where))

@@ -100,12 +100,10 @@ def _unbroken(ledger: Ledger) -> bool:
 
 
 def _filed(ledger: Ledger) -> bool:
-    for kind, key, analyst, purpose, public in _rows(
-        ledger, "SELECT kind, key, analyst, purpose, public FROM ledger.record"
-    ):
+    for public, *found in _rows(ledger, "SELECT public, kind, key, analyst, purpose, reserved FROM ledger.record"):
         told = json.loads(public)
-        filed = told.get("name") if kind == "reserved" else told.get("key")
-        if (kind, key, analyst, purpose) != (told["kind"], filed, told.get("analyst"), told.get("purpose")):
+        filed = told.get("name") if told["kind"] == "reserved" else told.get("key")
+        if found != [told["kind"], filed, told.get("analyst"), told.get("purpose"), told.get("reserved")]:
             return False
     return True
 

@@ -9,8 +9,9 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Self
 
-from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
+from bursar.ledger._desk import Refused
 from bursar.queries import _data
 from bursar.queries._compile import Compiled, compiled
 from bursar.queries.questions import Question
@@ -83,7 +84,7 @@ class DuckDB:
         """A step that is refused while the ledger stays open is about the data."""
         try:
             yield
-        except LedgerError:
+        except Refused:
             if self._ledger.store.closed:
                 raise
             raise DataError("the data cannot be read; nothing was charged") from None

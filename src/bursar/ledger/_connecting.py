@@ -1,0 +1,131 @@
+"""Connections to PostgreSQL: the only module that knows the driver.
+
+A connection string may hold a password. It is in no message and no repr; nor is anything that the driver says, which
+may quote it.
+"""
+
+import re
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+from bursar.errors import ArgumentError, LedgerError, MissingExtra
+
+__all__ = ["AGAIN", "connected", "psycopg", "read", "refusal"]
+
+AGAIN = ("40001", "40P01")
+"""What the server says where it finds no order for transactions, and where two wait for each other."""
+
+OLDEST = 130000
+_SURE = ("on", "remote_apply")
+_SETTINGS = (
+    ("search_path", "pg_catalog, pg_temp"),  # names of ours are found in no other schema
+    ("client_encoding", "UTF8"),
+    ("lock_timeout", "10min"),
+    ("work_mem", "64MB"),
+)
+_REASONS = (
+    ("assword", "the server refuses this role or its password"),
+    ("pg_hba", "the server refuses this role or its password"),
+    ("role", "the server does not know this role"),
+    ("database", "the server does not know this database"),
+    ("starting up", "the server is starting up"),
+    ("shutting down", "the server is shutting down"),
+    ("too many", "the server has too many connections"),
+    ("refused", "no server answers there"),
+    ("No such file", "no server answers there"),
+    ("translate", "no server answers there"),
+    ("timeout", "no server answers there"),
+)
+_REFUSALS = {
+    "25006": "the server may only be read",
+    "42501": "this role may not do that",
+    "53100": "the server's disk is full",
+    "55P03": "other programs held the ledger for too long",
+    "23505": "it is there already",
+}
+
+
+def psycopg() -> Any:
+    """The driver, or what to install."""
+    try:
+        import psycopg as library
+    except ImportError as missing:
+        raise MissingExtra("ledgers on PostgreSQL need psycopg: pip install 'bursar[postgres]'") from missing
+    return library
+
+
+def read(where: str) -> tuple[str, str, str]:
+    """(What the driver takes, the schema, a name that may be shown), out of ``postgresql://...?schema=...``."""
+    base, _, query = where.partition("?")
+    options = [option for option in query.split("&") if option]
+    schema = "bursar"
+    for option in options:
+        if option.startswith("schema="):
+            schema = unquote(option.removeprefix("schema="))
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
+        raise ArgumentError(f"ledger: schema={schema!r} must be small letters, digits and underscores")
+    rest = "&".join(option for option in options if not option.startswith("schema="))
+    given, told = base + (f"?{rest}" if rest else ""), None
+    with suppress(psycopg().Error, UnicodeError):
+        told = psycopg().conninfo.conninfo_to_dict(given)
+    if told is None:
+        raise ArgumentError("ledger: the connection string makes no sense; try postgresql://user@server/database")
+    port = f":{told['port']}" if told.get("port") else ""
+    shown = f"postgresql://{told.get('host', '')}{port}/{told.get('dbname', '')}"
+    return given, schema, shown + (f"?schema={schema}" if schema != "bursar" else "")
+
+
+def connected(given: str, name: str) -> Any:
+    """A connection to a server on which nothing that was committed can be lost.
+
+    Args:
+        given: what the driver takes.
+        name: of the ledger, for messages.
+    """
+    connection, reason = None, "the connection string makes no sense"
+    with suppress(psycopg().Error, UnicodeError):
+        try:
+            connection = psycopg().connect(given, autocommit=True, prepare_threshold=None)
+        except psycopg().Error as error:
+            reason = _reason(str(error))
+            raise
+    if connection is None:
+        raise LedgerError(f"{name} cannot be opened: {reason}")
+    wrong: str | None = "the server refuses a setting"
+    with suppress(psycopg().Error):
+        wrong = _prepare(connection)
+    if wrong is not None:
+        connection.close()
+        raise LedgerError(f"{name}: {wrong}")
+    return connection
+
+
+def refusal(state: str | None) -> str:
+    """What is wrong, by the server's code for it."""
+    return _REFUSALS.get(state or "", "the server refused a step")
+
+
+def _prepare(connection: Any) -> str | None:
+    """Set what a ledger needs; what cannot be set and is wrong, or None."""
+
+    def shown(setting: str) -> str:
+        return str(connection.execute("SELECT current_setting(%s)", [setting]).fetchone()[0])
+
+    for setting, value in _SETTINGS:
+        connection.execute("SELECT set_config(%s, %s, false)", [setting, value])
+    if shown("synchronous_commit") not in _SURE:
+        connection.execute("SET synchronous_commit = on")
+    if int(shown("server_version_num")) < OLDEST:
+        return "the server must be PostgreSQL 13 or newer"
+    if connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
+        return "this server is a standby; a ledger needs the one that is written to"
+    for setting, right in (("fsync", ("on",)), ("synchronous_commit", _SURE), ("server_encoding", ("UTF8",))):
+        if shown(setting) not in right:
+            return f"{setting} is {shown(setting)!r} on this server; a ledger needs {' or '.join(right)}"
+    return None
+
+
+def _reason(message: str) -> str:
+    """Why there is no connection, in words of our own."""
+    return next((reason for told, reason in _REASONS if told in message), "see the server's log")

@@ -1,0 +1,182 @@
+"""The file of a ledger: one DuckDB file of mode 0600, with one writer at a time.
+
+Everything that is written goes through ``transact``: one transaction, all of it or nothing. After a failed transaction
+the file is not used again until it is opened anew, which brings it back to its last complete transaction.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeVar
+
+from bursar.errors import BursarError, LedgerError
+from bursar.ledger._accounts import Accounts
+from bursar.ledger._desk import Desk, duckdb, text
+from bursar.ledger._schema import COLUMNS, TABLES, VERSION, migrate, noted
+
+__all__ = ["File"]
+
+Result = TypeVar("Result")
+
+
+class File:
+    """A ledger's file: ``desk`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
+
+    desk: Desk
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        self.lock = RLock()
+        self.inside = False
+
+    def exists(self) -> bool:
+        """Whether there is something under this name."""
+        return self.path.exists()
+
+    def open(self, *, memory_limit: str | None, threads: int | None) -> None:
+        """Attach the file to a desk of its own."""
+        self.desk = Desk(
+            self.path.with_name(self.path.name + ".tmp"), memory_limit=memory_limit, threads=threads, name=self.name
+        )
+        try:
+            self._attach()
+        except BaseException:
+            self.desk.close()
+            raise
+
+    def keeper(self) -> Accounts:
+        """Accounts beside the record."""
+        return Accounts()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it must be opened again."""
+        return not hasattr(self, "desk") or self.desk.connection is None
+
+    def _attach(self) -> None:
+        if not self.path.is_file():
+            raise LedgerError(f"{self.path} is not a file")
+        try:
+            with private_files():
+                self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
+        except self.desk.library.Error as error:
+            raise LedgerError(f"{self.path} {_reason(str(error))}") from None
+        try:
+            found = self.desk.connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
+        except self.desk.library.Error:
+            raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
+        if not isinstance(found, int) or found > VERSION:
+            raise LedgerError(f"{self.path} is of version {found}; this program reads up to {VERSION}")
+        self.desk.clear()
+        if found < VERSION:
+            self.transact(lambda: migrate(self.run, found))
+
+    def create(self, person: str, first: tuple[Any, ...]) -> None:
+        """Make a new file with its first entry; it appears under its name when it is complete."""
+        path, library = self.path, duckdb()
+        fresh = path.with_name(path.name + ".new")
+        fresh.unlink(missing_ok=True)
+        connection = library.connect()
+        try:
+            with private_files():
+                connection.execute(f"ATTACH {text(str(fresh))} AS ledger (TYPE duckdb)")
+                tables = TABLES.format(person=person, text="VARCHAR", key="", often="", scoped="", asked="")
+                for statement in tables.split(";"):
+                    if statement.strip():
+                        connection.execute(statement)
+                noted(connection.execute, VERSION)
+                places = ", ".join("?" for _ in first)
+                connection.execute(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(first))
+                connection.execute("CHECKPOINT ledger")
+                connection.execute("DETACH ledger")
+                os.link(fresh, path)  # fails if the name is taken
+                _sync(path.parent)
+        except (library.Error, OSError):
+            raise LedgerError(f"{path} cannot be created: is the folder there, and may it be written?") from None
+        finally:
+            connection.close()
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+
+    def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
+        """Execute SQL of our own making where the ledger is."""
+        return self.desk.run(sql, parameters)
+
+    def transact(self, work: Callable[[], Result]) -> Result:
+        """One transaction, all of it or nothing; within another one, a part of that.
+
+        An error that says nothing about the ledger undoes everything and leaves the ledger open.
+        """
+        with self.lock:
+            if self.inside:
+                return work()
+            self.run("BEGIN TRANSACTION")
+            self.inside = True
+            try:
+                result = work()
+                with private_files():
+                    self.run("COMMIT")
+                return result
+            except BaseException as error:
+                if isinstance(error, LedgerError):
+                    self._drop()
+                    raise LedgerError(
+                        f"{self.path} could not be written, and is closed now. Nothing was revealed. What was asked is "
+                        "either recorded whole or not at all: open the ledger again and ask with the same key"
+                    ) from None
+                if not isinstance(error, BursarError) or not self._undone():
+                    self._drop()
+                raise
+            finally:
+                self.inside = False
+
+    def snapshot(self, work: Callable[[], Result]) -> Result:
+        """Work that reads the ledger as it is at one moment."""
+        with self.lock:
+            return work()
+
+    def close(self) -> None:
+        """Write everything into the one file and let it go."""
+        with self.lock:
+            if not self.closed:
+                with suppress(self.desk.library.Error), private_files():
+                    self.desk.connection.execute("CHECKPOINT ledger")
+                self._drop()
+
+    def _undone(self) -> bool:
+        with suppress(LedgerError):
+            self.run("ROLLBACK")
+            return True
+        return False
+
+    def _drop(self) -> None:
+        self.desk.close()  # a transaction that is open is undone
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files that are made in the meantime are for their owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(message: str) -> str:
+    if "lock" in message or "already attached" in message:
+        return "is open already, here or in another process; a ledger has one writer at a time"
+    if "ermission denied" in message or "read-only" in message.lower():
+        return "may not be written by this user"
+    return "is not a ledger of Bursar, or is damaged"

@@ -1,0 +1,58 @@
+"""The tables of a ledger, their version, and the steps from older versions.
+
+Every step is run once, in one transaction with all others that are due, and is noted with its time in the table
+``bursar_ledger``. A ledger of a newer version is refused.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["COLUMNS", "STEPS", "TABLES", "VERSION", "migrate"]
+
+COLUMNS = "number, kind, key, analyst, purpose, reserved, public, private, hash"
+"""Of the record, in the order of an entry's row."""
+
+TABLES = """
+CREATE TABLE ledger.bursar_ledger(version INTEGER NOT NULL, since {text});
+CREATE TABLE ledger.record(number BIGINT NOT NULL{key}, kind {text} NOT NULL, key {text} UNIQUE, analyst {text},
+    purpose {text}, reserved {text}, public {text} NOT NULL, private {text} NOT NULL, hash {text} NOT NULL);
+CREATE TABLE ledger.accounts(person {person} NOT NULL{key}, spent BIGINT NOT NULL, gone BOOLEAN NOT NULL){often};
+CREATE TABLE ledger.shares(scope {text} NOT NULL, person {person} NOT NULL, spent BIGINT NOT NULL{scoped}){often};
+CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, units BIGINT NOT NULL{asked});
+"""
+"""Of the version below. The engine says how texts and people are kept, and which keys it checks."""
+
+Run = Callable[..., Any]
+
+
+def _reservations(run: Run) -> None:
+    """Version 2: the record says in a column of its own which reservation an answer used."""
+    run("ALTER TABLE ledger.bursar_ledger ADD COLUMN since VARCHAR")
+    run("ALTER TABLE ledger.record ADD COLUMN reserved VARCHAR")
+    for number, public in run("SELECT number, public FROM ledger.record WHERE kind = 'answered'").fetchall():
+        used = json.loads(public).get("reserved")
+        if used is not None:
+            run("UPDATE ledger.record SET reserved = ? WHERE number = ?", [used, number])
+
+
+STEPS: tuple[tuple[int, Callable[[Run], None]], ...] = ((2, _reservations),)
+"""(the version that it leads to, the step), in order."""
+
+VERSION = STEPS[-1][0]
+"""Of the tables that this program reads and writes."""
+
+
+def migrate(run: Run, version: int) -> None:
+    """Bring the tables from an older version to this program's, inside a transaction of the caller's."""
+    for leads_to, step in STEPS:
+        if leads_to > version:
+            step(run)
+            noted(run, leads_to)
+
+
+def noted(run: Run, version: int) -> None:
+    """Note that the tables are of a version from now on."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run("INSERT INTO ledger.bursar_ledger(version, since) VALUES (?, ?)", [version, now])
