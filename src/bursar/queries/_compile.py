@@ -5,8 +5,8 @@ The view ``data`` holds the rows. ``charges`` is a query that gives each person'
 in a table ``cells`` of their own when there are many (long).
 
 Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
-steps. They are whole numbers in doubles, exact for people with fewer than 2^33 rows in a group; sums over people are
-exact. Nothing depends on the order in which an engine adds up, so every engine finds the same units and sums, every time.
+steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
+Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
 """
 
 from collections.abc import Mapping
