@@ -1,6 +1,6 @@
 """Killing a process that asks questions, at random moments, and checking what is left. Used by tests and benchmarks.
 
-With DuckDB, one process forks a worker for each kill. With Spark, each worker is a process with a Java of its own; it is
+With DuckDB, one process forks a worker for each kill. With Spark, each worker is a process with its own Java; it is
 killed alone, so that its Java goes on for a moment, or together with its Java, or its Java alone.
 """
 
@@ -77,9 +77,10 @@ def work_on_spark(ledger, out):
 
     spark = started(Path(ledger).parent / "spark", **NO_CODE)
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "l", spark) as session:
-        for number in range(2):  # the first questions of a fresh Java take many times as long
+        for number in range(3):  # the first questions of a fresh Java take many times as long
+            start = time.perf_counter()
             session.analyst("warm").ask(asked(number), key=str(number))
-    print("loaded", flush=True)
+    print(time.perf_counter() - start, flush=True)
     sys.stdin.readline()
     try:
         work(ledger, out, spark)
@@ -87,8 +88,9 @@ def work_on_spark(ledger, out):
         os._exit(1)
 
 
-def kill_spark_once(worker, seconds, victim):
-    """Let a worker work that long, then kill "driver", "java" or "both"; returns when it is gone."""
+def kill_spark_once(worker, questions, victim):
+    """Let a worker work for about so many questions, then kill "driver", "java" or "both"; returns when it is gone."""
+    seconds = questions * float(worker.stdout.readline() or "nan")  # how long one question takes here and now
     worker.stdin.write("\n")
     worker.stdin.flush()
     while worker.stdout.readline().strip() not in ("ready", ""):
@@ -112,7 +114,7 @@ def spark_worker(ledger, out):
     )
 
 
-def campaign_on_spark(folder, kills, seed, spark, each=None, longest=6.0):
+def campaign_on_spark(folder, kills, seed, spark, each=None, most=3.0):
     """``campaign`` with a Spark session for the last check; checks between kills need none."""
     chance = random.Random(seed)
     ledger, out = Path(folder) / "people.ledger", Path(folder) / "revealed.txt"
@@ -123,7 +125,7 @@ def campaign_on_spark(folder, kills, seed, spark, each=None, longest=6.0):
             if kill + 1 < kills:
                 waiting.append(spark_worker(ledger, out))
             worker = waiting[0]
-            kill_spark_once(worker, chance.uniform(0, longest), chance.choice(["driver", "driver", "both", "java"]))
+            kill_spark_once(worker, chance.uniform(0, most), chance.choice(["driver", "driver", "both", "java"]))
             result = check(ledger, out)
             if each:
                 each(kill, result)

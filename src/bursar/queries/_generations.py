@@ -5,17 +5,20 @@ files. So a part of a job that Spark runs again, even on rows that come out diff
 """
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from bursar.errors import BursarError, DataError, LedgerError
 from bursar.ledger._desk import text
 from bursar.ledger._generations import Generations, sync
 from bursar.ledger._store import Store
 
-__all__ = ["SparkGenerations", "reading"]
+__all__ = ["SparkGenerations", "quiet"]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _TYPES = {"BIGINT": "BIGINT", "VARCHAR": "STRING"}
 _WRITE = {
@@ -35,18 +38,20 @@ _NEXT_SHARE = (
 )
 
 
-@contextmanager
-def reading() -> Iterator[None]:
-    """Work on the data: Spark's errors may quote entries, so not even a context of ours is told."""
-    failed = False
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, BursarError):
+def quiet(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Work on the data: Spark's errors may quote entries, so they are not even the context of what is raised."""
+
+    @wraps(work)
+    def quietly(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return work(*given, **named)
+        except BursarError:
             raise
-        failed = True
-    if failed:
+        except Exception:
+            pass
         raise DataError("the data cannot be read, or Spark cannot work; nothing was charged")
+
+    return quietly
 
 
 class SparkGenerations(Generations):

@@ -15,7 +15,7 @@ from bursar.ledger._desk import text
 from bursar.queries._compile import Compiled, compiled
 from bursar.queries._dialects import SparkDialect
 from bursar.queries._engine import fill_keys
-from bursar.queries._generations import SparkGenerations, reading
+from bursar.queries._generations import SparkGenerations, quiet
 from bursar.queries.questions import Question
 
 __all__ = ["Spark", "columns_of", "is_data_frame"]
@@ -67,10 +67,10 @@ class Spark:
         self._cells: dict[str, Any] = {}
 
     @classmethod
+    @quiet
     def open(cls, ledger: Ledger, data: Any, *, person: str) -> Self:
         """Attach a data frame to a ledger whose accounts Spark keeps."""
-        with reading():
-            found = cls(ledger, person, data, columns_of(data, table=None, view=None))
+        found = cls(ledger, person, data, columns_of(data, table=None, view=None))
         found._keeper.clean()
         return found
 
@@ -87,33 +87,33 @@ class Spark:
             raise ArgumentError("question must be one of bursar.queries' questions")
         self._compiled(asked)
 
+    @quiet
     def offer(self, asked: Question) -> None:
         """Say how everybody's contribution and price follow from the rows, for ``admit``."""
-        with reading():
-            self._ledger.offer(self.prices(asked))
+        self._ledger.offer(self.prices(asked))
 
+    @quiet
     def admit(self, asked: Question, *, analyst: str, purpose: str | None, reserved: str | None) -> None:
         """Have the ledger choose who takes part in the question that was offered."""
-        with reading():
-            self._ledger.admit(
-                price=asked.price, spare=asked.spare_units, analyst=analyst, purpose=purpose, reserved=reserved
-            )
+        self._ledger.admit(
+            price=asked.price, spare=asked.spare_units, analyst=analyst, purpose=purpose, reserved=reserved
+        )
 
+    @quiet
     def sums(self, asked: Question) -> list[int]:
         """The contributions of those admitted, added up, in whole steps; from the files. Private."""
         found = [0] * (asked.groups * asked.coordinates)
-        with reading():
-            rows = self._spark.sql(self._compiled(asked).sums, admitted=self._keeper.admitted(), **self._cells)
-            for cell, *values in rows.collect():
-                place = cell * len(values)
-                found[place : place + len(values)] = [int(value or 0) for value in values]
+        rows = self._spark.sql(self._compiled(asked).sums, admitted=self._keeper.admitted(), **self._cells)
+        for cell, *values in rows.collect():
+            place = cell * len(values)
+            found[place : place + len(values)] = [int(value or 0) for value in values]
         return found
 
+    @quiet
     def charges(self, asked: Question) -> tuple[str, list[Any]]:
         """A query for the desk that gives everybody's price (person, units), and its parameters."""
         path = self._keeper.work(self._keeper.fresh()) / "prices"
-        with reading():
-            self._keeper.write(self.prices(asked).select("person", "units"), path)
+        self._keeper.write(self.prices(asked).select("person", "units"), path)
         return f"SELECT person, units FROM read_parquet({text(f'{path}/*.parquet')}, hive_partitioning = false)", []
 
     def prices(self, asked: Question) -> Any:
