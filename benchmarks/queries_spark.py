@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from sparks import cluster, started
-
 from bursar import filters
 from bursar.queries import Count, Session, Sum
+from sparks import cluster, started
 
 QUESTIONS = {
     "count": Count(clip=30, sigma=1000.0),

@@ -52,7 +52,7 @@ class Compiled:
     cells: str | None
     """Gives the rows of the table of that name, if there is to be one."""
     charges: str
-    """Gives person, units, factor, and in the wide form the contribution."""
+    """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
     parameters: tuple[Any, ...]
     """Of ``cells`` if there is one, else of ``charges``."""
     sums: str
@@ -274,7 +274,7 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
     )
     return (
         f"SELECT {sql.without('square')}, CAST({units} AS BIGINT) AS units, "
-        f"{_factor('square', question.clip_steps)} AS factor FROM ({squares}) WHERE square > 0"
+        f"{_factor('square', question.clip_steps)} AS factor FROM ({squares}){sql.positive('square')}"
     )
 
 

@@ -50,6 +50,9 @@ class Dialect(Protocol):
     def without(self, column: str) -> str:
         """All columns but one."""
 
+    def positive(self, column: str) -> str:
+        """Leaves out rows of which nothing is left."""
+
     def total(self, whole: str) -> str:
         """The exact sum of whole numbers of up to 2^50, over any number of people."""
 
@@ -104,6 +107,10 @@ class DuckDBDialect:
     def without(self, column: str) -> str:
         """All columns but one."""
         return f"* EXCLUDE ({column})"
+
+    def positive(self, column: str) -> str:
+        """A condition."""
+        return f" WHERE {column} > 0"
 
     def total(self, whole: str) -> str:
         """In 128 bits."""
@@ -171,6 +178,10 @@ class SparkDialect:
     def without(self, column: str) -> str:
         """All columns but one."""
         return f"* EXCEPT ({column})"
+
+    def positive(self, column: str) -> str:
+        """Left to the engine: Spark would write the condition out in terms of the rows, at great length."""
+        return ""
 
     def total(self, whole: str) -> str:
         """In decimals of 26 digits: enough for ten billion people."""

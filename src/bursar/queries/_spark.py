@@ -130,11 +130,16 @@ class Spark:
             tables[table] = keeper.read(path, f"key {_KEYS[kind]}, place BIGINT").hint("broadcast")
         self._cells = {}
         if plan.cells is None:
-            return self._spark.sql(plan.charges, **tables)
+            return self._those_with_any(self._spark.sql(plan.charges, **tables))
         cells = self._spark.sql(plan.cells, **tables)
         keeper.write(cells, folder / "cells")
         self._cells = {"cells": keeper.read(folder / "cells", cells.schema)}
-        return self._spark.sql(plan.charges, **self._cells)
+        return self._those_with_any(self._spark.sql(plan.charges, **self._cells))
+
+    def _those_with_any(self, charges: Any) -> Any:
+        """Behind a column that Spark cannot see through: conditions on units are not written out over all rows."""
+        numbered = "SELECT *, monotonically_increasing_id() AS row FROM {charges}"
+        return self._spark.sql(f"SELECT * FROM ({numbered}) WHERE units > 0 AND row >= 0", charges=charges)
 
     def close(self) -> None:
         """Remove what the last question computed on its way."""
