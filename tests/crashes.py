@@ -77,7 +77,7 @@ def work_on_spark(ledger, out):
 
     spark = started(Path(ledger).parent / "spark", **NO_CODE)
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "l", spark) as session:
-        for number in range(3):  # the first questions of a fresh Java take many times as long
+        for number in range(2):  # the first questions of a fresh Java take many times as long
             start = time.perf_counter()
             session.analyst("warm").ask(asked(number), key=str(number))
     print(time.perf_counter() - start, flush=True)
@@ -104,6 +104,8 @@ def kill_spark_once(worker, questions, victim):
 
 def spark_worker(ledger, out):
     """A process that starts Spark now and waits."""
+    from sparks import dies_with_its_parent
+
     return subprocess.Popen(
         [sys.executable, __file__, str(ledger), str(out), "spark"],
         stdin=subprocess.PIPE,
@@ -111,6 +113,7 @@ def spark_worker(ledger, out):
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=dies_with_its_parent,
     )
 
 

@@ -1,5 +1,6 @@
 """Spark for tests and benchmarks: sessions on loopback, and standalone clusters. Nothing is left running."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -45,6 +46,11 @@ def started(folder, master="local[2]", **options):
     return spark
 
 
+def dies_with_its_parent():
+    """Called in a new process: whatever happens to the tests, it does not go on for ever."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 @contextmanager
 def cluster(folder, workers):
     """A master and workers of one core each; gives the master's address."""
@@ -66,6 +72,7 @@ def cluster(folder, workers):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=dies_with_its_parent,
             )
         running.append(process)
 
