@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from sparks import java
 
 ROOT = Path(__file__).parent.parent
