@@ -40,6 +40,7 @@ HEAVY = {
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},
     "duckdb": {"ledger", "queries"},
+    "psycopg": {"ledger"},
     "pyspark": {"queries"},
     "pandas": {"queries"},
     "typer": {"cli"},
@@ -99,6 +100,7 @@ def test_import_loads_nothing_heavy():
         "opendp",
         "pyarrow",
         "pyspark",
+        "psycopg",
     }
     for code, more in (
         ("import bursar", {"numpy", "scipy", "typer", "rich"}),

@@ -299,7 +299,9 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
                 "intervals",
                 "rho",
                 "released",
+                "complete",
             }
+            assert seen.complete is None  # no watch was asked for
             assert seen.rho == pytest.approx(4.5e-4)
         assert session.ledger.spent("ann") == pytest.approx(2 * 4.5e11, rel=1e-9)
         assert session.ledger.spent("bob") == pytest.approx(5 * 2e11, rel=1e-9)

@@ -1,6 +1,11 @@
 """Hostile filters, names, keys and people: parsed or refused, never executed, never another person's data."""
 
+import importlib.util
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -279,3 +284,13 @@ def test_quoting(name):
     with duckdb.connect() as connection:
         assert connection.execute(f"SELECT {text(name)} AS {quoted(name)}").fetchall() == [(name,)]
         assert connection.description[0][0] == name
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
+def test_fuzzing_guided_by_coverage():
+    """A short run of the benchmark that fuzzes filters, files, words and connection strings breaks no rule."""
+    script = Path(__file__).parent.parent / "benchmarks" / "fuzz_queries.py"
+    run = subprocess.run([sys.executable, script, "--runs", "300"], capture_output=True, text=True, check=True)
+    told = json.loads(run.stdout)
+    assert (told["inputs"], told["rules broken"]) == (300, 0)
+    assert told["grown: taken"] > 0

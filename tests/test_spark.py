@@ -340,8 +340,10 @@ def test_files_that_are_gone_or_changed_are_found(rows, path):
     path.unlink()
     with pytest.raises(LedgerError, match="another ledger"):
         opened(path, rows)
-    with pytest.raises(ArgumentError, match="must not hold"):
-        opened(path.with_name("a*b"), rows)
+    for elsewhere in (path.with_name("a*b"), "postgresql://server/database"):
+        with pytest.raises(ArgumentError, match="must be a file"):
+            opened(elsewhere, rows)
+    assert not path.with_name("a*b").exists()
 
 
 def test_what_comes_out_is_what_was_charged_even_for_random_rows(spark, path):

@@ -38,7 +38,12 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(cls=_Frame, no_args_is_help=True, help="A privacy account for every person.")
+app = typer.Typer(
+    cls=_Frame,
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # they may be private, or hold a password
+    help="A privacy account for every person.",
+)
 accounting.add(app)
 training.add(app)
 compare.add(app)

@@ -17,7 +17,8 @@ PRIVATE = "private: for the data holder"
 NOISE = "Intervals are 95 % each, for the noise alone."
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
-LedgerFile = Annotated[Path, typer.Argument(help="The ledger.")]
+Ledger = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
+Other = Annotated[str | None, typer.Option("--ledger", help="In place of the ledger that the file names.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
@@ -32,11 +33,11 @@ def add(app: typer.Typer) -> None:
 
 
 @query.command("quote")
-def quote(plan: PlanFile, as_json: Json = False) -> None:
+def quote(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     """What every question would cost at worst, and its noise. Nothing is asked."""
     from bursar.queries.plans import Plan
 
-    read = Plan.read(plan)
+    read = Plan.read(plan, ledger=ledger)
     with read.open() as session:
         quotes = read.quote(session)
     if as_json:
@@ -51,22 +52,22 @@ def quote(plan: PlanFile, as_json: Json = False) -> None:
 
 
 @query.command("ask")
-def ask(plan: PlanFile, as_json: Json = False) -> None:
+def ask(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     """Every question's answer. A key that was asked before gives the same answer again and costs nothing."""
     from bursar.queries.plans import Plan
 
-    read = Plan.read(plan)
+    read = Plan.read(plan, ledger=ledger)
     with read.open() as session:
         answers = read.ask(session)
     _tell(answers, as_json=as_json)
 
 
 @query.command("list")
-def list_(plan: PlanFile, as_json: Json = False) -> None:
+def list_(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     """The answers that this file's analyst got for its purpose so far."""
     from bursar.queries.plans import Plan
 
-    read = Plan.read(plan)
+    read = Plan.read(plan, ledger=ledger)
     with read.open() as session:
         answers = {each.key: each for each in read.analyst(session).answers()}
     _tell(answers, as_json=as_json)
@@ -74,7 +75,7 @@ def list_(plan: PlanFile, as_json: Json = False) -> None:
 
 @ledger.command("verify")
 def verify(
-    path: LedgerFile,
+    path: Ledger,
     head: Annotated[str | None, typer.Option(help="What `show` printed as head some time ago.")] = None,
     replay: Annotated[Path | None, typer.Option(help="A file of questions that says where the data are.")] = None,
     as_json: Json = False,
@@ -89,7 +90,7 @@ def verify(
         from bursar.queries.plans import Plan
 
         read = Plan.read(replay)
-        if (read.folder / read.told["ledger"]).resolve() != path.resolve():
+        if not _same(read.ledger, path):
             raise ArgumentError(f"replay={str(replay)!r} is about another ledger")
         with read.open() as session:
             findings = session.verify(head=head, replay=True)
@@ -103,7 +104,7 @@ def verify(
 
 
 @ledger.command("show")
-def show(path: LedgerFile, as_json: Json = False) -> None:
+def show(path: Ledger, as_json: Json = False) -> None:
     """The terms, the head, and every question with its worst-case price."""
     with _opened(path) as book:
         entries, head = book.entries(), book.head
@@ -136,7 +137,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 
 @ledger.command("export")
 def export(
-    path: LedgerFile,
+    path: Ledger,
     out: Annotated[Path | None, typer.Option(help="A file for the lines; else they are printed.")] = None,
 ) -> None:
     """The record as lines of JSON without its private parts, for auditors: their chain of hashes can be checked."""
@@ -163,14 +164,14 @@ def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wro
 
 
 @ledger.command("retire")
-def retire(path: LedgerFile, person: Annotated[str, typer.Option(help="Who leaves.")]) -> None:
+def retire(path: Ledger, person: Annotated[str, typer.Option(help="Who leaves.")]) -> None:
     """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
     with _opened(path) as book:
         book.retire(person)
 
 
 @ledger.command("restore")
-def restore(path: LedgerFile, person: Annotated[str, typer.Option(help="Who returns.")]) -> None:
+def restore(path: Ledger, person: Annotated[str, typer.Option(help="Who returns.")]) -> None:
     """Somebody returns to the account as it was left."""
     with _opened(path) as book:
         book.restore(person)
@@ -178,7 +179,7 @@ def restore(path: LedgerFile, person: Annotated[str, typer.Option(help="Who retu
 
 @ledger.command("limit")
 def limit(
-    path: LedgerFile,
+    path: Ledger,
     rho: Annotated[float, typer.Option(help="The most that may be spent on each person.")],
     analyst: Annotated[str | None, typer.Option(help="By this analyst, or")] = None,
     purpose: Annotated[str | None, typer.Option(help="for this purpose.")] = None,
@@ -193,7 +194,7 @@ def limit(
 
 
 def statement(
-    path: LedgerFile,
+    path: Ledger,
     person: Annotated[str, typer.Option(help="Whose account.")],
     delta: Annotated[float | None, typer.Option(help="At which the budget is told as epsilon.")] = None,
     as_json: Json = False,
@@ -213,7 +214,12 @@ def statement(
     Console().print(f"{PRIVATE}, and for this person", table, found.words, sep="\n", markup=False)
 
 
-def _opened(path: Path) -> Any:
+def _same(told: Path | str, path: str) -> bool:
+    """Whether two names are of the same ledger."""
+    return told.resolve() == Path(path).resolve() if isinstance(told, Path) else told == path
+
+
+def _opened(path: str) -> Any:
     from bursar.ledger import Ledger
 
     return Ledger.open(path, create=False)
@@ -231,6 +237,7 @@ def _tell(answers: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         told = {
             key: {"groups": each.groups, "values": each.values, "intervals": each.intervals, "rho": each.rho}
+            | ({} if each.complete is None else {"complete": each.complete})
             for key, each in answers.items()
         }
         print(dumps(told))
@@ -246,3 +253,6 @@ def _tell(answers: dict[str, Any], *, as_json: bool) -> None:
                 name = ", ".join(map(str, group))
                 table.add_row(key if place == 0 else "", name, shown, f"{low_high[0]:.6g} to {low_high[1]:.6g}")
     Console().print(table, NOISE)
+    stale = [key for key, each in answers.items() if each.complete is False]
+    if stale:
+        Console().print(f"Too many people could not pay any more: do not trust totals from {stale[0]!r} on.")

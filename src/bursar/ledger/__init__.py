@@ -1,6 +1,6 @@
 """THE RECORD: what was asked, what it cost everybody, what was answered; durable and append-only.
 
-The ledger belongs to the data holder. It is one DuckDB file with
+The ledger belongs to the data holder. It is one DuckDB file, or a schema of a PostgreSQL database, with
 
     record      one entry for each event, chained by hashes: who asked what, the worst-case price, the noisy answer
     accounts    what each person has spent, in whole units of rho; people who left keep theirs
@@ -11,5 +11,6 @@ The ledger belongs to the data holder. It is one DuckDB file with
 from bursar.ledger._book import Ledger
 from bursar.ledger._chain import Entry
 from bursar.ledger._verify import Finding, check_export, export, verify
+from bursar.ledger._watching import Watch
 
-__all__ = ["Entry", "Finding", "Ledger", "check_export", "export", "verify"]
+__all__ = ["Entry", "Finding", "Ledger", "Watch", "check_export", "export", "verify"]

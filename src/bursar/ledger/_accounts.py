@@ -103,6 +103,16 @@ class Accounts:
             [*parameters, *given],
         )
 
+    def refused(self) -> int:
+        """How many of those who were offered, and have not left, were not admitted."""
+        charges, parameters = self._offered
+        present = self._store.run(
+            f"SELECT count(*) FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person "
+            "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
+            parameters,
+        ).fetchone()[0]
+        return int(present - self._store.run("SELECT count(*) FROM admitted").fetchone()[0])
+
     def charge(self, question: int, scopes: Collection[str], budget: int) -> dict[str, Any]:
         """Charge everybody in ``admitted``; refuses to go on if the accounts do not add up afterwards."""
         run = self._store.run

@@ -1,24 +1,25 @@
 """The ledger: what was asked, what it cost everybody, and what was answered, in one durable file."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from bursar import _check
-from bursar._units import MEASURE, RANGE, to_float
-from bursar.errors import ArgumentError, BudgetExceeded, LedgerError
+from bursar._units import to_float
+from bursar.errors import ArgumentError, LedgerError, Unsupported
 from bursar.filters import Zcdp
 from bursar.ledger._accounts import Accounts, Keeper
-from bursar.ledger._chain import START, Entry, name, sealed
+from bursar.ledger._chain import Entry, name, sealed
 from bursar.ledger._generations import Generations
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._schema import COLUMNS
 from bursar.ledger._store import Store, door
+from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of
+from bursar.ledger._watching import Counting, Watch
 
 __all__ = ["Ledger"]
 
-KINDS = ("BIGINT", "VARCHAR")
 Result = TypeVar("Result")
 
 
@@ -32,6 +33,8 @@ class Ledger(Reading):
         super().__init__(store, terms, keeper)
         self._limits: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
+        self._watch: Watch | None = None
+        self._spoke = False
         self._seen = -1
         self._catch_up()
 
@@ -60,7 +63,7 @@ class Ledger(Reading):
         """
         store = door(path)
         kept = keeper or store.keeper()
-        _check_terms(budget, person)
+        check_terms(budget, person)
         try:
             if not store.exists():
                 if not create:
@@ -69,7 +72,7 @@ class Ledger(Reading):
                     raise LedgerError(
                         f"{store.name} is not there, and cannot be made without a budget and a kind of names"
                     )
-                store.create(person, _opening(budget, person, kept.kind))
+                store.create(person, first_entry(budget, person, kept.kind))
             store.open(memory_limit=memory_limit, threads=threads)
             terms = opening(store)
             if keeper is None and terms.get("accounts") == Generations.kind:
@@ -96,7 +99,7 @@ class Ledger(Reading):
         A limit counts what was asked before it, too. It does not widen anything: the budget holds for all together,
         whether or not analysts tell each other their answers.
         """
-        scope = _scope(analyst, purpose)
+        scope = scope_of(analyst, purpose)
         _check.whole(0, units=units)
         whose, name_of = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
@@ -127,9 +130,9 @@ class Ledger(Reading):
                 raise ArgumentError(f"key={key!r} reserves {to_float(self._reserved[key]):g} already")
             if self.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            left = self._budget - sum(self._reserved.values())
+            left = self._open_to_all - sum(self._reserved.values())
             if units > left:
-                raise _exceeded(units, self._budget, left)
+                raise exceeded(units, self._budget, left)
             self._append({"kind": "reserved", "name": key, "units": units}, key=key)
 
         self.transaction(work)
@@ -144,6 +147,48 @@ class Ledger(Reading):
 
         self.transaction(work)
 
+    def watch(self, watch: Watch) -> None:
+        """Begin a watch over how many people could not pay; its price is set aside from everybody's budget for good.
+
+        Args:
+            watch: with the threshold's noise.
+
+        Raises:
+            BudgetExceeded: by public facts alone, that much is not left to everybody.
+        """
+        if not isinstance(self._keeper, Counting):
+            raise Unsupported("these accounts cannot tell how many people are missing")
+
+        def work() -> None:
+            if self._watch is not None:
+                raise ArgumentError("this ledger is watched already")
+            asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
+            left = max(0, self._budget - sum(self._reserved.values()) - asked)
+            if watch.units > left:
+                raise exceeded(watch.units, self._budget, left)
+            public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
+            self._append(public, {"noise": watch.noise})
+
+        self.transaction(work)
+
+    def complete(self, noise: Callable[[Watch], int]) -> bool | None:
+        """Whether the watch is still silent, with this question; None where there is no watch. In a transaction.
+
+        Args:
+            noise: draws the noise on the number of missing people.
+
+        Guarantee: all that this ever tells is paid for: ``Watch``.
+        Source: theory 5.8.
+        """
+        if self._watch is None or not isinstance(self._keeper, Counting):
+            return None
+        if self._spoke:
+            return False
+        if self._watch.speaks(self._keeper.refused(), noise(self._watch)):
+            self._append({"kind": "spoke"})
+            return False
+        return True
+
     def transaction(self, work: Callable[[], Result]) -> Result:
         """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
 
@@ -154,7 +199,8 @@ class Ledger(Reading):
             self._catch_up()
             return work()
 
-        return self._store.transact(work if self._store.inside else begun)
+        with self._store.lock:  # whether a transaction is open is asked by its own thread alone
+            return self._store.transact(work if self._store.inside else begun)
 
     def offer(self, charges: Any, parameters: list[Any] | None = None) -> None:
         """What a question would charge everybody, for ``admit``; before the transaction in which that is called.
@@ -192,14 +238,14 @@ class Ledger(Reading):
         """
         if reserved is not None and reserved not in self._reserved:
             raise ArgumentError(f"reserved={reserved!r} reserves nothing")
-        most = self._budget - sum(units for key, units in self._reserved.items() if key != reserved)
-        scopes = [(scope, self._limits[scope]) for scope in _scopes(analyst, purpose) if scope in self._limits]
+        most = self._open_to_all - sum(units for key, units in self._reserved.items() if key != reserved)
+        scopes = [(scope, self._limits[scope]) for scope in scopes_of(analyst, purpose) if scope in self._limits]
         least = min([most, *(units for _, units in scopes)])
         _check.whole(0, price=price, spare=spare)
         if price + spare > least:
-            raise _exceeded(price + spare, self._budget, least)
+            raise exceeded(price + spare, self._budget, least)
         if reserved is not None and price > self._reserved[reserved]:
-            raise _exceeded(price, self._reserved[reserved], self._reserved[reserved])
+            raise exceeded(price, self._reserved[reserved], self._reserved[reserved])
         self._keeper.admit(most - spare, [(scope, units - spare) for scope, units in scopes])
 
     def settle(
@@ -216,11 +262,11 @@ class Ledger(Reading):
 
         def work() -> Entry:
             number = self._next()[0]
-            scopes = [scope for scope in _scopes(analyst, purpose) if scope in self._limits]
+            scopes = [scope for scope in scopes_of(analyst, purpose) if scope in self._limits]
             asked = {"analyst": analyst, "purpose": purpose, "key": key, "reserved": reserved}
             return self._append(
                 {**public, "kind": "answered", **asked},
-                self._keeper.charge(number, scopes, self._budget),
+                self._keeper.charge(number, scopes, self._open_to_all),
                 **asked,
             )
 
@@ -243,6 +289,11 @@ class Ledger(Reading):
 
         self.transaction(work)
 
+    @property
+    def _open_to_all(self) -> int:
+        """The budget without what a watch took of it."""
+        return self._budget - (0 if self._watch is None else self._watch.units)
+
     def _catch_up(self) -> None:
         """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
         rows = self._store.run(
@@ -254,6 +305,10 @@ class Ledger(Reading):
             match kind:
                 case "limited" | "reserved" | "released":
                     self._remember(json.loads(public))
+                case "watched":
+                    self._watch = Watch.recorded(json.loads(public), json.loads(private))
+                case "spoke":
+                    self._spoke = True
                 case "answered":
                     self._reserved.pop(used, None)
             note = json.loads(private).get("accounts")
@@ -294,53 +349,3 @@ class Ledger(Reading):
                 self._reserved[public["name"]] = int(public["units"])
             case "released":
                 self._reserved.pop(public["name"], None)
-
-
-def _check_terms(budget: Zcdp | None, person: str | None) -> None:
-    if person is not None:
-        _check.one_of(KINDS, person=person)
-    if budget is None:
-        return
-    if not isinstance(budget, Zcdp) or budget.count:
-        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
-    if budget.person_budget()[0] >= RANGE:
-        raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
-
-
-def _opening(budget: Zcdp, person: str, accounts: str) -> tuple[Any, ...]:
-    terms = {
-        "kind": "opened",
-        "measure": "zCDP rho",
-        "units": MEASURE,
-        "budget": budget.person_budget()[0],
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "person": person,
-        **({} if accounts == Accounts.kind else {"accounts": accounts}),
-    }
-    return sealed(0, START, terms, {})
-
-
-def _scope(analyst: str | None, purpose: str | None) -> str:
-    if (analyst is None) == (purpose is None):
-        raise ArgumentError("give either analyst= or purpose=")
-    if analyst is not None:
-        name(analyst=analyst)
-        return f"analyst:{analyst}"
-    name(purpose=purpose)
-    return f"purpose:{purpose}"
-
-
-def _scopes(analyst: str, purpose: str | None) -> Iterable[str]:
-    yield f"analyst:{analyst}"
-    if purpose is not None:
-        yield f"purpose:{purpose}"
-
-
-def _exceeded(asked: int, budget: int, left: int) -> BudgetExceeded:
-    """From public numbers alone."""
-    rho = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
-    return BudgetExceeded(
-        f"the question may cost rho = {rho['asked']:.6g}; nobody may have more than {rho['left']:.6g} for it",
-        **rho,
-    )

@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """opened, answered, limited, reserved, released, retired or returned."""
+        """opened, answered, limited, reserved, released, retired, returned, watched or spoke."""
         return str(self.public["kind"])
 
 

@@ -23,6 +23,9 @@ _SETTINGS = (
     ("client_encoding", "UTF8"),
     ("lock_timeout", "10min"),
     ("work_mem", "64MB"),
+    ("tcp_keepalives_idle", "60"),  # a writer whose machine is gone keeps its turn for two minutes, not for hours
+    ("tcp_keepalives_interval", "10"),
+    ("tcp_keepalives_count", "6"),
 )
 _REASONS = (
     ("assword", "the server refuses this role or its password"),
@@ -69,10 +72,11 @@ def read(where: str) -> tuple[str, str, str]:
     given, told = base + (f"?{rest}" if rest else ""), None
     with suppress(psycopg().Error, UnicodeError):
         told = psycopg().conninfo.conninfo_to_dict(given)
-    if told is None:
+    host, port, database = (str((told or {}).get(part) or "") for part in ("host", "port", "dbname"))
+    # a password that slipped into another part must not be shown as a part of the name
+    if told is None or "@" in host + database or ":" in database or not re.fullmatch("[0-9,]*", port):
         raise ArgumentError("ledger: the connection string makes no sense; try postgresql://user@server/database")
-    port = f":{told['port']}" if told.get("port") else ""
-    shown = f"postgresql://{told.get('host', '')}{port}/{told.get('dbname', '')}"
+    shown = f"postgresql://{host}{f':{port}' if port else ''}/{database}"
     return given, schema, shown + (f"?schema={schema}" if schema != "bursar" else "")
 
 

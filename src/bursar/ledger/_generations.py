@@ -31,7 +31,7 @@ from bursar.ledger._accounts import Accounts
 from bursar.ledger._desk import text
 from bursar.ledger._store import Store
 
-__all__ = ["Generation", "Generations", "sync"]
+__all__ = ["Generation", "Generations", "place", "sync"]
 
 _SPECIAL = set("*?[]{}\\,:%")
 
@@ -86,9 +86,7 @@ class Generations:
             raise ArgumentError("accounts in Parquet files need a ledger that is a file")
         self._store = store
         self._marks.open(store)
-        self.folder = Path(path).absolute().with_name(Path(path).name + ".accounts")
-        if _SPECIAL & set(str(self.folder)) or not str(self.folder).isprintable():
-            raise ArgumentError(f"ledger: {str(path)!r} must not hold any of {' '.join(sorted(_SPECIAL))}")
+        self.folder = place(path)
         terms, opened = store.run("SELECT public, hash FROM ledger.record WHERE number = 0").fetchone()
         self._type = str(json.loads(terms)["person"])
         try:
@@ -251,6 +249,16 @@ class Generations:
     def _none(self, sql: str) -> bool:
         """Whether a search for contradictions finds none."""
         return not self._store.run(f"SELECT 1 FROM ({sql}) found LIMIT 1").fetchall()
+
+
+def place(ledger: Path | str) -> Path:
+    """The folder of a ledger's accounts; refuses names that programs which read the files take for patterns."""
+    folder = Path(ledger).absolute().with_name(Path(ledger).name + ".accounts")
+    if _SPECIAL & set(str(folder)) or not str(folder).isprintable():
+        raise ArgumentError(
+            f"ledger={str(ledger)!r} must be a file whose name has none of {' '.join(sorted(_SPECIAL))}"
+        )
+    return folder
 
 
 def sync(folder: Path) -> None:

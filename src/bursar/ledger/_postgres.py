@@ -56,8 +56,12 @@ class Postgres:
         """Whether there is a ledger."""
         if self._connection is None:
             self._connection = connected(self._given, self.name)
-        table = f"{quoted(self._schema)}.bursar_ledger"
-        return bool(self.run("SELECT to_regclass(?) IS NOT NULL", [table]).fetchone()[0])
+        found = self.run(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = ? AND c.relname = 'bursar_ledger'",
+            [self._schema],
+        )
+        return found.fetchone() is not None
 
     def create(self, person: str, first: tuple[Any, ...]) -> None:
         """Make schema and tables with the first entry in one transaction, unless somebody else just did."""

@@ -7,6 +7,7 @@ can take two people for one, or lose an account.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bursar.errors import LedgerError
 from bursar.ledger._accounts import Accounts, limited
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class Remote(Accounts):
         person = r"'\\x' || hex(encode(person))" if self._words else "person"
         line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
         self._store.send("pg_temp.offered", self._blocks(line))
+        self._offered = "SELECT * FROM pg_temp.offered", []
         run("ANALYZE pg_temp.offered")
 
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
         """Choose on the server, and make the table ``admitted`` on the desk of those chosen."""
         joins, tests, given = limited(shares)
-        run, desk = self._store.run, self._store.desk
+        run = self._store.run
         run("DROP TABLE IF EXISTS pg_temp.admitted")
         run(
             "CREATE TEMP TABLE admitted AS SELECT c.place, c.person, c.units, a.person IS NULL AS fresh "
@@ -56,14 +58,24 @@ class Remote(Accounts):
             f"WHERE c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
             given,
         )
-        desk.run("CREATE OR REPLACE TEMP TABLE chosen(place BIGINT)")
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Who takes part or, if they are fewer, who does not: as numbers of rows on the desk."""
+        run, desk = self._store.run, self._store.desk
+        sizes = "SELECT (SELECT count(*) FROM pg_temp.offered), (SELECT count(*) FROM pg_temp.admitted)"
+        offered, admitted = run(sizes).fetchone()
+        told, join = "SELECT place FROM pg_temp.admitted", "SEMI"
+        if 2 * admitted > offered:
+            told, join = f"SELECT place FROM pg_temp.offered WHERE place NOT IN ({told})", "ANTI"
+        desk.run("CREATE OR REPLACE TEMP TABLE told(place BIGINT)")
         self._store.fetch(
-            "SELECT place FROM pg_temp.admitted",
-            lambda lines: desk.run(
-                "INSERT INTO chosen SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]
-            ),
+            told,
+            lambda lines: desk.run("INSERT INTO told SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]),
         )
-        desk.run("CREATE OR REPLACE TEMP TABLE admitted AS SELECT o.* FROM offered o SEMI JOIN chosen USING (place)")
+        desk.run(f"CREATE OR REPLACE TEMP TABLE admitted AS SELECT o.* FROM offered o {join} JOIN told USING (place)")
+        if desk.run("SELECT count(*) FROM admitted").fetchone() != (admitted,):
+            raise LedgerError("who takes part got lost on the way")
 
     def charged(self) -> str:
         """Bring all charges to the desk."""

@@ -10,7 +10,7 @@ from bursar.ledger._desk import Desk
 if TYPE_CHECKING:
     from bursar.ledger._accounts import Keeper
 
-__all__ = ["Store", "door"]
+__all__ = ["Store", "door", "on_a_server"]
 
 Result = TypeVar("Result")
 
@@ -64,9 +64,14 @@ class Store(Protocol):
         """Let it go."""
 
 
+def on_a_server(where: Path | str) -> bool:
+    """Whether this is a connection string, not a path."""
+    return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+
+
 def door(where: Path | str) -> Store:
     """The place that a path, or a text like ``postgresql://server/database``, names."""
-    if isinstance(where, str) and where.startswith(("postgresql:", "postgres:")):
+    if isinstance(where, str) and on_a_server(where):
         from bursar.ledger._postgres import Postgres
 
         return Postgres(where)

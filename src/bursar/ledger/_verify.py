@@ -129,7 +129,9 @@ def _within(ledger: Ledger) -> bool:
 
 
 def _budget(ledger: Ledger) -> int:
-    return int(ledger.entries("opened")[0].public["budget"])
+    """What may be charged to anybody: without what a watch took from all."""
+    watched = sum(int(entry.public["units"]) for entry in ledger.entries("watched"))
+    return int(ledger.entries("opened")[0].public["budget"]) - watched
 
 
 def _shares(ledger: Ledger) -> bool:

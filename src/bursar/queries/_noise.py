@@ -7,7 +7,7 @@ from typing import Any
 from bursar.errors import MissingExtra
 from bursar.mechanisms import DiscreteGaussian
 
-__all__ = ["noisy"]
+__all__ = ["laplace", "noisy"]
 
 _AT_A_TIME = 65_536
 _LARGEST = 2**62
@@ -26,6 +26,17 @@ def noisy(sums: Sequence[int], mechanism: DiscreteGaussian) -> list[int]:
     return list(_chunks(sums, _measurement(mechanism.sigma)))
 
 
+def laplace(scale: float) -> int:
+    """A whole number from the discrete Laplace distribution, from the operating system's randomness."""
+    return int(_laplace(scale)(0))
+
+
+@lru_cache(maxsize=16)
+def _laplace(scale: float) -> Any:
+    dp = _opendp()
+    return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
+
+
 def _chunks(sums: Sequence[int], measurement: Any) -> Iterator[int]:
     for start in range(0, len(sums), _AT_A_TIME):
         block = [max(-_LARGEST, min(_LARGEST, int(value))) for value in sums[start : start + _AT_A_TIME]]
@@ -34,10 +45,16 @@ def _chunks(sums: Sequence[int], measurement: Any) -> Iterator[int]:
 
 @lru_cache(maxsize=16)
 def _measurement(sigma: float) -> Any:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return dp.m.make_gaussian(*space, scale=sigma)
+
+
+def _opendp() -> Any:
+    """The library, or what to install."""
     try:
         import opendp.prelude as dp
     except ModuleNotFoundError as missing:
         raise MissingExtra("the noise of queries needs OpenDP: pip install 'bursar[queries]'") from missing
     dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return dp.m.make_gaussian(*space, scale=sigma)
+    return dp

@@ -28,6 +28,8 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
                 limits[entry.public["scope"]] = entry.public["units"]
             case "reserved":
                 reserved[entry.public["name"]] = entry.public["units"]
+            case "watched":
+                reserved[""] = entry.public["units"]  # no key is empty
             case "released":
                 reserved.pop(entry.public["name"], None)
             case "retired":

@@ -49,6 +49,8 @@ class Answer:
     """What it cost whoever contributed the full clip."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete: bool | None = None
+    """Under a watch, False from the first question on from which too many people were missing; else None."""
 
     @property
     def value(self) -> Any:
@@ -73,7 +75,7 @@ def quote(question: Question, budget: int) -> Quote:
     )
 
 
-def answer(question: Question, released: Sequence[int], key: str) -> Answer:
+def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
     """The answer that noisy sums give: the same for the same sums."""
     width = question.coordinates
     values, intervals = [], []
@@ -81,7 +83,7 @@ def answer(question: Question, released: Sequence[int], key: str) -> Answer:
         value, interval = _read(question, released[start : start + width])
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, to_float(question.price), list(released))
+    return Answer(key, question, question.labels, values, intervals, to_float(question.price), list(released), complete)
 
 
 def _scales(question: Question) -> dict[str, float]:

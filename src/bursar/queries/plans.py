@@ -4,7 +4,7 @@
 
     data = "events.parquet"          # relative to the file; also table = and view =
     person = "customer"
-    ledger = "people.ledger"
+    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
     epsilon = 1.0                    # or rho = 0.02
     delta = 1e-6
     analyst = "ann"
@@ -30,6 +30,7 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
+from bursar.ledger._store import on_a_server
 from bursar.queries._forms import question
 from bursar.queries.answers import Answer, Quote
 from bursar.queries.questions import Question
@@ -59,8 +60,8 @@ class Plan:
     """Each with its key."""
 
     @classmethod
-    def read(cls, path: Path | str) -> "Plan":
-        """The plan in a TOML file."""
+    def read(cls, path: Path | str, *, ledger: str | None = None) -> "Plan":
+        """The plan in a TOML file; ``ledger``, if given, stands in place of the file's."""
         path = Path(path)
         try:
             told = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -68,6 +69,8 @@ class Plan:
             raise DataError(f"{path} cannot be read") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a TOML file: {error}") from None
+        if ledger is not None:
+            told["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
         _check_told(told)
         keys, found = set(), []
         for place, entry in enumerate(told["questions"], start=1):
@@ -87,13 +90,19 @@ class Plan:
         """What everybody may spend."""
         return Zcdp(epsilon=self.told.get("epsilon"), delta=self.told.get("delta"), rho=self.told.get("rho"))
 
+    @property
+    def ledger(self) -> Path | str:
+        """Where the accounts are: a file beside this one, or a server."""
+        told = str(self.told["ledger"])
+        return told if on_a_server(told) else self.folder / told
+
     def open(self) -> Session:
         """The data holder's session."""
         return Session.open(
             self.folder / self.told["data"],
             person=self.told["person"],
             budget=self.budget,
-            ledger=self.folder / self.told["ledger"],
+            ledger=self.ledger,
             table=self.told.get("table"),
             view=self.told.get("view"),
             memory_limit=self.told.get("memory_limit"),

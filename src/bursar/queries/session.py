@@ -1,5 +1,6 @@
 """A table about people, a ledger with everybody's budget, and two views: the data holder's and the analyst's."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,14 +10,15 @@ from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.filters import Zcdp
-from bursar.ledger import Entry, Finding, Ledger, verify
+from bursar.ledger import Entry, Finding, Ledger, Watch, verify
 from bursar.ledger._chain import name as check_name
 from bursar.ledger._desk import duckdb
+from bursar.ledger._generations import place
 from bursar.queries import _data
 from bursar.queries._engine import DuckDB, Rows
 from bursar.queries._forms import described, question
 from bursar.queries._generations import SparkGenerations
-from bursar.queries._noise import noisy
+from bursar.queries._noise import laplace, noisy
 from bursar.queries._spark import Spark, columns_of, is_data_frame
 from bursar.queries.answers import Answer, Quote, answer, quote
 from bursar.queries.questions import Question
@@ -53,7 +55,8 @@ class Session(Uncopyable):
                 Arrow), or a data frame of Spark; one row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
             budget: what everybody may spend, public.
-            ledger: the ledger's file; made if there is none, and ``create``.
+            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
+                there is none, and ``create``.
             table: which table or view of a DuckDB file.
             view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
                 does to a person's rows must depend on that person's rows alone.
@@ -65,6 +68,8 @@ class Session(Uncopyable):
         """
         kind = _kind_of_people(data, person, table, view)
         spark = is_data_frame(data)
+        if spark:
+            place(ledger)  # refused before anything is made
         book = Ledger.open(
             ledger,
             budget=budget,
@@ -121,6 +126,27 @@ class Session(Uncopyable):
         """Give back what was reserved."""
         self._ledger.release(key)
 
+    def watch(self, people: int, *, epsilon: float) -> Watch:
+        """Have every answer tell whether too many people are missing from it, because they could not pay.
+
+        From now on each answer's ``complete`` is True, until one question from which about that many people were
+        missing; from there on it is False, for good, and totals are not to be trusted. People who have left, and
+        questions with ``spare``, do not matter.
+
+        Args:
+            people: how many may be missing, public.
+            epsilon: the watch's own, public: it costs everybody epsilon**2 / 2 of rho, set aside now.
+
+        Returns:
+            The watch; its ``margin`` tells how sharp it is.
+
+        Raises:
+            BudgetExceeded: by public facts alone, somebody may not have that much left: begin early.
+        """
+        watch = Watch(people, epsilon)
+        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
+        return watch
+
     def retire(self, person: object) -> None:
         """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
         self._ledger.retire(person)
@@ -156,8 +182,12 @@ class Session(Uncopyable):
                 return before
             self._rows.admit(asked, analyst=analyst, purpose=purpose, reserved=reserved)
             released = noisy(self._rows.sums(asked), asked.mechanism)
+            public = {"question": told, "price": asked.price, "released": released}
+            if not asked.spare_units:
+                complete = self._ledger.complete(lambda watch: laplace(watch.scales[1]))
+                public |= {} if complete is None else {"complete": complete}
             return self._ledger.settle(
-                {"question": told, "price": asked.price, "released": released},
+                public,
                 key=key,
                 analyst=analyst,
                 purpose=purpose,
@@ -173,7 +203,7 @@ class Session(Uncopyable):
         same = public.get("question") == told and public.get("analyst") == analyst
         if not same or public.get("purpose") != purpose:
             raise ArgumentError(f"key={key!r} was used for something else")
-        return answer(asked, public["released"], key)
+        return answer(asked, public["released"], key, public.get("complete"))
 
 
 class Analyst(Uncopyable):
@@ -224,7 +254,12 @@ class Analyst(Uncopyable):
         store = self._session.ledger.store
         entries = store.snapshot(lambda: self._session.ledger.entries("answered"))
         return [
-            answer(question(entry.public["question"]), entry.public["released"], entry.public["key"])
+            answer(
+                question(entry.public["question"]),
+                entry.public["released"],
+                entry.public["key"],
+                entry.public.get("complete"),
+            )
             for entry in entries
             if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
         ]

@@ -40,8 +40,9 @@ class Statement:
     @property
     def words(self) -> str:
         """What it means."""
+        answers = sum(bool(line.key) for line in self.lines)
         return (
-            f"{len(self.lines)} answers used your records. They cost rho = {self.rho:.6g} of your budget of "
+            f"{answers} answers used your records. They cost rho = {self.rho:.6g} of your budget of "
             f"{self.budget:.6g}, which will never be exceeded. So whoever knows all answers that are ever given, and "
             "everything about everybody else, can tell whether your records were there only as well as "
             f"(epsilon = {self.epsilon:.6g}, delta = {self.delta:g})-differential privacy allows."
@@ -64,5 +65,11 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
         )
         for entry, units in ledger.charges(person)
     )
-    rho = to_float(ledger.spent(person))
+    watches = ledger.entries("watched")
+    watched = tuple(
+        Line(entry.number, entry.public["time"], "", None, "", {"ask": "watch"}, to_float(entry.public["units"]))
+        for entry in watches
+    )
+    lines = tuple(sorted((*lines, *watched), key=lambda line: line.number))
+    rho = to_float(ledger.spent(person) + sum(int(entry.public["units"]) for entry in watches))
     return Statement(lines, rho, ledger.budget, zcdp.Zcdp(ledger.budget).epsilon(delta=delta), delta)

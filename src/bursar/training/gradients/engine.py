@@ -8,6 +8,8 @@ Names and symbols
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bursar import _check
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import naive
 from bursar.training.gradients.layers import refuse_unsupported
 from bursar.training.gradients.recording import recording
@@ -130,7 +132,15 @@ class Gradients:
         def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
             return self._of_records(inputs, targets, slice(None), None)
 
-        return naive.compare(self._module, self._loss, inputs, targets, fast)
+        try:
+            return naive.compare(self._module, self._loss, inputs, targets, fast)
+        except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
+            if all(parameter.dtype == torch.float64 for parameter in self._parameters):
+                raise
+            with suppress(RuntimeError):  # of a module that cannot be computed in double precision
+                exact = Gradients(deepcopy(self._module).double(), self._loss, memory=self._memory)
+                return exact.check([_double(part) for part in inputs], _double(targets))
+            raise
 
     def _pass(
         self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
@@ -306,6 +316,11 @@ def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callabl
     torch.Size([5])
     """
     return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
+
+
+def _double(value: Any) -> Any:
+    """A tensor of floating-point numbers in double precision; all else as it is."""
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _mixture(output: Any) -> Tensor:

@@ -1,0 +1,218 @@
+"""Fuzzes filters, files of questions, keys, names and connection strings, guided by coverage. Prints one JSON object.
+
+pip install atheris
+python benchmarks/fuzz_queries.py [--runs 20000] [--seed 0]
+
+Every input is parsed, refused with an error of Bursar's own, or answered; nothing else may happen. After each input the
+rows are as they were, nobody but the people in them has an account, and what was asked is recorded under exactly its
+words; every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the
+run and is printed.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+try:
+    import atheris
+except ModuleNotFoundError:
+    sys.exit("this needs atheris: pip install atheris")
+
+with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
+    from bursar.ledger import check_export
+    from bursar.ledger._connecting import read
+    from bursar.queries import Count, Session
+    from bursar.queries._expressions import parse
+    from bursar.queries.plans import Plan
+
+import pyarrow as pa
+
+from bursar import filters
+from bursar.errors import ArgumentError, BudgetExceeded, DataError
+
+PEOPLE = 20
+REFUSALS = (ArgumentError, BudgetExceeded, DataError)
+WORDS = ["and", "or", "not", "in", "between", "is null", "is not null", "true", "n", "t", '\\"', "''", "--", ";", "<>"]
+WORDS += [">=", "(", ")", "1e308", "-1", "0x", "'a'", "DROP TABLE", "union select", "ask", "count", "by", "where", "[["]
+WORDS += [
+    "questions",
+    "key",
+    "sigma",
+    "rho",
+    "edges",
+    "levels",
+    "clip",
+    "\\x00",
+    "\\xff",
+    "postgresql://",
+    "schema=",
+    "%",
+]
+SEEDS = [
+    b"\x00n = 1 and (t = 'a' or not t is null)",
+    b"\x00n between -1 and 3.5 and t in ('a', 'it''s')",
+    b'\x00"n" >= 2 or "t" < \'b\'',
+    b'\x01data = "rows.parquet"\nperson = "who"\nledger = "l"\nrho = 1.0\nanalyst = "ann"\n[[questions]]\nkey = "a"\n'
+    b'ask = "mean"\ncolumn = "n"\nlow = 0\nhigh = 3\nby = { t = ["a"] }\nclip = 2\nsigma = 10\nwhere = "n > 1"\n',
+    b"\x02ann\x00monday: count\x00weekly",
+    b"\x02'; DROP TABLE ledger.accounts; --\x00%s ? $1\x00{}",
+    b'\x03{"number":0,"public":{"kind":"opened"},"private":"00","hash":"00"}',
+    b"\x05abcdefgh",
+    b"\x06\x07abcdefghijklmnop",
+    b"\x04postgresql://user:secret@host:5432/name?sslmode=require&schema=mine",
+]
+
+
+def _grown(choices: Iterator[int], depth: int) -> str:
+    """A filter, by the choices in order; when they are used up, the shortest."""
+    choice = next(choices, 0)
+    if depth and choice % 8 > 3:
+        parts = [_grown(choices, depth - 1) for _ in range(2)]
+        return (f"not ({parts[0]})", f"({' and '.join(parts)})", f"({' or '.join(parts)})", parts[0])[choice % 4]
+    numbers, texts = (
+        ("0", "-1", "2.5", "7", "1e308", "9223372036854775807"),
+        ("'a'", "''", "'it''s'", "'\"; --'", "'\u202e'"),
+    )
+    column, values = (("n", numbers), ("t", texts), ('"who"', numbers))[choice % 3]
+    first, second = (values[next(choices, 0) % len(values)] for _ in range(2))
+    return (
+        f"{column} {('=', '<>', '<', '<=', '>', '>=')[choice % 6]} {first}",
+        f"{column} in ({first}, {second})",
+        f"{column} between {first} and {second}",
+        f"{column} is not null",
+    )[next(choices, 0) % 4]
+
+
+class Target:
+    """A session, and what is done to it with an input."""
+
+    def __init__(self, folder: Path, runs: int) -> None:
+        self.folder, self.runs = folder, runs
+        self.seen: Counter[str] = Counter()
+        self.works = (self.filter, self.file, self.words, self.export, self.place, self.tokens, self.grown)
+        rows = {"who": list(range(PEOPLE)), "n": [i % 7 for i in range(PEOPLE)], "t": ["a", "b", "it's", None] * 5}
+        options: dict[str, Any] = {"person": "who", "budget": filters.Zcdp(rho=9000.0)}
+        self.session = Session.open(pa.table(rows), ledger=folder / "l", threads=1, **options)
+        self.start = time.perf_counter()
+
+    def filter(self, text: str) -> None:
+        """A filter takes some of the people, or is refused."""
+        parse(text)
+        asked, rows = Count(where=text, sigma=1000.0), self.session._rows
+        rows.check(asked)
+        rows.offer(asked)
+        rows.admit(asked, analyst="a", purpose=None, reserved=None)
+        people = [who for (who,) in self.session.ledger.store.desk.run("SELECT person FROM admitted").fetchall()]
+        if not set(people) <= set(range(PEOPLE)) or rows.sums(asked) != [len(people) * asked.steps]:
+            raise RuntimeError("a filter gave somebody else's rows")
+
+    def tokens(self, text: str) -> None:
+        """A filter of whole tokens, each chosen by a character: more of these are taken."""
+        columns, signs = ("n", "t", '"n"', '"who"'), ("=", "<>", "<", ">=", "is null", "in (", "between", "not in (")
+        others = (
+            "and",
+            "or",
+            "not",
+            "(",
+            ")",
+            ",",
+            "1",
+            "-2.5",
+            "7",
+            "'a'",
+            "'it''s'",
+            "'; DROP TABLE data; --'",
+            "1e999",
+        )
+        listed = (*columns * 3, *signs * 2, *others * 2)
+        self.filter(" ".join(listed[ord(letter) % len(listed)] for letter in text[:40]))
+
+    def grown(self, text: str) -> None:
+        """A filter that is grown as a tree, each choice by a character: nearly all of these are taken."""
+        choices = iter([ord(letter) for letter in text])
+        self.filter(_grown(choices, 3))
+
+    def file(self, text: str) -> None:
+        """A file of questions is read and quoted, or refused."""
+        path = self.folder / "plan.toml"
+        path.write_bytes(text.encode(errors="surrogatepass"))
+        plan = Plan.read(path)
+        plan.budget  # noqa: B018
+        plan.quote(self.session)
+
+    def words(self, text: str) -> None:
+        """Analyst, key and purpose are recorded to the last character."""
+        name, key, purpose, *_ = [*text.split("\0"), "key", "purpose"]
+        analyst = self.session.analyst(name, purpose=purpose)
+        analyst.ask(Count(sigma=1000.0), key=key)
+        entry = self.session.ledger.find(key)
+        if entry is None or [entry.public[each] for each in ("analyst", "key", "purpose")] != [name, key, purpose]:
+            raise RuntimeError("other words were recorded")
+
+    def export(self, text: str) -> None:
+        """Lines of an export are checked, or refused."""
+        check_export(text.splitlines())
+
+    def place(self, text: str) -> None:
+        """A connection string is taken apart, or refused."""
+        _, schema, shown = read("postgresql://" + text.removeprefix("postgresql://"))
+        if not schema.isidentifier() or "secret" in shown.split("@")[0]:
+            raise RuntimeError("a schema or a password got through")
+
+    def one(self, data: bytes) -> None:
+        """One input: its first byte says what it is."""
+        work = self.works[(data[0] if data else 0) % len(self.works)]
+        text = data[1:].decode("utf-8", "surrogateescape")
+        try:
+            work(text)
+            self.seen[f"{work.__name__}: taken"] += 1
+        except REFUSALS:
+            self.seen[f"{work.__name__}: refused"] += 1
+        run = self.session.ledger.store.desk.run
+        if run("SELECT count(*), sum(n), count(t) FROM data").fetchone() != (PEOPLE, 57, 15):
+            raise RuntimeError("the rows were changed")
+        if run(f"SELECT count(*) FROM ledger.accounts WHERE person NOT BETWEEN 0 AND {PEOPLE - 1}").fetchone() != (0,):
+            raise RuntimeError("somebody else has an account")
+        count = self.seen.total()
+        if count % 1000 == 0 and not all(finding.holds for finding in self.session.verify()):
+            raise RuntimeError("the ledger does not check")
+        if count == self.runs:
+            seconds = round(time.perf_counter() - self.start, 1)
+            told = {"inputs": count, **dict(sorted(self.seen.items())), "rules broken": 0, "seconds": seconds}
+            print(json.dumps(told, indent=1), flush=True)
+            self.session.close()
+            os._exit(0)
+
+
+def main() -> None:
+    """Fuzz until so many inputs were tried."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0, help="0 for another one each time")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "corpus").mkdir()
+        for number, seed in enumerate(SEEDS):
+            (folder / "corpus" / str(number)).write_bytes(seed)
+        (folder / "words").write_text("".join(f'"{word}"\n' for word in WORDS))
+        options = [
+            f"-artifact_prefix={folder}/",
+            f"-seed={given.seed}",
+            "-max_len=600",
+            f"-dict={folder / 'words'}",
+            "-verbosity=0",
+        ]
+        atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], Target(folder, given.runs).one)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

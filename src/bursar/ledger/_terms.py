@@ -1,0 +1,69 @@
+"""What a ledger was made for, how limits are filed, and how a question is refused: from public facts alone."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from bursar import _check
+from bursar._units import MEASURE, RANGE, to_float
+from bursar.errors import ArgumentError, BudgetExceeded
+from bursar.filters import Zcdp
+from bursar.ledger._accounts import Accounts
+from bursar.ledger._chain import START, name, sealed
+
+__all__ = ["check_terms", "exceeded", "first_entry", "scope_of", "scopes_of"]
+
+KINDS = ("BIGINT", "VARCHAR")
+
+
+def check_terms(budget: Zcdp | None, person: str | None) -> None:
+    """Refuse what a ledger cannot be made for."""
+    if person is not None:
+        _check.one_of(KINDS, person=person)
+    if budget is None:
+        return
+    if not isinstance(budget, Zcdp) or budget.count:
+        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
+    if budget.person_budget()[0] >= RANGE:
+        raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
+
+
+def first_entry(budget: Zcdp, person: str, accounts: str) -> tuple[Any, ...]:
+    """The row of the record that says the terms."""
+    terms = {
+        "kind": "opened",
+        "measure": "zCDP rho",
+        "units": MEASURE,
+        "budget": budget.person_budget()[0],
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "person": person,
+        **({} if accounts == Accounts.kind else {"accounts": accounts}),
+    }
+    return sealed(0, START, terms, {})
+
+
+def scope_of(analyst: str | None, purpose: str | None) -> str:
+    """How the limit of an analyst, or of a purpose, is filed."""
+    if (analyst is None) == (purpose is None):
+        raise ArgumentError("give either analyst= or purpose=")
+    if analyst is not None:
+        name(analyst=analyst)
+        return f"analyst:{analyst}"
+    name(purpose=purpose)
+    return f"purpose:{purpose}"
+
+
+def scopes_of(analyst: str, purpose: str | None) -> Iterable[str]:
+    """The limits that a question may fall under."""
+    yield f"analyst:{analyst}"
+    if purpose is not None:
+        yield f"purpose:{purpose}"
+
+
+def exceeded(asked: int, budget: int, left: int) -> BudgetExceeded:
+    """A refusal, from public numbers alone."""
+    rho = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
+    return BudgetExceeded(
+        f"the question may cost rho = {rho['asked']:.6g}; nobody may have more than {rho['left']:.6g} for it",
+        **rho,
+    )
