@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import chi2
 
 from bursar import filters
-from bursar.queries import Count, Session, Sum, _compile, questions, session
+from bursar.queries import Count, Session, Sum, _compile, _dialects, questions, session
 
 ROUNDS, PAID = 6, 2
 RHO = 18.0
@@ -73,8 +73,8 @@ def no_clipping(monkeypatch):
 
 
 def rows_as_people(monkeypatch):
-    right = _compile.named
-    monkeypatch.setattr(_compile, "named", lambda name: right("row" if name == "who" else name))
+    right = _dialects.DuckDBDialect.person
+    monkeypatch.setattr(_dialects.DuckDBDialect, "person", lambda self, name, kind: right(self, "row", kind))
 
 
 def a_ninth_charged(monkeypatch):

@@ -11,6 +11,7 @@ from bursar.errors import ArgumentError, LedgerError, Unsupported
 from bursar.filters import Zcdp
 from bursar.ledger._accounts import Accounts, Keeper
 from bursar.ledger._chain import Entry, name, sealed
+from bursar.ledger._generations import Generations
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._schema import COLUMNS
 from bursar.ledger._store import Store, door
@@ -58,7 +59,7 @@ class Ledger(Reading):
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
-            keeper: who keeps everybody's account; None for tables beside the record. Always the same for a ledger.
+            keeper: who keeps everybody's account; None for tables beside the record, or whoever reads what is there.
         """
         store = door(path)
         kept = keeper or store.keeper()
@@ -74,6 +75,8 @@ class Ledger(Reading):
                 store.create(person, first_entry(budget, person, kept.kind))
             store.open(memory_limit=memory_limit, threads=threads)
             terms = opening(store)
+            if keeper is None and terms.get("accounts") == Generations.kind:
+                kept = Generations()
             given = {
                 "budget": None if budget is None else budget.person_budget()[0],
                 "person": person,

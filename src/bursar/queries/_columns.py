@@ -1,4 +1,4 @@
-"""Columns, literals and filters as SQL: names are quoted, literals are parameters, types cannot fail on an entry.
+"""Columns, literals and filters as SQL; what names and literals look like is the dialect's. No entry can fail a type.
 
 Every column is of one kind: whole, number, text, bool, date, time, or other, which questions cannot use.
 """
@@ -6,9 +6,11 @@ Every column is of one kind: whole, number, text, bool, date, time, or other, wh
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
+from math import nan
 from typing import Any
 
 from bursar.errors import ArgumentError
+from bursar.queries._dialects import Dialect, double
 from bursar.queries._expressions import (
     All,
     Among,
@@ -22,21 +24,7 @@ from bursar.queries._expressions import (
     Truth,
 )
 
-__all__ = ["Compiler", "cast", "kind_of", "kind_of_type", "literal", "named"]
-
-_TYPES = {
-    "whole": "BIGINT",
-    "number": "DOUBLE",
-    "text": "VARCHAR",
-    "bool": "BOOLEAN",
-    "date": "DATE",
-    "time": "TIMESTAMP",
-}
-
-
-def named(name: str) -> str:
-    """A column of the data as SQL: quoted, of the alias d."""
-    return 'd."' + name.replace('"', '""') + '"'
+__all__ = ["Compiler", "cast", "kind_of", "kind_of_type", "literal"]
 
 
 def kind_of_type(sql_type: str) -> str:
@@ -57,12 +45,13 @@ def kind_of_type(sql_type: str) -> str:
 class Compiler:
     """Filters as SQL over the alias ``d``, given the kinds of the columns (whole, number, text, bool, date, time)."""
 
-    def __init__(self, kinds: Mapping[str, str]) -> None:
+    def __init__(self, kinds: Mapping[str, str], dialect: Dialect) -> None:
         self._kinds = kinds
+        self._dialect = dialect
         self.parameters: list[Any] = []
 
     def sql(self, filter_: Filter) -> str:
-        """A condition with ? for every literal; the literals are appended to ``parameters`` in order."""
+        """A condition; the literals that the dialect does not write down are appended to ``parameters`` in order."""
         match filter_:
             case All():
                 return "(" + " AND ".join(map(self.sql, filter_.parts)) + ")"
@@ -96,9 +85,8 @@ class Compiler:
 
     def _side(self, side: Column | Literal, kind: str) -> str:
         if isinstance(side, Column):
-            return cast(side.name, kind)
-        self.parameters.append(literal(side.value, kind))
-        return "?"
+            return cast(side.name, kind, self._dialect)
+        return self._dialect.literal(literal(side.value, kind), self.parameters)
 
 
 def _wider(kind: str, sides: tuple[Column | Literal, ...]) -> str:
@@ -116,10 +104,10 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
     return kinds[name]
 
 
-def cast(name: str, kind: str) -> str:
+def cast(name: str, kind: str, dialect: Dialect) -> str:
     """A column as SQL of one type for each kind; entries that do not fit, and NaN, are missing."""
-    found = f"TRY_CAST({named(name)} AS {_TYPES[kind]})"
-    return f"nullif({found}, CAST('nan' AS DOUBLE))" if kind == "number" else found
+    found = f"TRY_CAST({dialect.column(name)} AS {dialect.types[kind]})"
+    return f"nullif({found}, {double(nan)})" if kind == "number" else found
 
 
 def literal(value: object, kind: str) -> Any:

@@ -1,13 +1,13 @@
 """The door to DuckDB: what a session needs of an engine, computed on the connection that holds the ledger.
 
-Another engine is another class with the same five methods. It must give the same whole sums and the same units.
+Another engine is another class of ``Rows``. It must give the same whole sums and the same units.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
@@ -16,7 +16,29 @@ from bursar.queries import _data
 from bursar.queries._compile import Compiled, compiled
 from bursar.queries.questions import Question
 
-__all__ = ["DuckDB"]
+__all__ = ["DuckDB", "Rows", "fill_keys"]
+
+
+class Rows(Protocol):
+    """The people's rows, in an engine that adds up. Private."""
+
+    def check(self, asked: Question) -> None:
+        """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
+
+    def charges(self, asked: Question) -> tuple[str, list[Any]]:
+        """A query for the desk that gives everybody's price (person, units, ...), and its parameters."""
+
+    def offer(self, asked: Question) -> None:
+        """Work out everybody's contribution and price, for ``admit``."""
+
+    def admit(self, asked: Question, *, analyst: str, purpose: str | None, reserved: str | None) -> None:
+        """Have the ledger choose who takes part in the question that was offered."""
+
+    def sums(self, asked: Question) -> list[int]:
+        """The contributions of those admitted, added up, in whole steps."""
+
+    def close(self) -> None:
+        """Nothing more will be asked."""
 
 
 class DuckDB:
@@ -42,15 +64,10 @@ class DuckDB:
     def charges(self, asked: Question) -> tuple[str, list[Any]]:
         """A query that gives everybody's price (person, units, ...), and its parameters."""
         plan, run = self._compiled(asked), self._ledger.store.desk.run
-        for table, kind, keys in plan.keys:
-            run(f"CREATE OR REPLACE TEMP TABLE {table}(key {kind}, place BIGINT)")
-            run(
-                f"INSERT INTO {table} SELECT unnest(CAST(? AS {kind}[])), unnest(range({len(keys):d}))",
-                [[_key(key) for key in keys]],
-            )
+        fill_keys(run, plan.keys)
         if plan.cells is None:
             return plan.charges, list(plan.parameters)
-        run(plan.cells, list(plan.parameters))
+        run(f"CREATE OR REPLACE TEMP TABLE cells AS {plan.cells}", list(plan.parameters))
         return plan.charges, []
 
     def offer(self, asked: Question) -> None:
@@ -79,6 +96,9 @@ class DuckDB:
                 found[place : place + len(values)] = [int(value or 0) for value in values]
         return found
 
+    def close(self) -> None:
+        """The desk is closed with the ledger."""
+
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """A step that is refused while the ledger stays open is about the data."""
@@ -91,6 +111,16 @@ class DuckDB:
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds)
+
+
+def fill_keys(run: Callable[..., Any], keys: tuple[tuple[str, str, tuple[Any, ...]], ...]) -> None:
+    """Make the tables of keys to group by, on the desk."""
+    for table, kind, values in keys:
+        run(f"CREATE OR REPLACE TEMP TABLE {table}(key {kind}, place BIGINT)")
+        run(
+            f"INSERT INTO {table} SELECT unnest(CAST(? AS {kind}[])), unnest(range({len(values):d}))",
+            [[_key(value) for value in values]],
+        )
 
 
 def _key(key: Any) -> Any:

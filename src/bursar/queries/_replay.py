@@ -2,13 +2,13 @@
 
 from bursar.errors import BursarError
 from bursar.ledger import Entry, Finding, Ledger
-from bursar.queries._engine import DuckDB
+from bursar.queries._engine import Rows
 from bursar.queries._forms import question
 
 __all__ = ["replayed"]
 
 
-def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
+def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
 
     Args:
@@ -50,7 +50,7 @@ def replayed(ledger: Ledger, rows: DuckDB) -> Finding:
 def _charged(
     ledger: Ledger,
     entry: Entry,
-    rows: DuckDB,
+    rows: Rows,
     limits: dict[str, int],
     reserved: dict[str, int],
     before: dict[tuple[str, str], list[int]],

@@ -13,10 +13,13 @@ from bursar.filters import Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Watch, verify
 from bursar.ledger._chain import name as check_name
 from bursar.ledger._desk import duckdb
+from bursar.ledger._generations import place
 from bursar.queries import _data
-from bursar.queries._engine import DuckDB
+from bursar.queries._engine import DuckDB, Rows
 from bursar.queries._forms import described, question
+from bursar.queries._generations import SparkGenerations
 from bursar.queries._noise import laplace, noisy
+from bursar.queries._spark import Spark, columns_of, is_data_frame
 from bursar.queries.answers import Answer, Quote, answer, quote
 from bursar.queries.questions import Question
 from bursar.queries.statements import Statement, statement
@@ -27,7 +30,7 @@ __all__ = ["Analyst", "Session"]
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
-    def __init__(self, ledger: Ledger, rows: DuckDB) -> None:
+    def __init__(self, ledger: Ledger, rows: Rows) -> None:
         self._ledger = ledger
         self._rows = rows
 
@@ -48,8 +51,8 @@ class Session(Uncopyable):
         """Open a table and the ledger of the people in it.
 
         Args:
-            data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, or a table in memory (pandas,
-                Polars, Arrow); one row for each event, private.
+            data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, a table in memory (pandas, Polars,
+                Arrow), or a data frame of Spark; one row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
             budget: what everybody may spend, public.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
@@ -64,10 +67,21 @@ class Session(Uncopyable):
         Source: theory 2.7, 4.2 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
         kind = _kind_of_people(data, person, table, view)
+        spark = is_data_frame(data)
+        if spark:
+            place(ledger)  # refused before anything is made
         book = Ledger.open(
-            ledger, budget=budget, person=kind, create=create, memory_limit=memory_limit, threads=threads
+            ledger,
+            budget=budget,
+            person=kind,
+            create=create,
+            memory_limit=memory_limit,
+            threads=threads,
+            keeper=SparkGenerations(data.sparkSession) if spark else None,
         )
         try:
+            if spark:
+                return cls(book, Spark.open(book, data, person=person))
             return cls(book, DuckDB.open(book, data, person=person, table=table, view=view))
         except BaseException:
             book.close()
@@ -84,7 +98,10 @@ class Session(Uncopyable):
 
     def close(self) -> None:
         """Let data and ledger go."""
-        self._ledger.close()
+        try:
+            self._rows.close()
+        finally:
+            self._ledger.close()
 
     @property
     def ledger(self) -> Ledger:
@@ -250,5 +267,7 @@ class Analyst(Uncopyable):
 
 def _kind_of_people(data: Any, person: str, table: str | None, view: str | None) -> str:
     """How the data name people; found out before the ledger is touched."""
+    if is_data_frame(data):
+        return _data.names_of_people(columns_of(data, table=table, view=view), person)
     with duckdb().connect() as connection:
         return _data.names_of_people(_data.attach(connection, data, table=table, view=view), person)
