@@ -263,6 +263,30 @@ def test_accounts_go_through_everything_as_in_tables(rows, path):
     assert stat.S_IMODE((path.parent / "people.ledger.accounts").stat().st_mode) == 0o700
 
 
+def test_a_watch_counts_the_same_people(rows, path):
+    """Those who are missing because they could not pay are as many as on DuckDB; a watch speaks, and for good."""
+    question, missing = Count(clip=1, rho=0.4), []
+    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
+        for session in (ours, theirs):
+            session.limit(0.3, analyst="ann")
+            session.retire("bob")
+            asked = {"analyst": "ann", "purpose": None}
+            session.analyst("ann").ask(Count(clip=1, rho=0.2), key="a")
+
+            def counted(session=session, asked=asked):
+                session._rows.admit(Count(clip=1, rho=0.25), reserved=None, **asked)
+                return session.ledger.keeper.refused()
+
+            session._rows.offer(Count(clip=1, rho=0.25))
+            missing.append(session.ledger.transaction(counted))
+            bea = session.analyst("bea")
+            session.watch(0, epsilon=0.1)
+            told = [bea.ask(question, key="b").complete, bea.ask(question, key="c").complete]
+            assert told in ([True, True], [True, False], [False, False])
+        assert missing[0] == missing[1] > 0
+        assert holds(ours.verify())
+
+
 def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     """Statements, checks and tombstones need no Spark; who left that way is in no later answer; DuckDB cannot ask."""
     with opened(path, rows) as session:

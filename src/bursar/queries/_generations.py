@@ -117,6 +117,18 @@ class SparkGenerations(Generations):
         """Those who take part, from the files."""
         return self.read(self.work(self._name) / "admitted", self._columns)
 
+    @quiet
+    def refused(self) -> int:
+        """How many of those who were offered, and have not left, were not admitted."""
+        present = self._spark.sql(
+            "SELECT count(*) FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
+            "LEFT JOIN {marks} m ON m.person = c.person WHERE c.units > 0 AND NOT coalesce(m.gone, a.gone, FALSE)",
+            charges=self._offered,
+            accounts=self._frame("accounts"),
+            marks=self._marked(),
+        ).collect()[0][0]
+        return int(present) - self._extent(self.admitted(), "units")[0]
+
     def charge(self, question: int, scopes: Collection[str], budget: int) -> dict[str, Any]:
         """Write the next generation beside the one in force; refuses to go on if it does not add up."""
         people, units, _ = self._extent(self.admitted(), "units")
