@@ -134,7 +134,7 @@ def bracket(noise: list[float], steps: list[int], rate: float, ours: np.ndarray)
         true = [closed(noise[0], rate, delta) for delta in DELTAS]
         return [e * (1 - 1e-9) for e in true], true
     # the peer rounds each step's loss to its interval: fine enough for the number of steps
-    least = float(min(e for e in ours if e >= 1e-3))
+    least = float(min((e for e in ours if e >= 1e-3), default=1e-3))
     interval = float(np.clip(1e-3 * least, 2e-6, 1e-3))
     return peer(noise, steps, rate, interval, False), peer(noise, steps, rate, interval, True)
 

@@ -312,6 +312,34 @@ def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
         opened(path.with_name("d"), rows)
 
 
+def test_a_file_of_questions_names_a_master(spark, tmp_path):
+    """The nightly file asks Spark, with a view; the same again costs nothing; DuckDB's options are refused."""
+    rows = pa.table({"who": [f"p{i % 40}" for i in range(200)], "hours": [i // 40 + 1 for i in range(200)]})
+    pq.write_table(rows, tmp_path / "visits.parquet")
+    head = 'data = "visits.parquet"\nperson = "who"\nledger = "people.ledger"\nrho = 1.0\nanalyst = "ann"\n'
+    asked = '[[questions]]\nkey = "hours"\nask = "sum"\ncolumn = "hours"\nlow = 0\nhigh = 4\nclip = 9\nsigma = 1000\n'
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f'{head}spark = "local[2]"\nview = "SELECT * FROM data WHERE hours < 5"\n{asked}')
+    runner = CliRunner()
+    first, again = (runner.invoke(app, ["query", "ask", str(plan), "--json"]) for _ in range(2))
+    assert first.exit_code == 0
+    assert again.output == first.output
+    checked = runner.invoke(app, ["ledger", "verify", str(tmp_path / "people.ledger"), "--replay", str(plan)])
+    assert checked.exit_code == 0
+    with Session.open(
+        spark.read.parquet(str(tmp_path / "visits.parquet")),
+        person="who",
+        budget=filters.Zcdp(rho=1.0),
+        ledger=tmp_path / "people.ledger",
+    ) as session:
+        assert session.analyst("ann").answers()[0].key == "hours"
+        assert session.ledger.spent("p0") == session.ledger.spent("p1") > 0
+    plan.write_text(f'{head}spark = "local[2]"\ntable = "t"\n{asked}')
+    assert "table= is for DuckDB files" in runner.invoke(app, ["query", "ask", str(plan)]).stderr
+    plan.write_text(f'{head.replace("visits.parquet", "visits.csv")}spark = "local[2]"\n{asked}')
+    assert "must be a Parquet file" in " ".join(runner.invoke(app, ["query", "ask", str(plan)]).stderr.split())
+
+
 def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch):
     """Whatever write fails, nothing is charged; the same key works afterwards; leftovers go, two generations stay."""
     folder = path.with_name("people.ledger.accounts")

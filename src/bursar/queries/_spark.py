@@ -7,9 +7,10 @@ left in the user's catalogue. Accounts are generations of Parquet files (``ledge
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError, MissingExtra
 from bursar.ledger import Ledger
 from bursar.ledger._desk import text
 from bursar.queries._compile import Compiled, compiled
@@ -18,7 +19,7 @@ from bursar.queries._engine import fill_keys
 from bursar.queries._generations import SparkGenerations, quiet
 from bursar.queries.questions import Question
 
-__all__ = ["Spark", "columns_of", "is_data_frame"]
+__all__ = ["Spark", "columns_of", "is_data_frame", "read_by_spark"]
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _KINDS = {"float": "number", "double": "number", "string": "text", "boolean": "bool", "date": "date"}
@@ -31,6 +32,33 @@ def is_data_frame(data: object) -> bool:
     return any(
         kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
     )
+
+
+def read_by_spark(master: str, path: Path, *, table: str | None = None, view: str | None = None) -> Any:
+    """A data frame over Parquet files, or of SQL over them as ``data``; with the Spark session at this master.
+
+    Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("spark= needs PySpark: pip install 'bursar[spark]'") from missing
+    if table is not None:
+        raise ArgumentError("table= is for DuckDB files")
+    if not path.exists() or (path.is_file() and path.suffix != ".parquet"):
+        raise DataError(f"{path} must be a Parquet file or a folder of them")
+    return _read(SparkSession.builder.master(master).appName("bursar"), path.absolute(), view)
+
+
+@quiet
+def _read(builder: Any, path: Path, view: str | None) -> Any:
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # what Spark logs may quote entries
+    data = spark.read.parquet(f"file://{path}")
+    if view is None:
+        return data
+    data.createOrReplaceTempView("data")
+    return spark.sql(view)
 
 
 def columns_of(data: Any, *, table: str | None, view: str | None) -> Mapping[str, str]:

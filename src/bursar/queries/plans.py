@@ -9,6 +9,7 @@
     delta = 1e-6
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
+    spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -32,6 +33,7 @@ from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
 from bursar.ledger._store import on_a_server
 from bursar.queries._forms import question
+from bursar.queries._spark import read_by_spark
 from bursar.queries.answers import Answer, Quote
 from bursar.queries.questions import Question
 from bursar.queries.session import Analyst, Session
@@ -47,6 +49,7 @@ _OPTIONAL = {
     "table": str,
     "view": str,
     "memory_limit": str,
+    "spark": str,
 }
 
 
@@ -98,13 +101,17 @@ class Plan:
 
     def open(self) -> Session:
         """The data holder's session."""
+        data: Any = self.folder / self.told["data"]
+        table, view = self.told.get("table"), self.told.get("view")
+        if "spark" in self.told:
+            data, table, view = read_by_spark(self.told["spark"], data, table=table, view=view), None, None
         return Session.open(
-            self.folder / self.told["data"],
+            data,
             person=self.told["person"],
             budget=self.budget,
             ledger=self.ledger,
-            table=self.told.get("table"),
-            view=self.told.get("view"),
+            table=table,
+            view=view,
             memory_limit=self.told.get("memory_limit"),
         )
 
