@@ -46,14 +46,16 @@ def started(folder, master="local[2]", **options):
     return spark
 
 
-def dies_with_its_parent():
-    """Called in a new process: whatever happens to the tests, it does not go on for ever."""
+def dies_with_its_parent(core=None):
+    """Called in a new process: whatever happens to the tests, it does not go on for ever; nor on other cores."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
 
 
 @contextmanager
-def cluster(folder, workers):
-    """A master and workers of one core each; gives the master's address."""
+def cluster(folder, workers, *, pinned=False):
+    """A master and workers of one core each, which they cannot leave if pinned; gives the master's address."""
     import pyspark
 
     command = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -63,7 +65,7 @@ def cluster(folder, workers):
         port = free.getsockname()[1]
     running = []
 
-    def run(name, *arguments):
+    def run(name, *arguments, core=None):
         log = (Path(folder) / f"{name.rpartition('.')[2]}{len(running)}.log").open("wb")
         with log:
             process = subprocess.Popen(
@@ -72,7 +74,7 @@ def cluster(folder, workers):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=dies_with_its_parent,
+                preexec_fn=lambda: dies_with_its_parent(core),
             )
         running.append(process)
 
@@ -81,7 +83,8 @@ def cluster(folder, workers):
         wait_for(port)
         for number in range(workers):
             place = ("--cores", "1", "--memory", "1536m", "-d", str(Path(folder) / f"worker{number}"))
-            run("org.apache.spark.deploy.worker.Worker", *place, f"spark://127.0.0.1:{port}")
+            core = number % os.cpu_count() if pinned else None
+            run("org.apache.spark.deploy.worker.Worker", *place, f"spark://127.0.0.1:{port}", core=core)
         yield f"spark://127.0.0.1:{port}"
     finally:
         for process in reversed(running):
