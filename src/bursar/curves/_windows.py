@@ -40,7 +40,7 @@ _ULP = 2.0**-52
 _CHUNK = 8192
 _ENTRIES = 2**24  # of a group's series
 _LOSS = 1e-4  # part of delta that the window and the frequencies left out may each cost
-_LOSS_TILTED = 1e-7  # the same as a part of the scale
+_LOSS_TILTED, _LOSS_CLOSE = 1e-7, 1e-10  # the same as a part of the scale
 _TILTED = 1e-6  # a delta below it is computed with a tilt
 _FEW, _SOME = 100, 1000  # rounds: so few that the noise added is seen; that the shape of each is seen
 _CAPS = (2**11, 2**13, 2**16)
@@ -242,7 +242,7 @@ def _matrix(side: _Side, shape: _Shape, count: int, most: Floats) -> tuple[Float
 
 
 def groups(
-    counts: Any, rounds: Rounds, tilt: Floats, delta: float, lower: bool, people: Whole, xp: Any
+    counts: Any, rounds: Rounds, tilt: Floats, delta: float, lower: bool, people: Whole, xp: Any, *, close: bool = False
 ) -> Iterator[tuple[Whole, tuple[Group, Group]]]:
     """Everybody, in groups of similar spread; both directions of each.
 
@@ -254,10 +254,11 @@ def groups(
         lower: for lower bounds.
         people: (m,) rows with any round at all.
         xp: the counts' array namespace.
+        close: under a tilt, charge less and take longer: for people most of whose losses are far below their epsilon.
     """
     for each in np.unique(tilt).tolist():
         who = people[tilt == each]
-        tolerance = _LOSS_TILTED if each else _LOSS * delta
+        tolerance = (_LOSS_CLOSE if close else _LOSS_TILTED) if each else _LOSS * delta
         plan = _plan(counts, _sides(rounds, lower, each), tolerance, lower, who, xp)
         fits = plan.width <= _WIDEST
         kinds = np.stack([plan.width, plan.cap, plan.fine], axis=1)

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 _ULP = 2.0**-52
 _COARSE, _TURNS = 64, 24
 _FAR = 600.0  # an exponent that needs no further telling apart
-_AGAIN = (0, -1, -2, -4, 1)  # places of the tilt: tried one after the other where what is charged is seen
+_AGAIN = (0, 0, -1, -2, -4, 1)  # places of the tilt: tried one after the other where what is charged is seen
 _BLUNT = 4e-3  # part of delta
 _LEAST = 1e-8  # the delta that windows are sized for where epsilon is given and delta is not small
 _ENOUGH = 1e-5  # relative: how far above the crossing an epsilon may be found
@@ -187,8 +187,9 @@ def epsilons(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, delta: f
     tilt = np.zeros(len(lost))
     if len(people):
         tilt[people] = tilts_at_delta(counts, kinds, delta, people, xp)
-    for by in _AGAIN:
-        for index, pair in groups(counts, kinds, shifted(tilt[people], by), delta, lower, people, xp):
+    for turn, by in enumerate(_AGAIN):
+        tilts = shifted(tilt[people], by)
+        for index, pair in groups(counts, kinds, tilts, delta, lower, people, xp, close=turn > 0):
             for side, group in enumerate(pair):
                 found, unsure = _epsilon(group, delta, lower, xp)
                 blunt[side, index] = np.where((found > best[side, index]) == lower, unsure, blunt[side, index])
@@ -233,13 +234,14 @@ def deltas(counts: Any, rounds: Sequence[mechanisms.Mechanism], /, *, epsilon: A
         chosen[:, people] = tilts_at_epsilons(counts, kinds, points, people, xp)
     unsure = np.zeros(result.shape, dtype=bool)
     unsure[:, people] = True
-    for by in _AGAIN[:3]:
+    for turn, by in enumerate(_AGAIN[:4]):
         tilts = shifted(chosen, by)
         again = unsure.copy()
         for tilt in np.unique(tilts[again]):
             wanted = again & (tilts == tilt)
             who = np.flatnonzero(wanted.any(axis=0))
-            for index, pair in groups(counts, kinds, np.full(len(who), tilt), _LEAST, False, who, xp):
+            same = np.full(len(who), tilt)
+            for index, pair in groups(counts, kinds, same, _LEAST, False, who, xp, close=turn > 0):
                 for j in np.flatnonzero(wanted[:, index].any(axis=1)):
                     mine = index[wanted[j, index]]
                     both = [_delta(group, float(points[j]), xp) for group in pair]
