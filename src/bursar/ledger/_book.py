@@ -67,7 +67,7 @@ class Ledger(Reading):
         try:
             if not store.exists():
                 if not create:
-                    raise LedgerError(f"{store.name} is not there, and create=False")
+                    raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)")
                 if budget is None or person is None:
                     raise LedgerError(
                         f"{store.name} is not there, and cannot be made without a budget and a kind of names"
