@@ -342,9 +342,9 @@ def test_the_same_key_gives_the_same_answer_and_costs_nothing(path):
         assert session.analyst("bea").answers() == []
         assert session.ledger.spent("bob") == spent > 0
         for other, more in ((session.analyst("bea"), asked), (ann, Count(sigma=30.0))):
-            with pytest.raises(ArgumentError, match="used for something else"):
+            with pytest.raises(ArgumentError, match="used for another question"):
                 other.ask(more, key="k")
-        with pytest.raises(ArgumentError, match="used for something else"):
+        with pytest.raises(ArgumentError, match="used for another question"):
             session.analyst("ann", purpose="p").ask(asked, key="k")
 
 
@@ -668,3 +668,12 @@ def test_whole_numbers_as_names(tmp_path):
         pass
     with pytest.raises(ArgumentError, match="person"):
         opened(tmp_path / "b", rows)
+
+
+def test_a_ledger_says_in_words_what_it_was_made_for(path):
+    """Another budget or another kind of names: refused, with both values in rho and in words, not in units."""
+    opened(path).close()
+    with pytest.raises(ArgumentError, match="rho = 1 for each person, not 2"):
+        opened(path, budget=filters.Zcdp(rho=2.0))
+    with pytest.raises(ArgumentError, match="named by text, not by whole numbers"):
+        opened(path, pa.table({"who": [1, 2], "n": [1.0, 2.0]}))

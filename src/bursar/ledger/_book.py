@@ -15,7 +15,7 @@ from bursar.ledger._generations import Generations
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._schema import COLUMNS
 from bursar.ledger._store import Store, door
-from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of
+from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of, worded
 from bursar.ledger._watching import Counting, Watch
 
 __all__ = ["Ledger"]
@@ -84,7 +84,7 @@ class Ledger(Reading):
             }
             for field, value in given.items():
                 if value is not None and terms.get(field, Accounts.kind) != value:
-                    raise ArgumentError(f"{store.name} was made for {field}={terms.get(field)!r}, not {value!r}")
+                    raise ArgumentError(f"{store.name} was made for {worded(field, terms.get(field), value)}")
             kept.open(store)
             return cls(store, terms, kept)
         except BaseException as error:

@@ -40,9 +40,10 @@ class Statement:
     @property
     def words(self) -> str:
         """What it means."""
-        answers = sum(bool(line.key) for line in self.lines)
+        number = sum(bool(line.key) for line in self.lines)
+        answers = "1 answer" if number == 1 else f"{number} answers"
         return (
-            f"{answers} answers used your records. They cost rho = {self.rho:.6g} of your budget of "
+            f"{answers} used your records. They cost rho = {self.rho:.6g} of your budget of "
             f"{self.budget:.6g}, which will never be exceeded. So whoever knows all answers that are ever given, and "
             "everything about everybody else, can tell whether your records were there only as well as "
             f"(epsilon = {self.epsilon:.6g}, delta = {self.delta:g})-differential privacy allows."
