@@ -331,3 +331,21 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
     """Each is refused by name before anything is trained."""
     with pytest.raises(ArgumentError, match=words):
         LogisticRegression(n_people=2, **options).fit([[1.0], [2.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "asked", "extra"),
+    [
+        ("torch", "import bursar.training.callbacks", "torch"),
+        ("torch", "import bursar.training.policies", "torch"),
+        ("torch", "from bursar.training import Trainer", "torch"),
+        ("sklearn", "from bursar.training import demo; demo.run()", "sklearn"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):
+    """Without PyTorch or scikit-learn: one clear error that says what to install."""
+    code = f"import sys; sys.modules[{hidden!r}] = None\n{asked}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode != 0
+    assert "MissingExtra: " in found.stderr.splitlines()[-1]
+    assert f"bursar[{extra}]" in found.stderr
