@@ -677,3 +677,25 @@ def test_a_ledger_says_in_words_what_it_was_made_for(path):
         opened(path, budget=filters.Zcdp(rho=2.0))
     with pytest.raises(ArgumentError, match="named by text, not by whole numbers"):
         opened(path, pa.table({"who": [1, 2], "n": [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("SELEC who FROM data", "view: .*syntax error"),
+        ("SELECT whom FROM data", "view: .*columns there that it names"),
+        ("SELECT * FROM rows", "view: .*is called data"),
+        ("SELECT amount FROM data", "person='who' is no column"),
+    ],
+)
+def test_a_wrong_view_says_what_is_wrong_with_it(path, view, words):
+    """The reason comes from the view's own text, and not from anybody's rows; no ledger is made."""
+    with pytest.raises((DataError, ArgumentError), match=words):
+        opened(path, view=view)
+    assert not path.exists()
+
+
+def test_threads_are_a_whole_number(path):
+    """Refused by name, before a ledger is made or opened."""
+    with pytest.raises(ArgumentError, match="threads=0"):
+        opened(path, threads=0)
