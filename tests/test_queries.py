@@ -401,6 +401,9 @@ def test_statement(path):
         assert told.rho == pytest.approx(4e-4)
         assert told.epsilon == pytest.approx(1.0)
         assert "2 answers used your records" in told.words
+        assert str(told) == told.words
+        assert "private" in repr(told)  # what was spent on somebody is in no repr, log or traceback
+        assert not any(character.isdigit() for character in f"{told!r}{told.lines!r}")
         assert session.statement("nobody").lines == ()
         assert "1" in session.statement("bob", delta=1e-9).words
 

@@ -11,7 +11,7 @@ from bursar.ledger import Ledger
 __all__ = ["Line", "Statement", "statement"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Line:
     """One question that charged a person. Private: rho is a function of that person's data."""
 
@@ -23,8 +23,11 @@ class Line:
     question: dict[str, Any]
     rho: float
 
+    def __repr__(self) -> str:
+        return "Line(private: for the person of the statement and for the data holder)"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Statement:
     """What was spent on one person. Private: for that person and the data holder."""
 
@@ -36,6 +39,12 @@ class Statement:
     epsilon: float
     """What the budget means at delta."""
     delta: float
+
+    def __repr__(self) -> str:
+        return "Statement(private: print it for the person it is about, and for nobody else)"
+
+    def __str__(self) -> str:
+        return self.words
 
     @property
     def words(self) -> str:
