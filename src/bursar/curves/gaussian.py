@@ -81,7 +81,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Fraction:
     """
     raise Unsupported(
         f"{type(mechanism).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
-        "use zCDP or a Rényi curve"
+        "use filters.Zcdp, Renyi or Residue"
     )
 
 
