@@ -75,5 +75,5 @@ def worded(field: str, held: Any, asked: Any) -> str:
         return f"a budget of rho = {to_float(held):.9g} for each person, not {to_float(asked):.9g}"
     if field == "person":
         names = {"BIGINT": "whole numbers", "VARCHAR": "text"}
-        return f"people who are named by {names.get(held, held)}, not by {names.get(asked, asked)}"
+        return f"person={held!r}, names that are {names.get(held)}, not {asked!r}, {names.get(asked)}"
     return f"{field}={held!r}, not {asked!r}"
