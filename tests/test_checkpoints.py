@@ -134,3 +134,33 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
     with pytest.raises(errors.DataError, match="can't be read"):
         job().fit(*data, checkpoint=folder, resume=True)
     assert (folder.stat().st_mode & 0o777, lines.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [
+        (filters.Gaussian(mu=1.0), {}),
+        (filters.Gaussian(mu=4.0), {}),
+        (filters.Zcdp(rho=2.0), {}),
+        (None, {"individual": False}),
+    ],
+)
+def test_a_run_goes_on_with_the_budget_it_began_with(data, tmp_path, budget, options):
+    """Another budget is refused on resuming: the card would promise what the checkpoint's accounts do not keep."""
+    with pytest.raises(Crash):
+        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+    before = (tmp_path / "run" / "state.pt").read_bytes()
+    with pytest.raises(errors.ArgumentError, match="checkpoint"):
+        job(budget, **options).fit(*data, checkpoint=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "state.pt").read_bytes() == before
+    again = job(filters.Gaussian(mu=2))  # the same, written differently
+    again.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    assert again.card(delta=1e-5).total == 4.0
+
+
+def test_a_run_goes_on_with_as_many_people(data, tmp_path):
+    """Fewer or more people than the checkpoint has accounts: refused before anybody is charged."""
+    job().fit(*data, checkpoint=tmp_path / "run")
+    for people in (torch.arange(30) // 2, torch.arange(30) * 2):
+        with pytest.raises(errors.ArgumentError, match="as many people"):
+            job().fit(*data, people, checkpoint=tmp_path / "run", resume=True)

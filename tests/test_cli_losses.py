@@ -104,4 +104,15 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
     path = tmp_path / "objects.npy"
     np.save(path, np.array([{}], dtype=object), allow_pickle=True)
     assert "without objects" in " ".join(output(path, *OPTIONS, "--steps", 1, code=2).stderr.split())
-    output(tmp_path / "missing.npy", *OPTIONS, "--steps", 1, code=2)
+    assert "is not there" in " ".join(output(tmp_path / "missing.npy", *OPTIONS, "--steps", 1, code=2).stderr.split())
+
+
+@pytest.mark.parametrize(("name", "words"), [("picture.txt", "must end in"), ("no/picture.svg", "folder is not there")])
+def test_pictures_that_cannot_be_drawn_are_refused_first(tmp_path, name, words):
+    """Before anything is worked out, and in one line."""
+    norms = save(tmp_path / "n.npy", np.ones(3))
+    told = output(norms, *OPTIONS, "--steps", 5, "--plot", tmp_path / name, code=2).stderr
+    assert words in " ".join(told.split())
+    told = CliRunner().invoke(app, ["compare", "--sigma", "20", "--draw", str(tmp_path / name)])
+    assert told.exit_code == 2
+    assert words in " ".join(told.stderr.split())

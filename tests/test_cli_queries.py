@@ -137,3 +137,48 @@ def test_plans_that_make_no_sense(folder, old, new):
         Plan.read(folder / "plan.toml")
     with pytest.raises(DataError):
         Plan.read(folder / "none.toml")
+
+
+def test_no_file_is_overwritten_by_a_record(folder):
+    """An export never replaces the ledger, not even with --force, and replaces another file only with it."""
+    plan, ledger, record = folder / "plan.toml", folder / "people.ledger", folder / "record.jsonl"
+    run("query", "ask", plan)
+    for force in ([], ["--force"]):
+        assert "is what is read" in run("ledger", "export", ledger, "--out", ledger, *force, code=2)
+    assert "NO" not in run("ledger", "verify", ledger)
+    run("ledger", "export", ledger, "--out", record)
+    assert "exists already" in run("ledger", "export", ledger, "--out", record, code=2)
+    run("ledger", "export", ledger, "--out", record, "--force")
+    assert "folder is not there" in run("ledger", "export", ledger, "--out", folder / "no" / "x.jsonl", code=2)
+
+
+def test_who_leaves_is_confirmed(folder):
+    """Leaving, returning and limits say what was done, and a name that no question ever charged is pointed out."""
+    ledger = folder / "people.ledger"
+    run("query", "ask", folder / "plan.toml")
+    known, unknown = (run("ledger", "retire", ledger, "--person", person) for person in ("18", "1800"))
+    assert "left" in known
+    assert "spelt" not in known
+    assert "spelt" in unknown
+    assert "18" not in known + unknown  # the screen may be seen by others
+    assert "is back" in run("ledger", "restore", ledger, "--person", "18")
+    assert "at most rho = 0.5" in run("ledger", "limit", ledger, "--rho", "0.5", "--purpose", "ads")
+
+
+def test_a_ledger_is_made_by_the_first_question_only(folder):
+    """Quoting and listing leave no ledger behind; with create = false a lost ledger stops the nightly run."""
+    plan, ledger = folder / "plan.toml", folder / "people.ledger"
+    run("query", "quote", plan)
+    assert json.loads(run("query", "list", plan, "--json")) == {}
+    assert not ledger.exists()
+    run("query", "ask", plan)
+    plan.write_text("create = false\n" + PLAN)
+    answers = run("query", "ask", plan, "--json")
+    ledger.rename(folder / "elsewhere.ledger")
+    for command in ("ask", "quote", "list"):
+        assert "is not there" in run("query", command, plan, code=1)
+        assert not ledger.exists()
+    (folder / "elsewhere.ledger").rename(ledger)
+    assert run("query", "ask", plan, "--json") == answers
+    plan.write_text('create = "no"\n' + PLAN)
+    assert "must be true or false" in run("query", "ask", plan, code=2)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bursar import filters, individual
+from bursar import calibrate, filters, individual, odometers
 from bursar import mechanisms as m
 from bursar.curves import renyi
 from bursar.errors import ArgumentError, CopyRefused, UnknownPerson, Unsupported
@@ -332,3 +332,39 @@ def test_a_charge_allocates_little():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * count
+
+
+@pytest.mark.parametrize("people", [{"ann", "bob"}, {"ann": 1, "bob": 2}, "ab", ["ann", nan], np.eye(2), [[1], [2]]])
+def test_ids_are_a_list_whose_order_stays(people):
+    """Sets, mappings, text, tables and NaN name nobody: contributions come in the order of the ids."""
+    with pytest.raises(ArgumentError, match="people must be"):
+        individual.Filter(people, filters.Gaussian(mu=1.0))
+
+
+def test_tensors_of_ids_are_numbers():
+    """To Python two tensors of one number differ; here they are one person, who has one account."""
+    with pytest.raises(ArgumentError, match="different"):
+        individual.Filter(torch.tensor([7, 7]), filters.Gaussian(mu=1.0))
+    people = individual.Filter(torch.tensor([7, 9]), filters.Gaussian(mu=1.0))
+    assert people.charge(STEP, np.array([1.0]), people=torch.tensor([9])).tolist() == [True]
+    assert people.charge(STEP, np.array([1.0]), people=[7]).tolist() == [True]
+    assert individual.Filter({7: "x"}.keys(), filters.Gaussian(mu=1.0)).spent([7]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("state", [None, {}, [1, 2], {"budget": None, "ids": None, "spent": []}])
+@pytest.mark.parametrize(
+    "kind", [individual.Filter, individual.Odometer, individual.Losses, filters.Gaussian, odometers.Renyi]
+)
+def test_what_no_account_saved_is_refused(kind, state):
+    """A state of another kind, or none: the error says what is missing."""
+    with pytest.raises(ArgumentError, match="must be what state"):
+        kind.from_state(state)
+
+
+def test_a_budget_is_a_filter():
+    """An odometer, a number or a kind of filter in place of a budget: the error names what a budget may be."""
+    for budget in (odometers.Renyi(delta=1e-5), 1.0, filters.Gaussian):
+        with pytest.raises(Unsupported, match=r"filters\.Gaussian"):
+            individual.Filter(3, budget)
+    with pytest.raises(ArgumentError, match=r"budget=1\.0 must be a filter"):
+        calibrate.sigma(1.0, 10)

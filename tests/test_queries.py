@@ -342,9 +342,9 @@ def test_the_same_key_gives_the_same_answer_and_costs_nothing(path):
         assert session.analyst("bea").answers() == []
         assert session.ledger.spent("bob") == spent > 0
         for other, more in ((session.analyst("bea"), asked), (ann, Count(sigma=30.0))):
-            with pytest.raises(ArgumentError, match="used for something else"):
+            with pytest.raises(ArgumentError, match="used for another question"):
                 other.ask(more, key="k")
-        with pytest.raises(ArgumentError, match="used for something else"):
+        with pytest.raises(ArgumentError, match="used for another question"):
             session.analyst("ann", purpose="p").ask(asked, key="k")
 
 
@@ -401,6 +401,9 @@ def test_statement(path):
         assert told.rho == pytest.approx(4e-4)
         assert told.epsilon == pytest.approx(1.0)
         assert "2 answers used your records" in told.words
+        assert str(told) == told.words
+        assert "private" in repr(told)  # what was spent on somebody is in no repr, log or traceback
+        assert not any(character.isdigit() for character in f"{told!r}{told.lines!r}")
         assert session.statement("nobody").lines == ()
         assert "1" in session.statement("bob", delta=1e-9).words
 
@@ -668,3 +671,34 @@ def test_whole_numbers_as_names(tmp_path):
         pass
     with pytest.raises(ArgumentError, match="person"):
         opened(tmp_path / "b", rows)
+
+
+def test_a_ledger_says_in_words_what_it_was_made_for(path):
+    """Another budget or another kind of names: refused, with both values in rho and in words, not in units."""
+    opened(path).close()
+    with pytest.raises(ArgumentError, match="rho = 1 for each person, not 2"):
+        opened(path, budget=filters.Zcdp(rho=2.0))
+    with pytest.raises(ArgumentError, match=r"names that are text, not .*, whole numbers"):
+        opened(path, pa.table({"who": [1, 2], "n": [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("SELEC who FROM data", "view: .*syntax error"),
+        ("SELECT whom FROM data", "view: .*columns there that it names"),
+        ("SELECT * FROM rows", "view: .*is called data"),
+        ("SELECT amount FROM data", "person='who' is no column"),
+    ],
+)
+def test_a_wrong_view_says_what_is_wrong_with_it(path, view, words):
+    """The reason comes from the view's own text, and not from anybody's rows; no ledger is made."""
+    with pytest.raises((DataError, ArgumentError), match=words):
+        opened(path, view=view)
+    assert not path.exists()
+
+
+def test_threads_are_a_whole_number(path):
+    """Refused by name, before a ledger is made or opened."""
+    with pytest.raises(ArgumentError, match="threads=0"):
+        opened(path, threads=0)

@@ -413,3 +413,45 @@ def test_callbacks_look_on(data, capsys):
         sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
     )
     assert "spent" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (lambda module: torch.optim.SGD(network().parameters(), lr=1.0), "4 of the module's 4"),
+        (lambda module: torch.optim.SGD(module[2].parameters(), lr=1.0), "2 of the module's 4"),
+        (lambda module: torch.optim.SGD, "torch.optim.Optimizer"),
+        (lambda module: None, "optimizer=None"),
+    ],
+)
+def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words):
+    """Else the whole budget is spent on gradients that nobody applies."""
+    module, budget = network(), filters.Gaussian(mu=1.0)
+    with pytest.raises(errors.ArgumentError, match=words):
+        training.Trainer(module, BY_RECORD, optimizer(module), budget, max_grad_norm=1.0, divisor=N, steps=2)
+    module[0].requires_grad_(False)  # what is not trained need not be moved
+    last = torch.optim.SGD(module[2].parameters(), lr=1.0)
+    training.Trainer(module, BY_RECORD, last, budget, max_grad_norm=1.0, divisor=N, steps=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: {"inputs": x.numpy()}, "inputs must be a tensor"),
+        (lambda x, y: {"inputs": None}, "inputs must be a tensor"),
+        (lambda x, y: {"inputs": x[:0], "targets": y[:0]}, "at least one record"),
+        (lambda x, y: {"targets": y.tolist()}, "targets must be a tensor"),
+        (lambda x, y: {"people": np.arange(N)}, "people must be a tensor"),
+        (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "people must be a tensor"),
+        (lambda x, y: {"people": torch.arange(N) // 2}, "as many people as there are accounts"),
+        (lambda x, y: {"callbacks": print}, "callbacks must be a list"),
+        (lambda x, y: {"callbacks": [3]}, "callbacks must be a list"),
+    ],
+)
+def test_what_fit_cannot_take_is_named_before_anybody_is_charged(data, change, words):
+    """NumPy arrays, names of people, no records, one callback without a list: a clear error, and nothing is spent."""
+    x, y = data
+    people = individual.Filter(N, filters.Gaussian(mu=1.0))
+    with pytest.raises(errors.ArgumentError, match=words):
+        trainer(people).fit(**{"inputs": x, "targets": y} | change(x, y))
+    assert not people.spent().any()

@@ -306,3 +306,46 @@ def test_the_adult_experiment_runs_in_its_quick_form(tmp_path):
     assert abs(printed["averaged"]["filtered"]["mean"] - 83.91) < 0.75
     assert ours["averaged"]["filtered"]["mean"] >= 84.4
     assert "| our way, 0.3 |" in (tmp_path / "adult.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [np.array([0.4142, 0.2718]), [0.4142, 0.2718], np.array([["0.4142 mg"], ["b"]]), [["0.4142 mg"], ["b"]]],
+)
+def test_refusals_quote_no_record(records):
+    """scikit-learn's own messages would print an array of the wrong shape, and an entry that is no number."""
+    model = LogisticRegression(n_people=2)
+    with pytest.raises(ValueError, match="X") as refused:
+        model.fit(records, [0, 1])
+    assert "0.4142" not in str(refused.value)
+    model.fit([[1.0], [2.0]], [0, 1])
+    with pytest.raises(ValueError, match="X") as refused:
+        model.predict(records)
+    assert "0.4142" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"classes": [0, 0, 1]}, "each label once"), ({"seed": "x"}, "seed='x'")]
+)
+def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
+    """Each is refused by name before anything is trained."""
+    with pytest.raises(ArgumentError, match=words):
+        LogisticRegression(n_people=2, **options).fit([[1.0], [2.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "asked", "extra"),
+    [
+        ("torch", "import bursar.training.callbacks", "torch"),
+        ("torch", "import bursar.training.policies", "torch"),
+        ("torch", "from bursar.training import Trainer", "torch"),
+        ("sklearn", "from bursar.training import demo; demo.run()", "sklearn"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):
+    """Without PyTorch or scikit-learn: one clear error that says what to install."""
+    code = f"import sys; sys.modules[{hidden!r}] = None\n{asked}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode != 0
+    assert "MissingExtra: " in found.stderr.splitlines()[-1]
+    assert f"bursar[{extra}]" in found.stderr

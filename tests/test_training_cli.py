@@ -94,3 +94,27 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     assert "exists already" in call("demo", "--out", folder / "demo", code=2)
     assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo", "--force")
     assert "adult.data" in call("demo", "--data", folder, code=2)
+
+
+def test_what_cannot_be_finished_is_refused_before_any_training(folder):
+    """A held-out file without labels, a picture of no known kind, a file without rows: one line, and no model."""
+    data, out = folder / "data.csv", folder / "model"
+    (folder / "ages.csv").write_text("age\n50\n", encoding="utf-8")
+    (folder / "none.csv").write_text("age,bought\n", encoding="utf-8")
+    options = ["--target", "bought", "--schema", folder / "schema.toml", "--out", out]
+    assert "'bought'" in call("train", data, *options, "--test", folder / "ages.csv", code=2)
+    assert "must end in" in call("train", data, *options, "--holder-report", folder / "spends.doc", code=2)
+    assert "no rows" in call("train", folder / "none.csv", *options, code=2)
+    assert not out.exists()
+
+
+def test_answers_overwrite_nothing(folder):
+    """Predictions replace no file without --force, and never the people's data."""
+    data, model = folder / "data.csv", folder / "model"
+    call("train", data, "--target", "bought", "--schema", folder / "schema.toml", "--out", model, "--steps", 5)
+    before = data.read_bytes()
+    assert "is what is read" in call("predict", model, data, "--out", data, "--force", code=2)
+    assert data.read_bytes() == before
+    call("predict", model, data, "--out", folder / "answers.csv")
+    assert "exists already" in call("predict", model, data, "--out", folder / "answers.csv", code=2)
+    call("predict", model, data, "--out", folder / "answers.csv", "--force")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bursar import filters, individual
-from bursar.errors import BudgetExceeded
+from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.mechanisms import Gaussian
 from bursar.training import Everybody, descend
 from bursar.training.linear import Logistic
@@ -252,3 +252,15 @@ def test_the_average_is_the_mean_of_the_last_iterates():
             observe=lambda number, parameters, seen=seen: seen.append(parameters),
         )
         np.testing.assert_allclose(found, np.mean(seen[-kept:], axis=0))
+
+
+def test_arguments_of_another_kind_are_refused_before_anybody_is_charged():
+    """A seed in place of a generator, a filter in place of accounts: an error by name, and nothing spent."""
+    x, y = people_and_labels()
+    model, people = Logistic(x, y, 2, intercept=False), individual.Filter(40, filters.Gaussian(mu=1.0))
+    options = {"steps": 2, "learning_rate": 1.0, "divisor": 40}
+    with pytest.raises(ArgumentError, match="noise=3 must be a generator"):
+        descend(model, model.start, people, Gaussian(5.0), noise=3, **options)
+    with pytest.raises(ArgumentError, match="accounts="):
+        descend(model, model.start, people.budget, Gaussian(5.0), noise=np.random.default_rng(0), **options)
+    assert not people.spent().any()

@@ -3,13 +3,13 @@
 Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Rational, Real
 
 from bursar.errors import ArgumentError
 
-__all__ = ["amount", "between", "noise", "number", "one_of", "positive", "whole", "within"]
+__all__ = ["amount", "between", "noise", "number", "one_of", "positive", "saved", "whole", "within"]
 
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
 
@@ -78,3 +78,10 @@ def one_of(options: Sequence[object], **named: object) -> None:
     for name, value in named.items():
         if value not in options:
             raise ArgumentError(f"{name}={value!r} must be one of {', '.join(map(repr, options))}")
+
+
+def saved(state: object, *names: str) -> None:
+    """Refuse what no ``state()`` gave."""
+    missing = [name for name in names if not isinstance(state, Mapping) or name not in state]
+    if missing:
+        raise ArgumentError(f"state must be what state() gave; it lacks {', '.join(missing)}")

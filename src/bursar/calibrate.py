@@ -13,7 +13,7 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 
 from bursar import _check, mechanisms
 from bursar.curves._search import first_true
-from bursar.errors import CalibrationFailed
+from bursar.errors import ArgumentError, CalibrationFailed
 from bursar.filters import Filter
 
 __all__ = ["sigma", "steps"]
@@ -40,6 +40,7 @@ def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     Guarantee: the budget admits that many steps with this noise.
     Source: the filter's own.
     """
+    _check_budget(budget)
     _check.whole(1, steps=steps)
     _check.positive(sensitivity=sensitivity)
 
@@ -70,6 +71,7 @@ def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
     Guarantee: the budget admits that many rounds.
     Source: the filter's own.
     """
+    _check_budget(budget)
     few, many = 0, 1
     while budget.admits(mechanisms.Repeated(mechanism, many)):
         few, many = many, many * 2
@@ -82,3 +84,8 @@ def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
         else:
             many = middle
     return few
+
+
+def _check_budget(budget: object) -> None:
+    if not hasattr(budget, "admits"):
+        raise ArgumentError(f"budget={budget!r} must be a filter, such as filters.Gaussian(epsilon=1.0, delta=1e-5)")

@@ -1,7 +1,7 @@
 """The command line: arguments in, text out; every command is one call into the library.
 
-Exit codes: 0 done; 1 a budget or a calibration refuses; 2 an argument, a file or a table breaks a rule; 3 an optional
-library is not installed.
+Exit codes: 0 done; 1 a budget, a calibration or a ledger refuses, or a check fails; 2 an argument, a file or a table
+breaks a rule; 3 an optional library is not installed.
 
 `--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """
@@ -27,9 +27,16 @@ class _Frame(TyperGroup):
             return super().invoke(ctx)
         except BursarError as error:
             Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            Console(stderr=True).print(str(error), markup=False, highlight=False)
+            Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
             usage = isinstance(error, ArgumentError | DataError)
             raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
+        except BrokenPipeError:  # whoever read the output has enough of it
+            raise
+        except OSError as error:  # a file that cannot be written: its name and why
+            Console(stderr=True).print(
+                f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
+            )
+            raise typer.Exit(2) from None
 
 
 def _version(asked: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bursar import mechanisms
+from bursar.cli._files import picture
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
@@ -53,6 +54,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """All bounds that apply to one mechanism, side by side: fixed in advance, filters, odometers."""
+    picture(draw)
     run = described(mechanism, sigma, epsilon, sample_rate, delta_each)
     from bursar.compare import compare
 

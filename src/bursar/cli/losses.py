@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar.cli._files import picture
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError, DataError
 
@@ -44,6 +45,7 @@ def losses(
     _check.between(0, 1, delta=delta)
     if steps is not None:
         _check.whole(1, steps=steps)
+    picture(plot)
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
@@ -70,6 +72,8 @@ def losses(
 def _loaded(path: Path) -> Any:
     import numpy as np
 
+    if not path.is_file():
+        raise DataError(f"{path} is not there")
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar.cli._files import new_file
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError, LedgerError
 
@@ -38,7 +39,7 @@ def quote(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     from bursar.queries.plans import Plan
 
     read = Plan.read(plan, ledger=ledger)
-    with read.open() as session:
+    with read.look() as session:
         quotes = read.quote(session)
     if as_json:
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
@@ -68,7 +69,7 @@ def list_(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     from bursar.queries.plans import Plan
 
     read = Plan.read(plan, ledger=ledger)
-    with read.open() as session:
+    with read.look() as session:
         answers = {each.key: each for each in read.analyst(session).answers()}
     _tell(answers, as_json=as_json)
 
@@ -139,10 +140,13 @@ def show(path: Ledger, as_json: Json = False) -> None:
 def export(
     path: Ledger,
     out: Annotated[Path | None, typer.Option(help="A file for the lines; else they are printed.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """The record as lines of JSON without its private parts, for auditors: their chain of hashes can be checked."""
     from bursar.ledger import export as lines
 
+    if out is not None:
+        new_file(out, force=force, read=(path,))
     with _opened(path) as book:
         text = "".join(f"{line}\n" for line in lines(book))
     if out is None:
@@ -167,14 +171,18 @@ def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wro
 def retire(path: Ledger, person: Annotated[str, typer.Option(help="Who leaves.")]) -> None:
     """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
     with _opened(path) as book:
+        charged = book.spent(person) > 0
         book.retire(person)
+    _tell_person("left: in no answer from now on, and the account stays", charged)
 
 
 @ledger.command("restore")
 def restore(path: Ledger, person: Annotated[str, typer.Option(help="Who returns.")]) -> None:
     """Somebody returns to the account as it was left."""
     with _opened(path) as book:
+        charged = book.spent(person) > 0
         book.restore(person)
+    _tell_person("is back, with the account as it was left", charged)
 
 
 @ledger.command("limit")
@@ -191,6 +199,8 @@ def limit(
     _check.positive(rho=rho)
     with _opened(path) as book:
         book.limit(budget(rho), analyst=analyst, purpose=purpose)
+    who = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
+    print(f"{who}: at most rho = {rho:g} of each person's budget")
 
 
 def statement(
@@ -214,6 +224,13 @@ def statement(
     Console().print(f"{PRIVATE}, and for this person", table, found.words, sep="\n", markup=False)
 
 
+def _tell_person(what: str, charged: bool) -> None:
+    """Confirm, and tell the data holder of a name that may be a slip of the pen."""
+    print(f"{PRIVATE}: this person {what}")
+    if not charged:
+        print("no question has charged anybody of this name so far: is it spelt as in the data?")
+
+
 def _same(told: Path | str, path: str) -> bool:
     """Whether two names are of the same ledger."""
     return told.resolve() == Path(path).resolve() if isinstance(told, Path) else told == path
@@ -222,7 +239,7 @@ def _same(told: Path | str, path: str) -> bool:
 def _opened(path: str) -> Any:
     from bursar.ledger import Ledger
 
-    return Ledger.open(path, create=False)
+    return Ledger.open(path, create=False)  # a command about a ledger never makes one
 
 
 def _table(*columns: str) -> Table:

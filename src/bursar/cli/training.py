@@ -11,6 +11,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bursar.cli._files import new_file, picture
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
@@ -56,6 +57,7 @@ def train(
         raise ArgumentError(_NO_SCHEMA)
     if out is None:
         raise ArgumentError("--out is missing: the folder for the model")
+    picture(holder_report, makes_folder=True)
     options = {
         "epsilon": epsilon,
         "delta": delta,
@@ -80,11 +82,14 @@ def predict(
     data: Annotated[Path, typer.Argument(help="A CSV or Parquet file; it needs no target column.")],
     out: Annotated[Path | None, typer.Option(help="Where the answers go, as CSV; else they are printed.")] = None,
     skip_rows: Annotated[int, typer.Option(help="Lines to leave out at the start of DATA.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
     from bursar.training import jobs
 
+    if out is not None:
+        new_file(out, force=force, read=(data,))
     loaded = jobs.load(model)
     chances = loaded.predict_proba(data, skip_rows=skip_rows)
     classes = loaded.schema.classes

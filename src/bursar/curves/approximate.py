@@ -59,7 +59,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Pair:
     Source: theory 2.2 (Laplace), 2.3 (pure), 2.4 (approximate), 2.5 (bounded range).
     """
     raise Unsupported(
-        f"{type(mechanism).__name__} has no epsilon of its own without a choice of delta; use zCDP or a Rényi curve"
+        f"{type(mechanism).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
     )
 
 

@@ -81,7 +81,7 @@ def cost(mechanism: mechanisms.Mechanism) -> Fraction:
     """
     raise Unsupported(
         f"{type(mechanism).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
-        "use zCDP or a Rényi curve"
+        "use filters.Zcdp, Renyi or Residue"
     )
 
 
@@ -94,7 +94,7 @@ def _(mechanism: mechanisms.Gaussian) -> Fraction:
 def _(mechanism: mechanisms.SampledGaussian) -> Fraction:
     if mechanism.sample_rate == 1:
         return cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity))
-    raise Unsupported("SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use a Rényi curve")
+    raise Unsupported("SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue")
 
 
 @cost.register

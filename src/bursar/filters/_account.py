@@ -116,6 +116,7 @@ class Filter(Uncopyable, ABC):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """The filter that ``state()`` described, to the last unit."""
+        _check.saved(state, "filter", "parameters", "spent", "count")
         if state.get("filter") != cls.__name__:
             raise ArgumentError(f"state={state.get('filter')!r} must be the state of a {cls.__name__} filter")
         account = cls(**state["parameters"])

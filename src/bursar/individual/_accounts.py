@@ -1,6 +1,6 @@
 """What all accounts for many people share: rows and ids, and arrays of one library."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
 from threading import Lock
 from typing import Any
 
@@ -46,11 +46,9 @@ class Accounts(Uncopyable):
                 raise ArgumentError("people: these accounts have ids, so give the ids of the people who join")
             count = int(people)  # type: ignore[arg-type]
         else:
-            ids = list(people)  # type: ignore[arg-type]
+            ids = _ids(people)
             if self._rows_of is None:
                 raise ArgumentError("people: these accounts have rows, so give the number of people who join")
-            if isinstance(people, str) or not all(isinstance(person, Hashable) for person in ids):
-                raise ArgumentError("people must be a number, or a list of ids that are hashable")
             if len(set(ids)) != len(ids) or not self._rows_of.keys().isdisjoint(ids):
                 raise ArgumentError("people: every id must be new and different")
             count, start = len(ids), len(self._rows_of)
@@ -68,6 +66,7 @@ class Accounts(Uncopyable):
         if people is None:
             return None
         if self._rows_of is not None:
+            people = people.tolist() if array_api_compat.is_torch_array(people) else people
             found = [self._rows_of.get(person, -1) for person in people]
             rows = np.asarray(found, np.int64)
         else:
@@ -115,6 +114,18 @@ class Accounts(Uncopyable):
             return active
         asked = array_api_compat.array_namespace(norms)
         return asked.asarray(to_numpy(active), device=array_api_compat.device(norms))
+
+
+def _ids(people: Any) -> list[Hashable]:
+    """Ids in an order that stays: row by row, arrays of contributions are in that order."""
+    if array_api_compat.is_torch_array(people):
+        people = people.tolist()  # tensors of the same number are different to Python
+    no_list = isinstance(people, str | bytes | Set | Mapping) and not isinstance(people, KeysView)
+    no_list = no_list or len(getattr(people, "shape", (0,))) != 1
+    ids = [] if no_list else list(people)
+    if no_list or not all(isinstance(person, Hashable) and person == person for person in ids):
+        raise ArgumentError("people must be a number, or a list of ids that are hashable, in an order that stays")
+    return ids
 
 
 def _is_count(people: object) -> bool:

@@ -52,7 +52,7 @@ class Filter(Accounts):
     ) -> None:
         if not isinstance(budget, _BUDGETS):
             raise Unsupported(
-                f"budget={budget!r}: accounts need a Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue budget"
+                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
@@ -177,6 +177,8 @@ class Filter(Accounts):
     @classmethod
     def from_state(cls, state: dict[str, Any], *, xp: Any = None, device: Any = None) -> Self:
         """The accounts that ``state()`` described, to the last unit."""
+        _check.saved(state, "budget", "ids", "spent")
+        _check.saved(state["budget"], "filter", "parameters", "spent", "count")
         kinds = {kind.__name__: kind for kind in _BUDGETS}
         _check.one_of(tuple(kinds), filter=state["budget"]["filter"])
         budget = kinds[state["budget"]["filter"]].from_state(state["budget"])

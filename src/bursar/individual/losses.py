@@ -259,7 +259,7 @@ class Losses:
 
     def merge(self, other: "Losses") -> None:
         """Add what another shard counted for the same people."""
-        if self._n != other._n or not np.array_equal(self._noise, other._noise):
+        if not isinstance(other, Losses) or self._n != other._n or not np.array_equal(self._noise, other._noise):
             raise ArgumentError("shards must have the same people and the same buckets")
         added = {}
         for rate, table in other._counts.items():
@@ -286,6 +286,7 @@ class Losses:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Losses":
         """The exact inverse of :meth:`state`."""
+        _check.saved(state, "noise", "rates", "counts", "unknown")
         noise, tables = np.asarray(state["noise"], dtype=np.float64), np.asarray(state["counts"])
         unknown, rates = np.asarray(state["unknown"], dtype=bool), np.asarray(state["rates"], dtype=np.float64)
         whole = noise.ndim == 1 and tables.dtype == np.uint32 and np.all(np.diff(noise) > 0)

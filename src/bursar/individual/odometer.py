@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bursar import mechanisms, odometers
+from bursar import _check, mechanisms, odometers
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, to_numpy
@@ -140,6 +140,7 @@ class Odometer(Accounts):
     @classmethod
     def from_state(cls, state: dict[str, Any], *, xp: Any = None, device: Any = None) -> Self:
         """The accounts that ``state()`` described, to the last unit."""
+        _check.saved(state, "boundary", "ids", "totals")
         kinds = {kind.__name__: kind for kind in _KINDS}
         name = state["boundary"]["odometer"]
         if name not in kinds:

@@ -15,7 +15,7 @@ from bursar.ledger._generations import Generations
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._schema import COLUMNS
 from bursar.ledger._store import Store, door
-from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of
+from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of, worded
 from bursar.ledger._watching import Counting, Watch
 
 __all__ = ["Ledger"]
@@ -67,7 +67,7 @@ class Ledger(Reading):
         try:
             if not store.exists():
                 if not create:
-                    raise LedgerError(f"{store.name} is not there, and create=False")
+                    raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)")
                 if budget is None or person is None:
                     raise LedgerError(
                         f"{store.name} is not there, and cannot be made without a budget and a kind of names"
@@ -84,7 +84,7 @@ class Ledger(Reading):
             }
             for field, value in given.items():
                 if value is not None and terms.get(field, Accounts.kind) != value:
-                    raise ArgumentError(f"{store.name} was made for {field}={terms.get(field)!r}, not {value!r}")
+                    raise ArgumentError(f"{store.name} was made for {worded(field, terms.get(field), value)}")
             kept.open(store)
             return cls(store, terms, kept)
         except BaseException as error:

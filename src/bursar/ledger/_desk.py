@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bursar import _check
 from bursar.errors import ArgumentError, LedgerError, MissingExtra
 
 __all__ = ["Desk", "Refused", "duckdb", "quoted", "text"]
@@ -50,6 +51,8 @@ class Desk:
         """
         if memory_limit is not None and not re.fullmatch(r"\d+(\.\d+)?(MB|GB|MiB|GiB)", memory_limit):
             raise ArgumentError(f"memory_limit={memory_limit!r} must be a size like '4GB'")
+        if threads is not None:
+            _check.whole(1, threads=threads)
         self.library = duckdb()
         self._name = name
         self._ours = spill is None

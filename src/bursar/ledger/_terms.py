@@ -10,7 +10,7 @@ from bursar.filters import Zcdp
 from bursar.ledger._accounts import Accounts
 from bursar.ledger._chain import START, name, sealed
 
-__all__ = ["check_terms", "exceeded", "first_entry", "scope_of", "scopes_of"]
+__all__ = ["check_terms", "exceeded", "first_entry", "scope_of", "scopes_of", "worded"]
 
 KINDS = ("BIGINT", "VARCHAR")
 
@@ -67,3 +67,13 @@ def exceeded(asked: int, budget: int, left: int) -> BudgetExceeded:
         f"the question may cost rho = {rho['asked']:.6g}; nobody may have more than {rho['left']:.6g} for it",
         **rho,
     )
+
+
+def worded(field: str, held: Any, asked: Any) -> str:
+    """What a ledger was made for and what was asked of it instead, in words."""
+    if field == "budget":
+        return f"a budget of rho = {to_float(held):.9g} for each person, not {to_float(asked):.9g}"
+    if field == "person":
+        names = {"BIGINT": "whole numbers", "VARCHAR": "text"}
+        return f"person={held!r}, names that are {names.get(held)}, not {asked!r}, {names.get(asked)}"
+    return f"{field}={held!r}, not {asked!r}"

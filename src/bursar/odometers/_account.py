@@ -193,6 +193,7 @@ class Odometer(Uncopyable, ABC):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """The odometer that ``state()`` described, to the last unit."""
+        _check.saved(state, "odometer", "parameters", "totals", "excess", "failures", "count")
         if state.get("odometer") != cls.__name__:
             raise ArgumentError(f"state={state.get('odometer')!r} must be the state of odometers.{cls.__name__}")
         account = cls(**state["parameters"])

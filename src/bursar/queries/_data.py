@@ -31,8 +31,8 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
         load: whether CSV files are read now, once; else at every question, like all others.
     """
     name = "data" if view is None else "source"
-    described = None
-    with suppress(duckdb().Error):  # its message may quote entries: not even a context of ours
+    described, reading, reason = None, "data", ""
+    try:
         if isinstance(data, str | Path):
             rows = _from_path(connection, Path(data), table)
             kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
@@ -43,10 +43,17 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
             connection.register("rows_in_memory", _as_arrow(data))
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM rows_in_memory")
         if view is not None:
+            reading = "view"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({_over(view)})")
         described = connection.execute("DESCRIBE data").fetchall()
+    except (duckdb().BinderException, duckdb().CatalogException):
+        reason = ": are the columns there that it names? The table that was given is called data"
+    except duckdb().ParserException as error:  # it quotes the view
+        reason = f": {str(error).splitlines()[0]}"
+    except duckdb().Error:  # its message may quote entries: not even a context of ours
+        reason = ""
     if described is None:
-        raise DataError(f"{'data' if view is None else 'data or view'}: cannot be read as a table")
+        raise DataError(f"{reading}: cannot be read as a table{reason if reading == 'view' else ''}")
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 

@@ -10,6 +10,7 @@
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
+    create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -24,9 +25,11 @@ run again after a crash.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bursar.errors import ArgumentError, DataError
@@ -41,7 +44,7 @@ from bursar.queries.session import Analyst, Session
 __all__ = ["Plan"]
 
 _NEEDED = {"data": str, "person": str, "ledger": str, "analyst": str, "questions": list}
-_OPTIONAL = {
+_OPTIONAL: dict[str, type] = {
     "epsilon": float,
     "delta": float,
     "rho": float,
@@ -50,7 +53,9 @@ _OPTIONAL = {
     "view": str,
     "memory_limit": str,
     "spark": str,
+    "create": bool,
 }
+_NAMES = {float: "a number", str: "text", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,20 @@ class Plan:
         return told if on_a_server(told) else self.folder / told
 
     def open(self) -> Session:
-        """The data holder's session."""
+        """The data holder's session; makes the ledger if it is not there, unless the file says ``create = false``."""
+        return self._open(self.ledger, create=self.told.get("create", True))
+
+    @contextmanager
+    def look(self) -> Iterator[Session]:
+        """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none."""
+        if isinstance(self.ledger, str) or self.ledger.exists() or not self.told.get("create", True):
+            with self.open() as session:
+                yield session
+            return
+        with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
+            yield session
+
+    def _open(self, ledger: Path | str, *, create: bool) -> Session:
         data: Any = self.folder / self.told["data"]
         table, view = self.told.get("table"), self.told.get("view")
         if "spark" in self.told:
@@ -109,9 +127,16 @@ class Plan:
             data,
             person=self.told["person"],
             budget=self.budget,
+<<<<<<< HEAD
             ledger=self.ledger,
             table=table,
             view=view,
+=======
+            ledger=ledger,
+            create=create,
+            table=self.told.get("table"),
+            view=self.told.get("view"),
+>>>>>>> stranger
             memory_limit=self.told.get("memory_limit"),
         )
 
@@ -141,6 +166,7 @@ def _check_told(told: Mapping[str, Any]) -> None:
             continue
         if name not in _OPTIONAL:
             raise ArgumentError(f"{name!r} is not known; known are {', '.join(sorted({**_NEEDED, **_OPTIONAL}))}")
-        kinds = (int, float) if _OPTIONAL[name] is float else (str,)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} must be a {'number' if float in kinds else 'text'}")
+        wanted = _OPTIONAL[name]
+        right = isinstance(value, (int, float) if wanted is float else wanted)
+        if not right or (isinstance(value, bool) and wanted is not bool):
+            raise ArgumentError(f"{name}={value!r} must be {_NAMES[wanted]}")

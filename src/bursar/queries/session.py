@@ -202,7 +202,7 @@ class Session(Uncopyable):
         public = entry.public
         same = public.get("question") == told and public.get("analyst") == analyst
         if not same or public.get("purpose") != purpose:
-            raise ArgumentError(f"key={key!r} was used for something else")
+            raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
         return answer(asked, public["released"], key, public.get("complete"))
 
 

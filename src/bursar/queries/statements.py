@@ -11,7 +11,7 @@ from bursar.ledger import Ledger
 __all__ = ["Line", "Statement", "statement"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Line:
     """One question that charged a person. Private: rho is a function of that person's data."""
 
@@ -23,8 +23,11 @@ class Line:
     question: dict[str, Any]
     rho: float
 
+    def __repr__(self) -> str:
+        return "Line(private: for the person of the statement and for the data holder)"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Statement:
     """What was spent on one person. Private: for that person and the data holder."""
 
@@ -37,12 +40,19 @@ class Statement:
     """What the budget means at delta."""
     delta: float
 
+    def __repr__(self) -> str:
+        return "Statement(private: print it for the person it is about, and for nobody else)"
+
+    def __str__(self) -> str:
+        return self.words
+
     @property
     def words(self) -> str:
         """What it means."""
-        answers = sum(bool(line.key) for line in self.lines)
+        number = sum(bool(line.key) for line in self.lines)
+        answers = "1 answer" if number == 1 else f"{number} answers"
         return (
-            f"{answers} answers used your records. They cost rho = {self.rho:.6g} of your budget of "
+            f"{answers} used your records. They cost rho = {self.rho:.6g} of your budget of "
             f"{self.budget:.6g}, which will never be exceeded. So whoever knows all answers that are ever given, and "
             "everything about everybody else, can tell whether your records were there only as well as "
             f"(epsilon = {self.epsilon:.6g}, delta = {self.delta:g})-differential privacy allows."

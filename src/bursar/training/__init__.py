@@ -36,6 +36,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as missing:
-        if missing.name != extra:
+        if (missing.name or "").partition(".")[0] != extra:
             raise
         raise MissingExtra(f"{name} needs {library}: pip install 'bursar[{extra}]'") from missing

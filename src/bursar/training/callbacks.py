@@ -7,9 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
-from torch import Tensor, nn
 
 from bursar import _check
+from bursar.errors import MissingExtra
+
+try:
+    from torch import Tensor, nn
+except ModuleNotFoundError as missing:
+    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
+
 from bursar.training.gradients import Batch
 from bursar.training.runs import Run, of_people, over
 

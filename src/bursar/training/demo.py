@@ -88,9 +88,8 @@ def run(
         runs: how many models of each private kind are trained, with fresh noise.
         told: called before each model with the method, how many models are done, and of how many.
     """
+    from bursar.training import LogisticRegression  # isort: skip  # asks for scikit-learn if that is missing
     from sklearn.linear_model import LogisticRegression as NoPrivacy
-
-    from bursar.training import LogisticRegression
 
     name, classes, settings, learn, judge = _digits() if folder is None else _adult(folder)
     people, models = len(learn[1]), 2 * runs + 1

@@ -138,6 +138,10 @@ def descend(
     _check.within(0, 1, average=average)
     if not isinstance(step, Gaussian):
         raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
+    if not (hasattr(accounts, "allowance") and hasattr(accounts, "charge")):
+        raise ArgumentError(f"accounts={accounts!r} must be accounts per person: individual.Filter(n, budget)")
+    if not hasattr(noise, "normal"):
+        raise ArgumentError(f"noise={noise!r} must be a generator, such as numpy.random.default_rng()")
     parameters = np.array(start, dtype=np.float64)
     kept = max(1, ceil(average * steps))
     total = np.zeros_like(parameters)

@@ -115,7 +115,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             observe: called after each step with the step's number and the parameters, which are public.
         """
         planned = self._plan()
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        X, y = _validated(self, X, y)
         check_classification_targets(y)
         self.classes_, codes = self._labels(y)
         people = None if groups is None else _people(column_or_1d(groups), len(codes))
@@ -149,7 +149,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Any:
         """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = _validated(self, X, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
@@ -173,6 +173,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check.within(0, 1, average=self.average)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
+        if self.seed is not None:
+            _check.whole(0, seed=self.seed)
         planned = plan(
             self.accounting,
             epsilon=self.epsilon,
@@ -191,6 +193,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = np.unique(np.asarray(y if self.classes is None else self.classes))
         if len(classes) < 2:
             raise ArgumentError(f"classes must name at least two labels, not {len(classes)} class")
+        if self.classes is not None and len(classes) != len(self.classes):
+            raise ArgumentError("classes must name each label once")
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if not np.array_equal(classes[codes], y):
             raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
@@ -265,6 +269,19 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _validated(model: Any, X: Any, *y: Any, reset: bool = True) -> Any:
+    """scikit-learn's checks, without the two of its messages that quote records."""
+    flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
+    if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
+        raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
+    try:
+        return validate_data(model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+    raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
 
 
 def _people(groups: Any, rows: int) -> Any:

@@ -100,7 +100,10 @@ def train(
     from bursar.training import LogisticRegression
 
     table = tables.read(data, schema, skip_rows=skip_rows)
+    held = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
     features, codes, people = tables.encode(table, schema), tables.labels(table, schema), tables.people(table, schema)
+    if not len(codes):
+        raise DataError(f"{data} has no rows")
     estimator = LogisticRegression(
         classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
     )
@@ -111,16 +114,25 @@ def train(
         classes_from="named in the schema, public",
         preprocessing="row by row, by the public schema: nothing was read from the data",
     )
-    metrics = None if test is None else evaluate(model, test, skip_rows=test_skip_rows)
+    metrics = None if held is None else _metrics(model, *held)
     return Trained(model, card, metrics, estimator.holder_report_)
 
 
 def evaluate(model: Model, test: Path, *, skip_rows: int = 0) -> dict[str, Any]:
     """Accuracy and log loss on a labelled file, without noise: private where the file is."""
-    table = tables.read(test, model.schema, skip_rows=skip_rows)
-    codes = tables.labels(table, model.schema)
+    return _metrics(model, *_held_out(test, model.schema, skip_rows))
+
+
+def _held_out(test: Path, schema: Schema, skip_rows: int) -> tuple[tables.Table, NDArray[np.int64]]:
+    """A labelled file's rows and the numbers of their classes, private."""
+    table = tables.read(test, schema, skip_rows=skip_rows)
+    codes = tables.labels(table, schema)
     if not len(codes):
         raise DataError(f"{test} has no rows")
+    return table, codes
+
+
+def _metrics(model: Model, table: tables.Table, codes: NDArray[np.int64]) -> dict[str, Any]:
     chances = model._probabilities(table)
     loss = -log_softmax(np.log(np.maximum(chances, 1e-300)), axis=1)[np.arange(len(codes)), codes]
     return {

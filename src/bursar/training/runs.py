@@ -4,13 +4,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from bursar import _check
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, MissingExtra
 from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as missing:
+    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
 __all__ = ["Callback", "Run", "Values", "correct", "of_people", "over"]
 

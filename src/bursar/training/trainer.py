@@ -7,6 +7,7 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
+import json
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
-from bursar.training.gradients.engine import check_batch
+from bursar.training.gradients.engine import as_inputs, check_batch
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings
 from bursar.training.journal import Journal
@@ -96,6 +97,7 @@ class Trainer:
             refresh_every = max(1, round(1 / sample_rate)) if refresh_every is None else refresh_every
             _check.whole(1, refresh_every=refresh_every)
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
+        _check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer, self._given = module, optimizer, budget
         public: Any = getattr(budget, "budget", budget)
         if not isinstance(public, filters.Filter) or public.count:
@@ -164,8 +166,12 @@ class Trainer:
         if self._job is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         _check.whole(1, checkpoint_every=checkpoint_every)
-        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-        check_batch(inputs, targets, people)
+        told = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
+        if not all(map(callable, told)):
+            raise ArgumentError("callbacks must be a list of functions of the run")
+        inputs = as_inputs(inputs)
+        if not check_batch(inputs, targets, people):
+            raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
         if counting is not None and not self._together.alone:
             raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
@@ -174,6 +180,8 @@ class Trainer:
         try:
             loaded = None if journal is None else journal.load()
             accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
+            if isinstance(accounts, individual.Filter) and len(accounts.spent()) != records.count:
+                raise ArgumentError("people: the records must be of as many people as there are accounts")
             self._job = Job(
                 self._settings,
                 self._gradients,
@@ -189,7 +197,7 @@ class Trainer:
             if loaded is not None:
                 self._job.resume(*loaded)
             self._together.agree(self._module)
-            self._job.go(tuple(callbacks), checkpoint_every)
+            self._job.go(told, checkpoint_every)
         finally:
             if journal is not None:
                 journal.close()
@@ -240,9 +248,36 @@ class Trainer:
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())
             return individual.Filter(count, fresh) if self._settings.individual else Everybody(count, fresh)
+        _check_same_budget(self._settings, state)
         if self._settings.individual:
             return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
         return Everybody(count, type(self._settings.budget).from_state(state))
+
+
+def _check_same_budget(settings: Settings, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another budget: the card of the run that goes on says what this budget promises."""
+    if ("budget" in state) != settings.individual:
+        raise ArgumentError(f"individual={settings.individual}: the checkpoint's run was the other kind")
+    held, asked = (
+        (given["filter"], json.loads(json.dumps(given["parameters"])))
+        for given in (state.get("budget", state), settings.budget.state())
+    )
+    if held != asked:
+        terms = ", ".join(f"{name}={value!r}" for name, value in held[1].items() if value is not None)
+        raise ArgumentError(f"budget={settings.budget!r} must be that of the checkpoint: {held[0]}({terms})")
+
+
+def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
+    """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = sum(id(parameter) not in held for parameter in parameters)
+    if missing:
+        raise ArgumentError(
+            f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
+            "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
+        )
 
 
 def _few(inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:

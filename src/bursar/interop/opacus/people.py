@@ -49,7 +49,8 @@ def individual(
     """
     _check.positive(slack=slack)
     if type(optimizer) is not DPOptimizer:
-        raise Unsupported(f"optimizer: {type(optimizer).__name__} is not a plain DPOptimizer (flat clipping, no ghost)")
+        found = type(optimizer).__name__
+        raise Unsupported(f"optimizer: {found} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
     sampler: Any = getattr(data_loader, "batch_sampler", None)
     if type(sampler) is not UniformWithReplacementSampler:
         raise Unsupported(SHUFFLED.format(f"{type(data_loader).__name__} with {type(sampler).__name__}"))

@@ -126,7 +126,7 @@ class Gradients:
         Raises:
             Unsupported: they differ, so this module has no gradient per record, or none that can be computed here.
         """
-        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        inputs = as_inputs(inputs)
         check_batch(inputs, targets, None)
 
         def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
@@ -145,7 +145,7 @@ class Gradients:
     def _pass(
         self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
     ) -> tuple[list[Tensor], Tensor]:
-        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        inputs = as_inputs(inputs)
         count = check_batch(inputs, targets, people)
         sums = [torch.zeros_like(parameter, memory_format=torch.contiguous_format) for parameter in self._parameters]
         if not count:
@@ -247,6 +247,13 @@ def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     return torch.where(torch.isfinite(norms), weights, 0.0)
 
 
+def as_inputs(inputs: Batch) -> tuple[Tensor, ...]:
+    """One tensor, or several, as a tuple of them."""
+    if not isinstance(inputs, Tensor | list | tuple):
+        raise ArgumentError(f"inputs must be a tensor or several, not {type(inputs).__name__}")
+    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+
+
 def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -> int:
     """How many records there are."""
     if not inputs or not all(isinstance(part, Tensor) and part.dim() for part in inputs):
@@ -254,6 +261,8 @@ def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -
     count = inputs[0].shape[0]
     others = [("inputs", part) for part in inputs] + [("targets", targets), ("people", people)]
     for name, part in others:
+        if part is not None and not (isinstance(part, Tensor) and part.dim()):
+            raise ArgumentError(f"{name} must be a tensor, the records on its first axis, not {type(part).__name__}")
         if part is not None and part.shape[0] != count:
             raise ArgumentError(f"{name} must have {count} records on the first axis, not {part.shape[0]}")
     if people is not None:

@@ -1,0 +1,29 @@
+"""Where a command may write: asked before anything is worked out, so that nothing is done in vain and nothing lost."""
+
+from pathlib import Path
+
+from bursar.errors import ArgumentError
+
+__all__ = ["new_file", "picture"]
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def new_file(path: Path, *, force: bool, read: tuple[Path | str, ...] = ()) -> None:
+    """Refuse a folder that is not there, a file that the command reads, and, without --force, one that is there."""
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
+    if any(path.resolve() == Path(other).resolve() for other in read):
+        raise ArgumentError(f"{path} is what is read here; choose another name")
+    if path.is_dir() or (path.exists() and not force):
+        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+
+
+def picture(path: Path | None, *, makes_folder: bool = False) -> None:
+    """Refuse a picture of a kind that cannot be drawn, or in a folder that is not there and will not be made."""
+    if path is None:
+        return
+    if path.suffix.lower() not in PICTURES:
+        raise ArgumentError(f"{path} must end in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if not makes_folder and not path.parent.is_dir():
+        raise ArgumentError(f"{path}: its folder is not there")
