@@ -17,7 +17,12 @@ _FILES = {
     ".csv": "read_csv",
     ".tsv": "read_csv",
 }
-_WHOLE = {"read_parquet": "", "read_csv": ", sample_size = -1"}  # the types of a CSV file fit all of its entries
+# what DuckDB would else guess from all rows of a CSV file, so that one person's row changes how everybody's are read;
+# the types are guessed, and fit all entries: they are public, as those of other files are
+_FORM = (
+    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', dateformat = '%Y-%m-%d'"
+)
+_OPTIONS = {"read_parquet": "", "read_csv": _FORM}
 
 
 def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
@@ -77,7 +82,7 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     if suffix in _FILES:
         if table is not None:
             raise ArgumentError("table= is for DuckDB files")
-        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_WHOLE[_FILES[suffix]]})"
+        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_OPTIONS[_FILES[suffix]]})"
     if suffix in (".duckdb", ".db"):
         if table is None:
             raise ArgumentError(f"table= is missing: which table or view of {path}?")
@@ -92,7 +97,7 @@ def _from_folder(path: Path) -> str:
     if len(kinds) != 1 or len(found) != 1:
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
     read, pattern = _FILES[found[0]], text(f"{_literally(path)}/**/*{found[0]}")
-    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_WHOLE[read]})"
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_OPTIONS[read]})"
 
 
 def _literally(path: Path) -> str:

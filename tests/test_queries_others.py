@@ -1,0 +1,113 @@
+"""What one person's rows must not do: change how other people's rows are read, counted or named."""
+
+import pytest
+
+from bursar import filters
+from bursar.errors import ArgumentError, BursarError
+from bursar.queries import Count, People, Session
+
+CHEAP = {"sigma": 1000.0}
+
+
+def opened(folder, data, **options):
+    return Session.open(
+        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "people.ledger", **options}
+    )
+
+
+def without_noise(session, asked):
+    """Whole counts without noise; nothing is charged."""
+    session._rows.offer(asked)
+    session._rows.admit(asked, analyst="ann", purpose=None, reserved=None)
+    return [value / asked.steps for value in session._rows.sums(asked)]
+
+
+OTHERS = {
+    "a day that only one order of day and month allows": (
+        ["{},01/02/2011,x", "{},03/02/2011,x"],
+        "0,02/13/2011,x",
+        {"day": ["2011-02-01", "2011-01-02", "2011-02-03", "2011-03-02", "01/02/2011", "03/02/2011"]},
+    ),
+    "a quote inside of a quoted text": (
+        ['{},2011-02-01,"north"', '{},2011-02-03,"south"'],
+        '0,2011-02-01,"a"b"',
+        {"place": ["north", "south", '"north"', '"south"']},
+    ),
+    "a line that looks like a remark": (
+        ["{},2011-02-01,flat #5", "{},2011-02-03,flat #7"],
+        "#0,2011-02-01,x",
+        {"place": ["flat #5", "flat #7", "flat ", "flat"]},
+    ),
+    "a slash before a quote": (
+        ['{},2011-02-01,"a""b"', '{},2011-02-01,"c"'],
+        '0,2011-02-01,"a\\"b"',
+        {"place": ['a"b', "c", '"a""b"', '"c"']},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
+    """With one more person, every count of a CSV file moves by that person's rows alone, or the file is refused."""
+    lines, one, by = OTHERS[case]
+    rows = [lines[number % 2].format(number + 1) for number in range(60)]
+    found = []
+    for name, listed in (("with", [*rows, one]), ("without", rows)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.csv").write_text("\n".join(["who,day,place", *listed]) + "\n")
+        try:
+            view = "SELECT CAST(who AS VARCHAR) AS who, * EXCLUDE (who) FROM data"
+            with opened(folder, folder / "a.csv", view=view) as session:
+                column = next(iter(by))
+                keys = [key for key in by[column] if column != "day" or fits(session, key)]
+                counts = dict(zip(keys, without_noise(session, Count(by={column: keys}, **CHEAP)), strict=True))
+        except BursarError:  # to the data holder, who opens it
+            assert name == "with"
+            continue
+        found.append([counts.get(key, 0) for key in by[column]])
+    assert sum(found[-1]) == 60
+    assert len(found) == 1 or sum(abs(a - b) for a, b in zip(*found, strict=True)) <= 1
+
+
+def fits(session, day):
+    try:
+        session.analyst("ann").quote(Count(by={"day": [day]}, **CHEAP))
+    except ArgumentError:
+        return False
+    return True
+
+
+def test_columns_with_a_collation_take_nobody_for_somebody_else(tmp_path):
+    """People, keys and filters are compared letter by letter, whatever collation a column of a DuckDB file has."""
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute("CREATE TABLE t(who VARCHAR COLLATE nocase, place VARCHAR COLLATE noaccent)")
+        connection.execute("INSERT INTO t VALUES ('ann', 'é'), ('ANN', 'e'), ('Ann', 'e'), ('Ann', 'é')")
+    for number, view in enumerate(
+        [None, "SELECT who COLLATE nocase AS who, place COLLATE noaccent AS place FROM data"]
+    ):
+        (tmp_path / str(number)).mkdir()
+        with opened(tmp_path / str(number), tmp_path / "a.duckdb", table="t", view=view) as session:
+            assert without_noise(session, People(clip=9, **CHEAP)) == [3]
+            assert without_noise(session, Count(clip=9, by={"place": ["e", "é"]}, **CHEAP)) == [2, 2]
+            assert without_noise(session, Count(clip=9, where="who = 'ANN'", **CHEAP)) == [1]
+            assert without_noise(session, Count(clip=9, where="place in ('e')", **CHEAP)) == [2]
+            session.analyst("zoe").ask(Count(clip=9, sigma=20.0), key="all")
+            session.analyst("zoe").ask(Count(clip=9, sigma=20.0, where="place = 'e'"), key="some")
+            assert [session.ledger.spent(who) for who in ("ann", "ANN", "Ann")] == pytest.approx(
+                [1.25e12, 2.5e12, 6.25e12], rel=1e-9
+            )
+
+
+def test_lists_are_no_texts(tmp_path):
+    """Columns of lists, of any length, name nobody and group nothing."""
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute("CREATE TYPE mood AS ENUM ('x', 'y')")
+        connection.execute("CREATE TABLE t AS SELECT 'ann' AS who, ['x', 'y']::mood[2] AS two, ['x']::mood[] AS some")
+    for column in ("two", "some"):
+        with pytest.raises(ArgumentError, match="must hold whole numbers or text"):
+            opened(tmp_path, tmp_path / "a.duckdb", table="t", person=column)
