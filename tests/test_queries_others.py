@@ -1,10 +1,12 @@
 """What one person's rows must not do: change how other people's rows are read, counted or named."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from bursar import filters
-from bursar.errors import ArgumentError, BursarError
-from bursar.queries import Count, People, Session
+from bursar.errors import ArgumentError, BursarError, DataError
+from bursar.queries import Count, Histogram, People, Session, Sum
 
 CHEAP = {"sigma": 1000.0}
 
@@ -111,3 +113,33 @@ def test_lists_are_no_texts(tmp_path):
     for column in ("two", "some"):
         with pytest.raises(ArgumentError, match="must hold whole numbers or text"):
             opened(tmp_path, tmp_path / "a.duckdb", table="t", person=column)
+
+
+def test_a_name_that_is_no_text_is_found_at_opening(tmp_path):
+    """A table in memory with broken bytes is refused to the data holder: no question finds out whose row has them."""
+    places = np.array([0, 3, 5, 8], np.int32).tobytes()
+    broken = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(places), pa.py_buffer(b"annb\xffcat")])
+    for column in ("who", "place"):
+        table = pa.table({"who": ["x", "y", "z"], "n": [1, 2, 3]} | {column: broken})
+        with pytest.raises(DataError) as told:
+            opened(tmp_path, table)
+        assert "ann" not in str(told.value)
+    assert not (tmp_path / "people.ledger").exists()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """Bounds, clips, noise and keys from NumPy ask the same question as plain ones, and find its answer again."""
+    table = pa.table({"who": ["ann", "bob"], "n": [1.0, 2.0], "k": [0, 1]})
+    pairs = [
+        (
+            Sum("n", np.int64(0), np.float32(2), clip=np.float32(2), sigma=np.float64(50), by={"k": np.array([0, 1])}),
+            Sum("n", 0, 2, clip=2, sigma=50, by={"k": [0, 1]}),
+        ),
+        (Count(rho=np.float64(0.01), per_group=np.int32(1)), Count(rho=0.01, per_group=1)),
+        (People(sigma=np.int64(50), spare=np.float64(0.01)), People(sigma=50, spare=0.01)),
+        (Histogram(np.str_("n"), np.array([0, 1, 2]), sigma=50.0), Histogram("n", (0, 1, 2), sigma=50.0)),
+    ]
+    with opened(tmp_path, table) as session:
+        for number, (odd, plain) in enumerate(pairs):
+            first = session.analyst("zoe").ask(odd, key=str(number))
+            assert session.analyst("zoe").ask(plain, key=str(number)) == first

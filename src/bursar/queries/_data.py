@@ -116,10 +116,13 @@ def _as_arrow(data: Any) -> Any:
         raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
     with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
         if isinstance(data, pyarrow.Table):
-            return data
-        if hasattr(data, "to_arrow"):  # Polars
-            return data.to_arrow()
-        if hasattr(data, "iloc"):  # pandas
-            return pyarrow.Table.from_pandas(data, preserve_index=False)
-        return pyarrow.table(data)
+            found = data
+        elif hasattr(data, "to_arrow"):  # Polars
+            found = data.to_arrow()
+        elif hasattr(data, "iloc"):  # pandas
+            found = pyarrow.Table.from_pandas(data, preserve_index=False)
+        else:
+            found = pyarrow.table(data)
+        found.validate(full=True)  # bytes that are no text would fail the questions that meet them, and no others
+        return found
     raise DataError("data: each column must hold entries of one type")
