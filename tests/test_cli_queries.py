@@ -130,6 +130,19 @@ def test_an_export_does_not_replace_the_ledger(folder):
     assert "NO" not in run("ledger", "verify", folder / "people.ledger")
 
 
+def test_a_file_that_expects_a_ledger_makes_none(folder):
+    """With create = false a lost ledger is an error, and not a fresh budget for everybody."""
+    plan = folder / "plan.toml"
+    plan.write_text("create = false\n" + PLAN)
+    for command in ("quote", "ask", "list"):
+        assert "is not there" in " ".join(run("query", command, plan, code=1).split())
+    assert not (folder / "people.ledger").exists()
+    plan.write_text("create = true\n" + PLAN)
+    first = run("query", "ask", plan, "--json")
+    plan.write_text("create = false\n" + PLAN)
+    assert run("query", "ask", plan, "--json") == first
+
+
 def test_errors_have_exit_codes(folder):
     """A mistake is one line and exit code 2; a question that nobody could pay is exit code 1."""
     plan = folder / "plan.toml"
@@ -148,6 +161,7 @@ def test_errors_have_exit_codes(folder):
         ('person = "who"', "person = 3"),
         ("rho = 1.0", "rho = 1.0\nseed = 1"),
         ("rho = 1.0", "rho = true"),
+        ("rho = 1.0", "rho = 1.0\ncreate = 0"),
         ("rho = 1.0", 'view = "x"\nrho = "much"'),
         ('key = "middle"', 'key = "rows"'),
         ('key = "middle"', ""),

@@ -18,6 +18,7 @@ import pytest
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
 from bursar.ledger import Ledger, check_export, export, verify
+from bursar.ledger._generations import place as folder_of
 
 RHO = 10**15
 
@@ -177,6 +178,25 @@ def test_one_writer(path):
         assert "one writer" in run.stdout
         assert ask(book, "a", {"ann": 5}) == {"ann"}
     with opened(path) as book:
+        assert book.spent("ann") == 5
+
+
+def test_one_ledger_by_all_its_names(path, monkeypatch):
+    """Through a link, and after a change of folder, files beside a ledger are its own; nobody else's are removed."""
+    other = path.parent / "elsewhere"
+    (other / "people.ledger.tmp").mkdir(parents=True)
+    (other / "people.ledger.tmp" / "mine").write_text("x")
+    (path.parent / "link").symlink_to(path.name)
+    monkeypatch.chdir(path.parent)
+    with opened(Path("people.ledger")) as book:
+        monkeypatch.chdir(other)
+        ask(book, "a", {"ann": 5})
+        with pytest.raises(LedgerError, match="one writer"):
+            opened(path.parent / "link")
+    assert (other / "people.ledger.tmp" / "mine").read_text() == "x"
+    assert not (path.parent / "people.ledger.tmp").exists()
+    assert folder_of(path.parent / "link") == folder_of(path)
+    with opened(path.parent / "link") as book:
         assert book.spent("ann") == 5
 
 

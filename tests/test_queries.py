@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bursar import filters
+from bursar.curves import zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError
 from bursar.ledger import _chain
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
@@ -403,6 +404,14 @@ def test_statement(path):
         assert "2 answers used your records" in told.words
         assert session.statement("nobody").lines == ()
         assert "1" in session.statement("bob", delta=1e-9).words
+
+
+def test_a_statement_rounds_the_budget_up(path):
+    """The epsilon of a statement is that of no smaller budget than the one that may be spent."""
+    with opened(path, budget=filters.Zcdp(rho=0.3)) as session:
+        told = session.statement("ann")
+        assert Fraction(told.budget) * RHO >= session.ledger.budget_units
+        assert told.epsilon >= zcdp.Zcdp(told.budget).epsilon(delta=told.delta)
 
 
 def test_people_leave_and_return(path):

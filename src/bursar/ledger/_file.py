@@ -27,7 +27,7 @@ class File:
     desk: Desk
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.resolve()  # the same file and neighbours by every name, and after a change of folder
         self.name = str(path)
         self.lock = RLock()
         self.inside = False
@@ -58,18 +58,18 @@ class File:
 
     def _attach(self) -> None:
         if not self.path.is_file():
-            raise LedgerError(f"{self.path} is not a file")
+            raise LedgerError(f"{self.name} is not a file")
         try:
             with private_files():
                 self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
         except self.desk.library.Error as error:
-            raise LedgerError(f"{self.path} {_reason(str(error))}") from None
+            raise LedgerError(f"{self.name} {_reason(str(error))}") from None
         try:
             found = self.desk.connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
         except self.desk.library.Error:
-            raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
+            raise LedgerError(f"{self.name} is not a ledger of Bursar, or is damaged") from None
         if not isinstance(found, int) or found > VERSION:
-            raise LedgerError(f"{self.path} is of version {found}; this program reads up to {VERSION}")
+            raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
         self.desk.clear()
         if found < VERSION:
             self.transact(lambda: migrate(self.run, found))
@@ -95,7 +95,7 @@ class File:
                 os.link(fresh, path)  # fails if the name is taken
                 _sync(path.parent)
         except (library.Error, OSError):
-            raise LedgerError(f"{path} cannot be created: is the folder there, and may it be written?") from None
+            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?") from None
         finally:
             connection.close()
             with suppress(OSError):
@@ -124,7 +124,7 @@ class File:
                 if isinstance(error, LedgerError):
                     self._drop()
                     raise LedgerError(
-                        f"{self.path} could not be written, and is closed now. Nothing was revealed. What was asked is "
+                        f"{self.name} could not be written, and is closed now. Nothing was revealed. What was asked is "
                         "either recorded whole or not at all: open the ledger again and ask with the same key"
                     ) from None
                 if not isinstance(error, BursarError) or not self._undone():

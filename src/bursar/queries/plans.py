@@ -9,6 +9,7 @@
     delta = 1e-6
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
+    create = false                   # a ledger that is not there is an error; left out, it is made
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -47,7 +48,9 @@ _OPTIONAL = {
     "table": str,
     "view": str,
     "memory_limit": str,
+    "create": bool,
 }
+_KINDS = {float: ("number", (int, float)), str: ("text", (str,)), bool: ("truth value", (bool,))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class Plan:
             table=self.told.get("table"),
             view=self.told.get("view"),
             memory_limit=self.told.get("memory_limit"),
+            create=self.told.get("create", True),
         )
 
     def analyst(self, session: Session) -> Analyst:
@@ -134,6 +138,6 @@ def _check_told(told: Mapping[str, Any]) -> None:
             continue
         if name not in _OPTIONAL:
             raise ArgumentError(f"{name!r} is not known; known are {', '.join(sorted({**_NEEDED, **_OPTIONAL}))}")
-        kinds = (int, float) if _OPTIONAL[name] is float else (str,)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} must be a {'number' if float in kinds else 'text'}")
+        word, kinds = _KINDS[_OPTIONAL[name]]
+        if not isinstance(value, kinds) or isinstance(value, bool) != (bool in kinds):
+            raise ArgumentError(f"{name}={value!r} must be a {word}")
