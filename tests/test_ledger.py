@@ -200,6 +200,66 @@ def test_one_ledger_by_all_its_names(path, monkeypatch):
         assert book.spent("ann") == 5
 
 
+OPENS = """
+import sys
+from bursar.errors import LedgerError
+from bursar.ledger import Ledger
+try: Ledger.open(sys.argv[1])
+except LedgerError as error: print(error)
+"""
+
+
+def test_reading_the_file_does_not_let_a_second_writer_in(path):
+    """A copy made by the process that has the ledger open undoes DuckDB's lock, not ours; nothing is left behind."""
+    opened(path).close()
+    with opened(path) as book:
+        shutil.copy(path, path.with_name("backup"))
+        run = subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True)
+        assert "one writer" in run.stdout
+        ask(book, "a", {"ann": 5})
+    assert sorted(each.name for each in path.parent.iterdir()) == ["backup", "people.ledger"]
+    lock = path.with_name("people.ledger.lock")
+    lock.touch()  # as a process leaves it that was killed
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+    assert not lock.exists()
+
+
+FORKS = """
+import os, sys
+import pyarrow
+from bursar import filters
+from bursar.errors import LedgerError
+from bursar.queries import Count, Session
+rows = pyarrow.table({"who": ["ann", "bob"]})
+session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1])
+session.analyst("zoe").ask(Count(sigma=20.0), key="before")
+child = os.fork()
+if not child:
+    for key in ("before", "a"):
+        try: session.analyst("zoe").ask(Count(sigma=20.0), key=key)
+        except LedgerError: print("refused", flush=True)
+    session.close()
+    sys.exit()
+print(os.waitpid(child, 0)[1])
+session.analyst("zoe").ask(Count(sigma=20.0), key="b")
+session.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+def test_a_forked_process_answers_nothing(where):
+    """What a fork inherits is closed there, and goes on in its parent: no answer without its charge."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(where)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["refused", "refused", "0"]
+    with Ledger.open(where) as book:
+        assert [entry.public["key"] for entry in book.entries("answered")] == ["before", "b"]
+        assert book.spent("ann") == 2 * RHO // 800
+        assert clean(book)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])
 def test_a_truncated_file_is_an_error(path, share):
     """A ledger that lost its end is refused or found out, unless that held nothing; it never becomes empty."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from bursar.errors import BursarError, LedgerError
 from bursar.ledger._accounts import Accounts
+from bursar.ledger._alone import Lock, not_for_forks
 from bursar.ledger._desk import Desk, duckdb, text
 from bursar.ledger._schema import COLUMNS, TABLES, VERSION, migrate, noted
 
@@ -31,6 +32,8 @@ class File:
         self.name = str(path)
         self.lock = RLock()
         self.inside = False
+        self._turn = Lock(self.path.with_name(self.path.name + ".lock"))
+        not_for_forks(self)
 
     def exists(self) -> bool:
         """Whether there is something under this name."""
@@ -44,8 +47,15 @@ class File:
         try:
             self._attach()
         except BaseException:
-            self.desk.close()
+            self._drop()
             raise
+
+    def abandon(self) -> None:
+        """In a forked process: the ledger is its parent's."""
+        self.lock, self.inside = RLock(), False
+        self._turn.forget()
+        if not self.closed:
+            self.desk.abandon()
 
     def keeper(self) -> Accounts:
         """Accounts beside the record."""
@@ -59,6 +69,12 @@ class File:
     def _attach(self) -> None:
         if not self.path.is_file():
             raise LedgerError(f"{self.name} is not a file")
+        try:
+            alone = self._turn.take()
+        except OSError:
+            raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
+        if not alone:
+            raise LedgerError(f"{self.name} {_reason('lock')}")
         try:
             with private_files():
                 self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
@@ -154,6 +170,7 @@ class File:
 
     def _drop(self) -> None:
         self.desk.close()  # a transaction that is open is undone
+        self._turn.leave()
 
 
 @contextmanager
