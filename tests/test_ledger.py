@@ -200,6 +200,24 @@ def test_one_ledger_by_all_its_names(path, monkeypatch):
         assert book.spent("ann") == 5
 
 
+def test_a_ledger_that_was_moved_or_replaced_answers_nothing_more(path):
+    """What would be charged in a file that nobody finds again is refused; the file that has the name is untouched."""
+    for replaced in (False, True):
+        book = opened(path)
+        ask(book, f"before {replaced}", {"ann": 5})
+        shutil.copy(path, path.with_name("backup"))
+        path.rename(path.with_name("moved"))
+        if replaced:
+            path.with_name("backup").rename(path)
+        with pytest.raises(LedgerError, match="moved or replaced"):
+            ask(book, "after", {"ann": 5})
+        assert book.store.closed
+        path.with_name("moved").replace(path)
+    with opened(path) as book:
+        assert [entry.public["key"] for entry in book.entries("answered")] == ["before False", "before True"]
+        assert clean(book)
+
+
 OPENS = """
 import sys
 from bursar.errors import LedgerError

@@ -70,7 +70,7 @@ class File:
         if not self.path.is_file():
             raise LedgerError(f"{self.name} is not a file")
         try:
-            alone = self._turn.take()
+            alone, self._status = self._turn.take(), self.path.stat()
         except OSError:
             raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
         if not alone:
@@ -129,6 +129,7 @@ class File:
         with self.lock:
             if self.inside:
                 return work()
+            self._check_place()
             self.run("BEGIN TRANSACTION")
             self.inside = True
             try:
@@ -161,6 +162,15 @@ class File:
                 with suppress(self.desk.library.Error), private_files():
                     self.desk.connection.execute("CHECKPOINT ledger")
                 self._drop()
+
+    def _check_place(self) -> None:
+        """Refuse to write into a file that nobody will find again."""
+        with suppress(OSError):
+            if os.path.samestat(self.path.stat(), self._status):
+                return
+        if not self.closed:
+            self._drop()
+            raise LedgerError(f"{self.name} was moved or replaced while it was open, and is closed now")
 
     def _undone(self) -> bool:
         with suppress(LedgerError):
