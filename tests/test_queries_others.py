@@ -103,6 +103,25 @@ def test_columns_with_a_collation_take_nobody_for_somebody_else(tmp_path):
             )
 
 
+def test_all_rows_of_a_folder_are_read_or_none(tmp_path, monkeypatch):
+    """A file with an ending of another spelling is an error, not left out; paths mean the same after a change of folder."""
+    from pyarrow import parquet
+
+    (tmp_path / "rows").mkdir()
+    parquet.write_table(pa.table({"who": ["ann", "bob"]}), tmp_path / "rows" / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    for number, data in enumerate(["rows", "rows/a.parquet"]):
+        with opened(tmp_path, data, ledger=tmp_path / str(number)) as session:
+            monkeypatch.chdir(tmp_path / "rows")
+            assert without_noise(session, Count(**CHEAP)) == [2]
+        monkeypatch.chdir(tmp_path)
+    parquet.write_table(pa.table({"who": ["cy"]}), tmp_path / "rows" / "b.PARQUET")
+    with pytest.raises(DataError, match="files of one kind"):
+        opened(tmp_path, "rows")
+    with opened(tmp_path, "rows/b.PARQUET") as session:
+        assert without_noise(session, Count(**CHEAP)) == [1]
+
+
 def test_lists_are_no_texts(tmp_path):
     """Columns of lists, of any length, name nobody and group nothing."""
     import duckdb

@@ -39,7 +39,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
     described = None
     with suppress(duckdb().Error):  # its message may quote entries: not even a context of ours
         if isinstance(data, str | Path):
-            rows = _from_path(connection, Path(data), table)
+            rows = _from_path(connection, Path(data).absolute(), table)  # a view is read again after changes of folder
             kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
             connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
         else:
@@ -92,7 +92,8 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
 
 
 def _from_folder(path: Path) -> str:
-    kinds = {each.suffix.lower() for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))}
+    # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
+    kinds = {each.suffix for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))}
     found = [kind for kind in kinds if kind in _FILES]
     if len(kinds) != 1 or len(found) != 1:
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
