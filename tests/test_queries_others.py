@@ -104,7 +104,7 @@ def test_columns_with_a_collation_take_nobody_for_somebody_else(tmp_path):
 
 
 def test_all_rows_of_a_folder_are_read_or_none(tmp_path, monkeypatch):
-    """A file with an ending of another spelling is an error, not left out; paths mean the same after a change of folder."""
+    """A file with an ending of another spelling is an error; paths mean the same after a change of folder."""
     from pyarrow import parquet
 
     (tmp_path / "rows").mkdir()
