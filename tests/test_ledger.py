@@ -1,6 +1,7 @@
 """The ledger: charged and stored in one transaction, append-only, checked by its own arithmetic."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -241,6 +242,25 @@ def test_reading_the_file_does_not_let_a_second_writer_in(path):
     with opened(path) as book:
         assert book.spent("ann") == 5
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EACCES])
+def test_where_files_cannot_be_locked(path, monkeypatch, number):
+    """On file systems without such locks DuckDB's own remains; a lock that is refused is an error."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    opened(path).close()
+    monkeypatch.setattr("fcntl.flock", refuse)
+    if number == errno.EACCES:
+        with pytest.raises(LedgerError, match="may not be written"):
+            opened(path)
+        return
+    with opened(path) as book:
+        assert ask(book, "a", {"ann": 5}) == {"ann"}
+        with pytest.raises(LedgerError, match="one writer"):
+            opened(path)
 
 
 FORKS = """

@@ -122,6 +122,13 @@ def test_all_rows_of_a_folder_are_read_or_none(tmp_path, monkeypatch):
         assert without_noise(session, Count(**CHEAP)) == [1]
 
 
+def test_a_stream_of_rows_is_read_whole(tmp_path):
+    """Arrow's readers give their rows once: all of them are in every answer."""
+    table = pa.table({"who": ["ann", "bob"]})
+    with opened(tmp_path, pa.RecordBatchReader.from_batches(table.schema, iter(table.to_batches()))) as session:
+        assert [without_noise(session, Count(**CHEAP)) for _ in range(2)] == [[2], [2]]
+
+
 def test_lists_are_no_texts(tmp_path):
     """Columns of lists, of any length, name nobody and group nothing."""
     import duckdb

@@ -5,6 +5,7 @@ it for a backup. And a forked process has its parent's connections: it would wri
 """
 
 import ctypes
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,9 @@ except ModuleNotFoundError:  # not a system of this kind; DuckDB's lock remains
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Lock", "leaked", "not_for_forks"]
+
+_WITHOUT = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+"""What file systems without locks of this kind say."""
 
 
 class Lock:
@@ -38,6 +42,10 @@ class Lock:
                 return False
             except FileNotFoundError:  # whoever had it just removed it: once more, with a new one
                 continue
+            except OSError as error:
+                if error.errno not in _WITHOUT:
+                    raise
+                self._descriptor = found  # DuckDB's lock remains
             finally:
                 if self._descriptor is None:
                     os.close(found)

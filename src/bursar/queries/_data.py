@@ -9,7 +9,7 @@ from bursar.errors import ArgumentError, DataError, MissingExtra
 from bursar.ledger._desk import duckdb, quoted, text
 from bursar.queries._columns import kind_of_type
 
-__all__ = ["attach", "names_of_people"]
+__all__ = ["as_arrow", "attach", "names_of_people"]
 
 _FILES = {
     ".parquet": "read_parquet",
@@ -30,7 +30,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
 
     Args:
         connection: to DuckDB.
-        data: a path or a table in memory.
+        data: a path, or what ``as_arrow`` returned.
         table: the table or view to use in a DuckDB file.
         view: SQL over ``data``, by the data holder, that gives the rows that questions see.
         load: whether CSV files are read now, once; else at every question, like all others.
@@ -45,7 +45,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
         else:
             if table is not None:
                 raise ArgumentError("table= is for DuckDB files")
-            connection.register("rows_in_memory", _as_arrow(data))
+            connection.register("rows_in_memory", data)
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM rows_in_memory")
         if view is not None:
             connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({_over(view)})")
@@ -106,8 +106,8 @@ def _literally(path: Path) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
-def _as_arrow(data: Any) -> Any:
-    """A table in memory as an Arrow table."""
+def as_arrow(data: Any) -> Any:
+    """A table in memory as an Arrow table; a stream of rows is read once, here."""
     try:
         import pyarrow
     except ModuleNotFoundError as missing:
