@@ -5,6 +5,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.curves import zcdp
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError
+from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, UnknownPerson
 from bursar.ledger import _chain
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._forms import described, question
@@ -673,6 +674,10 @@ def test_whole_numbers_as_names(tmp_path):
     with opened(tmp_path / "a", rows) as session:
         session.analyst("x").ask(Count(clip=2, sigma=9.0), key="k")
         assert session.ledger.spent(1) == 4 * session.ledger.spent("-5") > 0
+        assert session.ledger.spent(np.int64(1)) == session.ledger.spent("1")
+        for nobody in ("9" * 5000, "1.0", "0x1", "", "-", 1.0, True, None, 2**63):
+            with pytest.raises(UnknownPerson):
+                session.ledger.spent(nobody)
     with opened(tmp_path / "b"):
         pass
     with pytest.raises(ArgumentError, match="person"):

@@ -122,6 +122,34 @@ def test_all_rows_of_a_folder_are_read_or_none(tmp_path, monkeypatch):
         assert without_noise(session, Count(**CHEAP)) == [1]
 
 
+def test_hidden_files_and_names_above_the_data_are_no_rows(tmp_path):
+    """Half-written files are refused; a folder's name is a column only below the folder that was given."""
+    from pyarrow import parquet
+
+    def written(place, table):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table, place)
+        return place
+
+    table = pa.table({"who": ["ann", "bob"], "n": [1, 2]})
+    for number, name in enumerate(["_temporary/0/b.parquet", ".b.parquet", "_delta_log/b.parquet"]):
+        written(tmp_path / str(number) / "a.parquet", table)
+        written(tmp_path / str(number) / name, table)
+        with pytest.raises(DataError, match="hidden"):
+            opened(tmp_path, tmp_path / str(number))
+    above = written(tmp_path / "who=all" / "rows" / "a.parquet", table)
+    for number, data in enumerate([above, above.parent]):
+        with opened(tmp_path, data, ledger=tmp_path / f"l{number}") as session:
+            assert without_noise(session, People(**CHEAP)) == [2]
+    for day in ("2011-12-08", "2011-12-09"):
+        written(tmp_path / "split" / f"day={day}" / "a.parquet", table)
+        written(tmp_path / "who=all" / "split" / f"day={day}" / "a.parquet", table)
+    with opened(tmp_path, tmp_path / "split") as session:
+        assert without_noise(session, Count(clip=9, by={"day": ["2011-12-09"]}, **CHEAP)) == [2]
+    with pytest.raises(DataError, match="part of a folder"):
+        opened(tmp_path, tmp_path / "who=all" / "split")
+
+
 def test_a_stream_of_rows_is_read_whole(tmp_path):
     """Arrow's readers give their rows once: all of them are in every answer."""
     table = pa.table({"who": ["ann", "bob"]})

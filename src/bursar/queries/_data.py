@@ -82,7 +82,8 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     if suffix in _FILES:
         if table is not None:
             raise ArgumentError("table= is for DuckDB files")
-        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_OPTIONS[_FILES[suffix]]})"
+        read = _FILES[suffix]
+        return f"SELECT * FROM {read}({text(_literally(path))}, {_split(False)}{_OPTIONS[read]})"
     if suffix in (".duckdb", ".db"):
         if table is None:
             raise ArgumentError(f"table= is missing: which table or view of {path}?")
@@ -92,13 +93,25 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
 
 
 def _from_folder(path: Path) -> str:
+    found = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
+    hidden = {each for each in found if any(part.startswith((".", "_")) for part in each.parts)}
     # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
-    kinds = {each.suffix for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))}
-    found = [kind for kind in kinds if kind in _FILES]
-    if len(kinds) != 1 or len(found) != 1:
+    kinds = {each.suffix for each in found if each not in hidden}
+    if len(kinds) != 1 or not kinds <= set(_FILES):
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
-    read, pattern = _FILES[found[0]], text(f"{_literally(path)}/**/*{found[0]}")
-    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_OPTIONS[read]})"
+    (kind,) = kinds
+    if any(each.suffix == kind for each in hidden):  # half-written or deleted rows of programs that keep such files
+        raise DataError(f"{path} holds hidden {kind} files, in it or in folders whose names begin with . or _")
+    split = any("=" in part for each in found for part in each.parts[:-1])
+    if split and any("=" in part for part in path.parts):
+        raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
+    read, pattern = _FILES[kind], text(f"{_literally(path)}/**/*{kind}")
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{_OPTIONS[read]})"
+
+
+def _split(split: bool) -> str:
+    """Whether names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
+    return f"hive_partitioning = {str(split).lower()}"
 
 
 def _literally(path: Path) -> str:
