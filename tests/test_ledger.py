@@ -219,6 +219,45 @@ def test_a_ledger_that_was_moved_or_replaced_answers_nothing_more(path):
         assert clean(book)
 
 
+RACES = """
+import sys, time
+from bursar import filters
+from bursar.errors import LedgerError
+from bursar.ledger import Ledger
+sys.stdin.readline()
+try:
+    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT"): time.sleep(0.2)
+    print("made")
+except LedgerError as error: print(error)
+"""
+
+
+def test_several_that_make_the_same_file_at_once(path):
+    """One of them makes it, whole; the others are told that it is open already; a failure leaves no lock."""
+    with pytest.raises(LedgerError, match="folder"):
+        opened(path.parent / "none" / "l")
+    racers = [
+        subprocess.Popen([sys.executable, "-c", RACES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    time.sleep(2)  # for all of them to be ready, or nearly
+    for racer in racers:
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    told = [racer.communicate()[0] for racer in racers]
+    assert any("made" in each for each in told)
+    assert all("made" in each or "one writer" in each for each in told)
+    with Ledger.open(path) as book:
+        assert clean(book)
+    assert [each.name for each in path.parent.iterdir()] == ["people.ledger"]
+    path.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+        with pytest.raises(LedgerError, match="cannot be created"):
+            opened(path)
+    opened(path).close()
+
+
 OPENS = """
 import sys
 from bursar.errors import LedgerError

@@ -87,5 +87,6 @@ class Desk:
         if connection is not None:
             with suppress(self.library.Error):
                 connection.close()
-        if self._ours:
+        ours, self._ours = self._ours, False  # later it may be somebody else's
+        if ours:
             shutil.rmtree(self._spill, ignore_errors=True)

@@ -69,12 +69,8 @@ class File:
     def _attach(self) -> None:
         if not self.path.is_file():
             raise LedgerError(f"{self.name} is not a file")
-        try:
-            alone, self._status = self._turn.take(), self.path.stat()
-        except OSError:
-            raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
-        if not alone:
-            raise LedgerError(f"{self.name} {_reason('lock')}")
+        self._alone()
+        self._status = self.path.stat()
         try:
             with private_files():
                 self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
@@ -90,9 +86,23 @@ class File:
         if found < VERSION:
             self.transact(lambda: migrate(self.run, found))
 
+    def _alone(self) -> None:
+        """Keep all others away from the file until this one is closed."""
+        if not self.path.parent.is_dir():
+            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?")
+        try:
+            alone = self._turn.take()
+        except OSError:
+            raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
+        if not alone:
+            raise LedgerError(f"{self.name} {_reason('lock')}")
+
     def create(self, person: str, first: tuple[Any, ...]) -> None:
         """Make a new file with its first entry; it appears under its name when it is complete."""
+        self._alone()
         path, library = self.path, duckdb()
+        if path.exists():  # somebody else was faster
+            return
         fresh = path.with_name(path.name + ".new")
         fresh.unlink(missing_ok=True)
         connection = library.connect()
@@ -161,7 +171,7 @@ class File:
             if not self.closed:
                 with suppress(self.desk.library.Error), private_files():
                     self.desk.connection.execute("CHECKPOINT ledger")
-                self._drop()
+            self._drop()
 
     def _check_place(self) -> None:
         """Refuse to write into a file that nobody will find again."""
@@ -179,7 +189,8 @@ class File:
         return False
 
     def _drop(self) -> None:
-        self.desk.close()  # a transaction that is open is undone
+        if hasattr(self, "desk"):
+            self.desk.close()  # a transaction that is open is undone
         self._turn.leave()
 
 
