@@ -92,6 +92,9 @@ def test_ledger_and_statement(folder):
     run("ledger", "export", ledger, "--out", folder / "record.jsonl")
     assert (folder / "record.jsonl").read_text() == lines
     assert "3 entries" in run("ledger", "check", folder / "record.jsonl")
+    assert shown["head"] in run("ledger", "check", folder / "record.jsonl")
+    (folder / "record.jsonl").write_text("".join(lines.splitlines(keepends=True)[:-1]))
+    assert shown["head"] not in run("ledger", "check", folder / "record.jsonl")  # cut off at the end
     (folder / "record.jsonl").write_text(lines.replace("weekly", "weakly"))
     assert "broken" in run("ledger", "check", folder / "record.jsonl", code=2)
     run("ledger", "retire", ledger, "--person", "17")
@@ -102,6 +105,42 @@ def test_ledger_and_statement(folder):
     assert "rows" in run("statement", ledger, "--person", "18")
     run("ledger", "restore", ledger, "--person", "17")
     assert "NO" not in run("ledger", "verify", ledger, "--replay", plan)
+
+
+def test_words_are_shown_letter_by_letter(folder):
+    """Nothing in keys, names and groups is a style, a link or a picture; no key hides others or stops a command."""
+    plan, ledger = folder / "plan.toml", folder / "people.ledger"
+    told = PLAN.replace('["x", "y"]', '["x", "[y]"]').replace('"rows"', '"[a]:on:"').replace('"middle"', '"[/b]"')
+    plan.write_text(told.replace('"ann"', '"[i]ann"').replace('"weekly"', '"[k]"'))
+    for command in ("quote", "ask", "list"):
+        shown = run("query", command, plan)
+        assert "[a]:on:" in shown
+        assert "[/b]" in shown
+        assert command == "quote" or "[y]" in shown
+    for shown in (run("ledger", "show", ledger), run("statement", ledger, "--person", "18")):
+        assert all(word in shown for word in ("[a]:on:", "[i]ann", "[k]"))
+
+
+def test_an_export_does_not_replace_the_ledger(folder):
+    """The ledger's own file is refused as a place for the export, under any of its names, and is left as it was."""
+    run("query", "ask", folder / "plan.toml")
+    (folder / "link").symlink_to("people.ledger")
+    for name in ("people.ledger", "link"):
+        run("ledger", "export", folder / "people.ledger", "--out", folder / name, code=2)
+    assert "NO" not in run("ledger", "verify", folder / "people.ledger")
+
+
+def test_a_file_that_expects_a_ledger_makes_none(folder):
+    """With create = false a lost ledger is an error, and not a fresh budget for everybody."""
+    plan = folder / "plan.toml"
+    plan.write_text("create = false\n" + PLAN)
+    for command in ("quote", "ask", "list"):
+        assert "is not there" in " ".join(run("query", command, plan, code=1).split())
+    assert not (folder / "people.ledger").exists()
+    plan.write_text("create = true\n" + PLAN)
+    first = run("query", "ask", plan, "--json")
+    plan.write_text("create = false\n" + PLAN)
+    assert run("query", "ask", plan, "--json") == first
 
 
 def test_errors_have_exit_codes(folder):
@@ -122,6 +161,7 @@ def test_errors_have_exit_codes(folder):
         ('person = "who"', "person = 3"),
         ("rho = 1.0", "rho = 1.0\nseed = 1"),
         ("rho = 1.0", "rho = true"),
+        ("rho = 1.0", "rho = 1.0\ncreate = 0"),
         ("rho = 1.0", 'view = "x"\nrho = "much"'),
         ('key = "middle"', 'key = "rows"'),
         ('key = "middle"', ""),

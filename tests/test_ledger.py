@@ -1,6 +1,7 @@
 """The ledger: charged and stored in one transaction, append-only, checked by its own arithmetic."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
 from bursar.ledger import Ledger, check_export, export, verify
+from bursar.ledger._generations import place as folder_of
 
 RHO = 10**15
 
@@ -178,6 +180,161 @@ def test_one_writer(path):
         assert ask(book, "a", {"ann": 5}) == {"ann"}
     with opened(path) as book:
         assert book.spent("ann") == 5
+
+
+def test_one_ledger_by_all_its_names(path, monkeypatch):
+    """Through a link, and after a change of folder, files beside a ledger are its own; nobody else's are removed."""
+    other = path.parent / "elsewhere"
+    (other / "people.ledger.tmp").mkdir(parents=True)
+    (other / "people.ledger.tmp" / "mine").write_text("x")
+    (path.parent / "link").symlink_to(path.name)
+    monkeypatch.chdir(path.parent)
+    with opened(Path("people.ledger")) as book:
+        monkeypatch.chdir(other)
+        ask(book, "a", {"ann": 5})
+        with pytest.raises(LedgerError, match="one writer"):
+            opened(path.parent / "link")
+    assert (other / "people.ledger.tmp" / "mine").read_text() == "x"
+    assert not (path.parent / "people.ledger.tmp").exists()
+    assert folder_of(path.parent / "link") == folder_of(path)
+    with opened(path.parent / "link") as book:
+        assert book.spent("ann") == 5
+
+
+def test_a_ledger_that_was_moved_or_replaced_answers_nothing_more(path):
+    """What would be charged in a file that nobody finds again is refused; the file that has the name is untouched."""
+    for replaced in (False, True):
+        book = opened(path)
+        ask(book, f"before {replaced}", {"ann": 5})
+        shutil.copy(path, path.with_name("backup"))
+        path.rename(path.with_name("moved"))
+        if replaced:
+            path.with_name("backup").rename(path)
+        with pytest.raises(LedgerError, match="moved or replaced"):
+            ask(book, "after", {"ann": 5})
+        assert book.store.closed
+        path.with_name("moved").replace(path)
+    with opened(path) as book:
+        assert [entry.public["key"] for entry in book.entries("answered")] == ["before False", "before True"]
+        assert clean(book)
+
+
+RACES = """
+import sys, time
+from bursar import filters
+from bursar.errors import LedgerError
+from bursar.ledger import Ledger
+sys.stdin.readline()
+try:
+    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT"): time.sleep(0.2)
+    print("made")
+except LedgerError as error: print(error)
+"""
+
+
+def test_several_that_make_the_same_file_at_once(path):
+    """One of them makes it, whole; the others are told that it is open already; a failure leaves no lock."""
+    with pytest.raises(LedgerError, match="folder"):
+        opened(path.parent / "none" / "l")
+    racers = [
+        subprocess.Popen([sys.executable, "-c", RACES, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    time.sleep(2)  # for all of them to be ready, or nearly
+    for racer in racers:
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    told = [racer.communicate()[0] for racer in racers]
+    assert any("made" in each for each in told)
+    assert all("made" in each or "one writer" in each for each in told)
+    with Ledger.open(path) as book:
+        assert clean(book)
+    assert [each.name for each in path.parent.iterdir()] == ["people.ledger"]
+    path.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+        with pytest.raises(LedgerError, match="cannot be created"):
+            opened(path)
+    opened(path).close()
+
+
+OPENS = """
+import sys
+from bursar.errors import LedgerError
+from bursar.ledger import Ledger
+try: Ledger.open(sys.argv[1])
+except LedgerError as error: print(error)
+"""
+
+
+def test_reading_the_file_does_not_let_a_second_writer_in(path):
+    """A copy made by the process that has the ledger open undoes DuckDB's lock, not ours; nothing is left behind."""
+    opened(path).close()
+    with opened(path) as book:
+        shutil.copy(path, path.with_name("backup"))
+        run = subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True)
+        assert "one writer" in run.stdout
+        ask(book, "a", {"ann": 5})
+    assert sorted(each.name for each in path.parent.iterdir()) == ["backup", "people.ledger"]
+    lock = path.with_name("people.ledger.lock")
+    lock.touch()  # as a process leaves it that was killed
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EACCES])
+def test_where_files_cannot_be_locked(path, monkeypatch, number):
+    """On file systems without such locks DuckDB's own remains; a lock that is refused is an error."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    opened(path).close()
+    monkeypatch.setattr("fcntl.flock", refuse)
+    if number == errno.EACCES:
+        with pytest.raises(LedgerError, match="may not be written"):
+            opened(path)
+        return
+    with opened(path) as book:
+        assert ask(book, "a", {"ann": 5}) == {"ann"}
+        with pytest.raises(LedgerError, match="one writer"):
+            opened(path)
+
+
+FORKS = """
+import os, sys
+import pyarrow
+from bursar import filters
+from bursar.errors import LedgerError
+from bursar.queries import Count, Session
+rows = pyarrow.table({"who": ["ann", "bob"]})
+session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1])
+session.analyst("zoe").ask(Count(sigma=20.0), key="before")
+child = os.fork()
+if not child:
+    for key in ("before", "a"):
+        try: session.analyst("zoe").ask(Count(sigma=20.0), key=key)
+        except LedgerError: print("refused", flush=True)
+    session.close()
+    sys.exit()
+print(os.waitpid(child, 0)[1])
+session.analyst("zoe").ask(Count(sigma=20.0), key="b")
+session.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+def test_a_forked_process_answers_nothing(where):
+    """What a fork inherits is closed there, and goes on in its parent: no answer without its charge."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(where)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["refused", "refused", "0"]
+    with Ledger.open(where) as book:
+        assert [entry.public["key"] for entry in book.entries("answered")] == ["before", "b"]
+        assert book.spent("ann") == 2 * RHO // 800
+        assert clean(book)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])

@@ -5,13 +5,15 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError
+from bursar.curves import zcdp
+from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, UnknownPerson
 from bursar.ledger import _chain
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._forms import described, question
@@ -408,6 +410,14 @@ def test_statement(path):
         assert "1" in session.statement("bob", delta=1e-9).words
 
 
+def test_a_statement_rounds_the_budget_up(path):
+    """The epsilon of a statement is that of no smaller budget than the one that may be spent."""
+    with opened(path, budget=filters.Zcdp(rho=0.3)) as session:
+        told = session.statement("ann")
+        assert Fraction(told.budget) * RHO >= session.ledger.budget_units
+        assert told.epsilon >= zcdp.Zcdp(told.budget).epsilon(delta=told.delta)
+
+
 def test_people_leave_and_return(path):
     """Who left is in no answer and keeps the account."""
     with opened(path) as session:
@@ -667,6 +677,10 @@ def test_whole_numbers_as_names(tmp_path):
     with opened(tmp_path / "a", rows) as session:
         session.analyst("x").ask(Count(clip=2, sigma=9.0), key="k")
         assert session.ledger.spent(1) == 4 * session.ledger.spent("-5") > 0
+        assert session.ledger.spent(np.int64(1)) == session.ledger.spent("1")
+        for nobody in ("9" * 5000, "1.0", "0x1", "", "-", 1.0, True, None, 2**63):
+            with pytest.raises(UnknownPerson):
+                session.ledger.spent(nobody)
     with opened(tmp_path / "b"):
         pass
     with pytest.raises(ArgumentError, match="person"):

@@ -13,10 +13,15 @@ def new_file(path: Path, *, force: bool, read: tuple[Path | str, ...] = ()) -> N
     """Refuse a folder that is not there, a file that the command reads, and, without --force, one that is there."""
     if not path.parent.is_dir():
         raise ArgumentError(f"{path}: its folder is not there")
-    if any(path.resolve() == Path(other).resolve() for other in read):
+    if any(path.resolve() == Path(other).resolve() or _same(path, Path(other)) for other in read):
         raise ArgumentError(f"{path} is what is read here; choose another name")
     if path.is_dir() or (path.exists() and not force):
         raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+
+
+def _same(path: Path, other: Path) -> bool:
+    """Whether two names are of one file that is there."""
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def picture(path: Path | None, *, makes_folder: bool = False) -> None:

@@ -49,7 +49,7 @@ def quote(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
         for place, (name, error) in enumerate(each.standard_errors.items()):
             first = (key, f"{each.rho:.6g}", f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
             table.add_row(*first, name, f"{error:.6g}", f"{each.margins[name]:.6g}")
-    Console().print(table)
+    _console().print(table)
 
 
 @query.command("ask")
@@ -99,7 +99,8 @@ def verify(
         print(dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
-            Console().print(f"{'[green]yes[/]' if finding.holds else '[bold red]NO [/]'}  {finding.what}")
+            told = "[green]yes[/]" if finding.holds else "[bold red]NO [/]"
+            _console().print(f"{told}  {finding.what}", markup=True)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
 
@@ -132,8 +133,8 @@ def show(path: Ledger, as_json: Json = False) -> None:
         kind, price = each["question"]["ask"], f"{each['rho at most']:.6g}"
         cells = (each["number"], each["time"], each["analyst"], each["purpose"] or "", each["key"], kind, price)
         table.add_row(*map(str, cells))
-    Console().print(table)
-    Console().print(f"budget: rho = {terms['rho']:.6g}", f"head: {head}", sep="\n", markup=False, soft_wrap=True)
+    _console().print(table)
+    _console().print(f"budget: rho = {terms['rho']:.6g}", f"head: {head}", sep="\n", soft_wrap=True)
 
 
 @ledger.command("export")
@@ -157,7 +158,9 @@ def export(
 
 @ledger.command("check")
 def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wrote.")]) -> None:
-    """Whether the chain of an exported record is unbroken."""
+    """Whether the chain of an exported record is unbroken; its head, to be compared with what `show` printed."""
+    import json
+
     from bursar.ledger import check_export
 
     try:
@@ -165,6 +168,9 @@ def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wro
     except (OSError, UnicodeDecodeError):
         raise LedgerError(f"{exported} cannot be read") from None
     print(f"{check_export(lines)} entries, unbroken")
+    if lines:
+        last = json.loads(lines[-1])
+        print(f"head: {last['number']}:{last['hash']}")
 
 
 @ledger.command("retire")
@@ -221,7 +227,7 @@ def statement(
     for line in found.lines:
         cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
         table.add_row(*map(str, cells), f"{line.rho:.6g}")
-    Console().print(f"{PRIVATE}, and for this person", table, found.words, sep="\n", markup=False)
+    _console().print(f"{PRIVATE}, and for this person", table, found.words, sep="\n")
 
 
 def _tell_person(what: str, charged: bool) -> None:
@@ -240,6 +246,11 @@ def _opened(path: str) -> Any:
     from bursar.ledger import Ledger
 
     return Ledger.open(path, create=False)  # a command about a ledger never makes one
+
+
+def _console() -> Console:
+    """Names, keys and groups are shown letter by letter: nothing in them is a style, a link or a picture."""
+    return Console(markup=False, emoji=False)
 
 
 def _table(*columns: str) -> Table:
@@ -269,7 +280,7 @@ def _tell(answers: dict[str, Any], *, as_json: bool) -> None:
                 shown = "-" if number is None else f"{number:.6g}"
                 name = ", ".join(map(str, group))
                 table.add_row(key if place == 0 else "", name, shown, f"{low_high[0]:.6g} to {low_high[1]:.6g}")
-    Console().print(table, NOISE)
+    _console().print(table, NOISE)
     stale = [key for key, each in answers.items() if each.complete is False]
     if stale:
-        Console().print(f"Too many people could not pay any more: do not trust totals from {stale[0]!r} on.")
+        _console().print(f"Too many people could not pay any more: do not trust totals from {stale[0]!r} on.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError, LedgerError, MissingExtra
+from bursar.ledger._alone import leaked
 
 __all__ = ["Desk", "Refused", "duckdb", "quoted", "text"]
 
@@ -55,6 +56,7 @@ class Desk:
             _check.whole(1, threads=threads)
         self.library = duckdb()
         self._name = name
+        self._why = "is closed; open it again"
         self._ours = spill is None
         self._spill = spill or Path(tempfile.mkdtemp(prefix="bursar-"))
         config: dict[str, Any] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
@@ -71,10 +73,16 @@ class Desk:
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
         """Execute SQL of our own making."""
         if self.connection is None:
-            raise LedgerError(f"{self._name} is closed; open it again")
+            raise LedgerError(f"{self._name} {self._why}")
         with suppress(self.library.Error):  # its message may quote the data: not even a context of ours
             return self.connection.execute(sql, parameters or [])
         raise Refused(f"{self._name}: the database refused a step; nothing was revealed")
+
+    def abandon(self) -> None:
+        """In a forked process: let go, and close nothing."""
+        leaked(self.connection)
+        self.connection, self._ours = None, False
+        self._why = "was opened by another process; open it again in this one"
 
     def close(self) -> None:
         """Let everything go."""
@@ -82,5 +90,6 @@ class Desk:
         if connection is not None:
             with suppress(self.library.Error):
                 connection.close()
-        if self._ours:
+        ours, self._ours = self._ours, False  # later it may be somebody else's
+        if ours:
             shutil.rmtree(self._spill, ignore_errors=True)

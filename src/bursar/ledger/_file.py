@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from bursar.errors import BursarError, LedgerError
 from bursar.ledger._accounts import Accounts
+from bursar.ledger._alone import Lock, not_for_forks
 from bursar.ledger._desk import Desk, duckdb, text
 from bursar.ledger._schema import COLUMNS, TABLES, VERSION, migrate, noted
 
@@ -27,10 +28,12 @@ class File:
     desk: Desk
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.resolve()  # the same file and neighbours by every name, and after a change of folder
         self.name = str(path)
         self.lock = RLock()
         self.inside = False
+        self._turn = Lock(self.path.with_name(self.path.name + ".lock"))
+        not_for_forks(self)
 
     def exists(self) -> bool:
         """Whether there is something under this name."""
@@ -44,8 +47,15 @@ class File:
         try:
             self._attach()
         except BaseException:
-            self.desk.close()
+            self._drop()
             raise
+
+    def abandon(self) -> None:
+        """In a forked process: the ledger is its parent's."""
+        self.lock, self.inside = RLock(), False
+        self._turn.forget()
+        if not self.closed:
+            self.desk.abandon()
 
     def keeper(self) -> Accounts:
         """Accounts beside the record."""
@@ -58,25 +68,41 @@ class File:
 
     def _attach(self) -> None:
         if not self.path.is_file():
-            raise LedgerError(f"{self.path} is not a file")
+            raise LedgerError(f"{self.name} is not a file")
+        self._alone()
+        self._status = self.path.stat()
         try:
             with private_files():
                 self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
         except self.desk.library.Error as error:
-            raise LedgerError(f"{self.path} {_reason(str(error))}") from None
+            raise LedgerError(f"{self.name} {_reason(str(error))}") from None
         try:
             found = self.desk.connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
         except self.desk.library.Error:
-            raise LedgerError(f"{self.path} is not a ledger of Bursar, or is damaged") from None
+            raise LedgerError(f"{self.name} is not a ledger of Bursar, or is damaged") from None
         if not isinstance(found, int) or found > VERSION:
-            raise LedgerError(f"{self.path} is of version {found}; this program reads up to {VERSION}")
+            raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
         self.desk.clear()
         if found < VERSION:
             self.transact(lambda: migrate(self.run, found))
 
+    def _alone(self) -> None:
+        """Keep all others away from the file until this one is closed."""
+        if not self.path.parent.is_dir():
+            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?")
+        try:
+            alone = self._turn.take()
+        except OSError:
+            raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
+        if not alone:
+            raise LedgerError(f"{self.name} {_reason('lock')}")
+
     def create(self, person: str, first: tuple[Any, ...]) -> None:
         """Make a new file with its first entry; it appears under its name when it is complete."""
+        self._alone()
         path, library = self.path, duckdb()
+        if path.exists():  # somebody else was faster
+            return
         fresh = path.with_name(path.name + ".new")
         fresh.unlink(missing_ok=True)
         connection = library.connect()
@@ -95,7 +121,7 @@ class File:
                 os.link(fresh, path)  # fails if the name is taken
                 _sync(path.parent)
         except (library.Error, OSError):
-            raise LedgerError(f"{path} cannot be created: is the folder there, and may it be written?") from None
+            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?") from None
         finally:
             connection.close()
             with suppress(OSError):
@@ -113,6 +139,7 @@ class File:
         with self.lock:
             if self.inside:
                 return work()
+            self._check_place()
             self.run("BEGIN TRANSACTION")
             self.inside = True
             try:
@@ -124,7 +151,7 @@ class File:
                 if isinstance(error, LedgerError):
                     self._drop()
                     raise LedgerError(
-                        f"{self.path} could not be written, and is closed now. Nothing was revealed. What was asked is "
+                        f"{self.name} could not be written, and is closed now. Nothing was revealed. What was asked is "
                         "either recorded whole or not at all: open the ledger again and ask with the same key"
                     ) from None
                 if not isinstance(error, BursarError) or not self._undone():
@@ -144,7 +171,16 @@ class File:
             if not self.closed:
                 with suppress(self.desk.library.Error), private_files():
                     self.desk.connection.execute("CHECKPOINT ledger")
-                self._drop()
+            self._drop()
+
+    def _check_place(self) -> None:
+        """Refuse to write into a file that nobody will find again."""
+        with suppress(OSError):
+            if os.path.samestat(self.path.stat(), self._status):
+                return
+        if not self.closed:
+            self._drop()
+            raise LedgerError(f"{self.name} was moved or replaced while it was open, and is closed now")
 
     def _undone(self) -> bool:
         with suppress(LedgerError):
@@ -153,7 +189,9 @@ class File:
         return False
 
     def _drop(self) -> None:
-        self.desk.close()  # a transaction that is open is undone
+        if hasattr(self, "desk"):
+            self.desk.close()  # a transaction that is open is undone
+        self._turn.leave()
 
 
 @contextmanager

@@ -253,7 +253,8 @@ class Generations:
 
 def place(ledger: Path | str) -> Path:
     """The folder of a ledger's accounts; refuses names that programs which read the files take for patterns."""
-    folder = Path(ledger).absolute().with_name(Path(ledger).name + ".accounts")
+    path = Path(ledger).resolve()
+    folder = path.with_name(path.name + ".accounts")
     if _SPECIAL & set(str(folder)) or not str(folder).isprintable():
         raise ArgumentError(
             f"ledger={str(ledger)!r} must be a file whose name has none of {' '.join(sorted(_SPECIAL))}"

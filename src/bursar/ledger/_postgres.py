@@ -17,6 +17,7 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from bursar.errors import BursarError, LedgerError
+from bursar.ledger._alone import leaked, not_for_forks
 from bursar.ledger._connecting import AGAIN, connected, psycopg, read, refusal
 from bursar.ledger._desk import Desk, quoted
 from bursar.ledger._remote import Remote
@@ -46,6 +47,15 @@ class Postgres:
         self.lock = RLock()
         self.inside = False
         self._connection: Any = None
+        not_for_forks(self)
+
+    def abandon(self) -> None:
+        """In a forked process: the connection is its parent's."""
+        self.lock, self.inside = RLock(), False
+        leaked(self._connection)
+        self._connection = None
+        if hasattr(self, "desk"):
+            self.desk.abandon()
 
     @property
     def closed(self) -> bool:

@@ -1,6 +1,7 @@
 """What can be read from an open ledger."""
 
 import json
+from numbers import Integral
 from typing import Any, Self
 
 from bursar._uncopyable import Uncopyable
@@ -86,10 +87,10 @@ class Reading(Uncopyable):
         if self.person_kind == "VARCHAR":
             if isinstance(value, str) and value == value.encode(errors="ignore").decode():
                 return value
-        elif isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
-            return value
-        elif isinstance(value, str) and value.removeprefix("-").isdecimal() and -(2**63) <= int(value) < 2**63:
-            return int(value)
+        elif isinstance(value, Integral | str) and not isinstance(value, bool):
+            digits = str(value)
+            if len(digits) <= 20 and digits.removeprefix("-").isdecimal() and -(2**63) <= int(digits) < 2**63:
+                return int(digits)
         raise UnknownPerson(f"person: people are named by {_KIND_WORDS[self.person_kind]} here")
 
     def spent(self, person: object) -> int:

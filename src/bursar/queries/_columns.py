@@ -35,8 +35,8 @@ def kind_of_type(sql_type: str) -> str:
         r"DECIMAL\(\d+,\d+\)", sql_type
     ):
         return "number"
-    if sql_type in ("VARCHAR", "UUID") or sql_type.startswith("ENUM("):
-        return "text" if not sql_type.endswith("[]") else "other"
+    if sql_type in ("VARCHAR", "UUID") or (sql_type.startswith("ENUM(") and sql_type.endswith(")")):
+        return "text"
     if sql_type in ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
         return "time"
     return {"BOOLEAN": "bool", "DATE": "date"}.get(sql_type, "other")
@@ -107,6 +107,8 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
 def cast(name: str, kind: str, dialect: Dialect) -> str:
     """A column as SQL of one type for each kind; entries that do not fit, and NaN, are missing."""
     found = f"TRY_CAST({dialect.column(name)} AS {dialect.types[kind]})"
+    if kind == "text":
+        return dialect.letters(found)
     return f"nullif({found}, {double(nan)})" if kind == "number" else found
 
 

@@ -9,7 +9,7 @@ from bursar.errors import ArgumentError, DataError, MissingExtra
 from bursar.ledger._desk import duckdb, quoted, text
 from bursar.queries._columns import kind_of_type
 
-__all__ = ["attach", "names_of_people"]
+__all__ = ["as_arrow", "attach", "names_of_people"]
 
 _FILES = {
     ".parquet": "read_parquet",
@@ -17,7 +17,12 @@ _FILES = {
     ".csv": "read_csv",
     ".tsv": "read_csv",
 }
-_WHOLE = {"read_parquet": "", "read_csv": ", sample_size = -1"}  # the types of a CSV file fit all of its entries
+# what DuckDB would else guess from all rows of a CSV file, so that one person's row changes how everybody's are read;
+# the types are guessed, and fit all entries: they are public, as those of other files are
+_FORM = (
+    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', dateformat = '%Y-%m-%d'"
+)
+_OPTIONS = {"read_parquet": "", "read_csv": _FORM}
 
 
 def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
@@ -25,7 +30,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
 
     Args:
         connection: to DuckDB.
-        data: a path or a table in memory.
+        data: a path, or what ``as_arrow`` returned.
         table: the table or view to use in a DuckDB file.
         view: SQL over ``data``, by the data holder, that gives the rows that questions see.
         load: whether CSV files are read now, once; else at every question, like all others.
@@ -34,13 +39,13 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
     described, reading, reason = None, "data", ""
     try:
         if isinstance(data, str | Path):
-            rows = _from_path(connection, Path(data), table)
+            rows = _from_path(connection, Path(data).absolute(), table)  # a view is read again after changes of folder
             kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
             connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
         else:
             if table is not None:
                 raise ArgumentError("table= is for DuckDB files")
-            connection.register("rows_in_memory", _as_arrow(data))
+            connection.register("rows_in_memory", data)
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM rows_in_memory")
         if view is not None:
             reading = "view"
@@ -84,7 +89,8 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     if suffix in _FILES:
         if table is not None:
             raise ArgumentError("table= is for DuckDB files")
-        return f"SELECT * FROM {_FILES[suffix]}({text(_literally(path))}{_WHOLE[_FILES[suffix]]})"
+        read = _FILES[suffix]
+        return f"SELECT * FROM {read}({text(_literally(path))}, {_split(False)}{_OPTIONS[read]})"
     if suffix in (".duckdb", ".db"):
         if table is None:
             raise ArgumentError(f"table= is missing: which table or view of {path}?")
@@ -94,12 +100,25 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
 
 
 def _from_folder(path: Path) -> str:
-    kinds = {each.suffix.lower() for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))}
-    found = [kind for kind in kinds if kind in _FILES]
-    if len(kinds) != 1 or len(found) != 1:
+    found = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
+    hidden = {each for each in found if any(part.startswith((".", "_")) for part in each.parts)}
+    # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
+    kinds = {each.suffix for each in found if each not in hidden}
+    if len(kinds) != 1 or not kinds <= set(_FILES):
         raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
-    read, pattern = _FILES[found[0]], text(f"{_literally(path)}/**/*{found[0]}")
-    return f"SELECT * FROM {read}({pattern}, union_by_name = true, hive_partitioning = true{_WHOLE[read]})"
+    (kind,) = kinds
+    if any(each.suffix == kind for each in hidden):  # half-written or deleted rows of programs that keep such files
+        raise DataError(f"{path} holds hidden {kind} files, in it or in folders whose names begin with . or _")
+    split = any("=" in part for each in found for part in each.parts[:-1])
+    if split and any("=" in part for part in path.parts):
+        raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
+    read, pattern = _FILES[kind], text(f"{_literally(path)}/**/*{kind}")
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{_OPTIONS[read]})"
+
+
+def _split(split: bool) -> str:
+    """Whether names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
+    return f"hive_partitioning = {str(split).lower()}"
 
 
 def _literally(path: Path) -> str:
@@ -107,8 +126,8 @@ def _literally(path: Path) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
-def _as_arrow(data: Any) -> Any:
-    """A table in memory as an Arrow table."""
+def as_arrow(data: Any) -> Any:
+    """A table in memory as an Arrow table; a stream of rows is read once, here."""
     try:
         import pyarrow
     except ModuleNotFoundError as missing:
@@ -118,10 +137,13 @@ def _as_arrow(data: Any) -> Any:
         raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
     with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
         if isinstance(data, pyarrow.Table):
-            return data
-        if hasattr(data, "to_arrow"):  # Polars
-            return data.to_arrow()
-        if hasattr(data, "iloc"):  # pandas
-            return pyarrow.Table.from_pandas(data, preserve_index=False)
-        return pyarrow.table(data)
+            found = data
+        elif hasattr(data, "to_arrow"):  # Polars
+            found = data.to_arrow()
+        elif hasattr(data, "iloc"):  # pandas
+            found = pyarrow.Table.from_pandas(data, preserve_index=False)
+        else:
+            found = pyarrow.table(data)
+        found.validate(full=True)  # bytes that are no text would fail the questions that meet them, and no others
+        return found
     raise DataError("data: each column must hold entries of one type")

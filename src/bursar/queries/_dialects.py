@@ -32,6 +32,9 @@ class Dialect(Protocol):
     def person(self, column: str, kind: str) -> str:
         """Whose row it is, as BIGINT or VARCHAR; NULL for nobody."""
 
+    def letters(self, text: str) -> str:
+        """A text that is the same as another one only letter by letter."""
+
     def literal(self, value: Any, parameters: list[Any]) -> str:
         """A literal; what SQL does not hold itself is added to the parameters."""
 
@@ -81,7 +84,12 @@ class DuckDBDialect:
 
     def person(self, column: str, kind: str) -> str:
         """As the ledger has it."""
-        return f"CAST({self.column(column)} AS {kind})"
+        found = f"CAST({self.column(column)} AS {kind})"
+        return self.letters(found) if kind == "VARCHAR" else found
+
+    def letters(self, text: str) -> str:
+        """A column of a DuckDB file, or of a view, may have a collation, which takes several spellings for one."""
+        return f'({text} COLLATE "binary")'
 
     def literal(self, value: Any, parameters: list[Any]) -> str:
         """A parameter."""
@@ -140,6 +148,10 @@ class SparkDialect:
         if kind == "BIGINT":
             return f"CAST({self.column(column)} AS BIGINT)"
         return f"try_validate_utf8(CAST({self.column(column)} AS STRING))"
+
+    def letters(self, text: str) -> str:
+        """Columns with a collation are refused."""
+        return text
 
     def literal(self, value: Any, parameters: list[Any]) -> str:
         """Spelled out; there is nothing in it to be escaped."""

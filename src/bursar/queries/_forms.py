@@ -20,8 +20,8 @@ def described(asked: Question) -> dict[str, Any]:
     for field in fields(asked):
         value = getattr(asked, field.name)
         if field.name == "by":
-            value = [[column, list(keys)] for column, keys in value]
-        if value is not None and value != []:
+            value = [[column, list(keys)] for column, keys in value] or None
+        if value is not None:
             told[field.name] = list(value) if isinstance(value, tuple) else value
     return told
 

@@ -127,16 +127,10 @@ class Plan:
             data,
             person=self.told["person"],
             budget=self.budget,
-<<<<<<< HEAD
-            ledger=self.ledger,
-            table=table,
-            view=view,
-=======
             ledger=ledger,
             create=create,
-            table=self.told.get("table"),
-            view=self.told.get("view"),
->>>>>>> stranger
+            table=table,
+            view=view,
             memory_limit=self.told.get("memory_limit"),
         )
 

@@ -76,6 +76,7 @@ class Question:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         else:
             _check.within(1e-12, 1e3, rho=self.rho)
+        _plain(self, "clip", "per_group", "sigma", "rho")
         if self.groups * self.coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         if self.price >= RANGE:
@@ -155,6 +156,7 @@ class People(Question):
     def __post_init__(self) -> None:
         if self.spare is not None:
             _check.within(1e-12, 1e3, spare=self.spare)
+            _plain(self, "spare")
         Question.__post_init__(self)
 
     @property
@@ -172,6 +174,7 @@ class _Bounded(Question):
     def __post_init__(self) -> None:
         _column(self.column)
         _check.number(low=self.low, high=self.high)
+        _plain(self, "low", "high")
         if not -_LARGEST <= self.low < self.high <= _LARGEST:
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {_LARGEST:g}")
         if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
@@ -273,6 +276,14 @@ def units_per_step(asked: Question) -> float:
     """What one squared step costs, in units, rounded up."""
     exact = Fraction(MEASURE) / (2 * Fraction(asked.noise * STEPS) ** 2)
     return nextafter(nextafter(float(exact) * (1 + 1e-15), inf), inf)
+
+
+def _plain(asked: Question, *names: str) -> None:
+    """Numbers of NumPy and others become those that the record can hold."""
+    for name in names:
+        value = getattr(asked, name)
+        if value is not None and type(value) not in (int, float):
+            object.__setattr__(asked, name, float(value))
 
 
 def _column(column: object) -> None:

@@ -66,8 +66,10 @@ class Session(Uncopyable):
             with all their rows, whatever is asked, in whatever order, however the questions depend on earlier answers.
         Source: theory 2.7, 4.2 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
-        kind = _kind_of_people(data, person, table, view)
         spark = is_data_frame(data)
+        if not spark and not isinstance(data, str | Path):
+            data = _data.as_arrow(data)
+        kind = _kind_of_people(data, person, table, view)
         if spark:
             place(ledger)  # refused before anything is made
         book = Ledger.open(

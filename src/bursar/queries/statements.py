@@ -35,7 +35,7 @@ class Statement:
     rho: float
     """In all, rounded up."""
     budget: float
-    """The most that may ever be spent."""
+    """The most that may ever be spent, rounded up."""
     epsilon: float
     """What the budget means at delta."""
     delta: float
@@ -82,4 +82,5 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     )
     lines = tuple(sorted((*lines, *watched), key=lambda line: line.number))
     rho = to_float(ledger.spent(person) + sum(int(entry.public["units"]) for entry in watches))
-    return Statement(lines, rho, ledger.budget, zcdp.Zcdp(ledger.budget).epsilon(delta=delta), delta)
+    budget = to_float(ledger.budget_units)
+    return Statement(lines, rho, budget, zcdp.Zcdp(budget).epsilon(delta=delta), delta)
