@@ -11,6 +11,7 @@ from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training import policies, stopping
 from bursar.training.gradients import naive
 from bursar.training.runs import correct
+from bursar.training.together import source
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 N = 400
@@ -37,7 +38,7 @@ def trainer(budget, module=None, *, lr=1.0, **options):
 def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
     """Feldman & Zrnic, Algorithm 8 (or 3), literally: budgets as sums of squared norms."""
     left = np.full(len(x), budget)
-    noise = torch.Generator().manual_seed(seed)
+    noise = source(torch.device("cpu"), seed)
     parameters = list(module.parameters())
     for _ in range(steps):
         rows = list(naive.gradients(module, BY_RECORD, (x,), y))
@@ -47,7 +48,7 @@ def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
         given = np.minimum(asked, np.sqrt(left)) if remainder else np.where(asked**2 <= left, asked, 0.0)
         left = np.maximum(left - given**2, 0.0)
         total = (rows * torch.from_numpy(given / norms)[:, None]).sum(0)
-        total += torch.empty(len(total)).normal_(0.0, sigma, generator=noise)
+        total += torch.from_numpy(noise.normal(0.0, sigma, len(total)))
         with torch.no_grad():
             for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
                 parameter -= (part / len(x)).view(parameter.shape).float()

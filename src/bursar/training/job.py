@@ -16,7 +16,7 @@ from bursar.training.holder import Watch
 from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
 from bursar.training.runs import Run, Values, of_people, over
-from bursar.training.together import Together
+from bursar.training.together import Noise, Together
 
 __all__ = ["Job", "Settings"]
 
@@ -51,7 +51,7 @@ class Job:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         together: Together,
-        randomness: tuple[torch.Generator, np.random.Generator],
+        randomness: tuple[Noise, np.random.Generator],
         records: Records,
         people: Any,
         counting: Callable[[Any], Any] | None,

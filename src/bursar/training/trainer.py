@@ -7,7 +7,6 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
-import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from bursar.training.journal import Journal
 from bursar.training.passes import Records
 from bursar.training.promise import promise
 from bursar.training.runs import Run
-from bursar.training.together import Together
+from bursar.training.together import Together, source
 
 __all__ = ["Trainer"]
 
@@ -114,9 +113,7 @@ class Trainer:
             slack=float(slack),
         )
         self._together = Together(group)
-        noise = torch.Generator(self._gradients.parameters[0].device)
-        noise.manual_seed(secrets.randbits(63) if seed is None else seed)
-        self._randomness = noise, np.random.default_rng(seed)
+        self._randomness = source(self._gradients.parameters[0].device, seed), np.random.default_rng(seed)
         self._seed = seed
         self._job: Job | None = None
 
