@@ -6,6 +6,7 @@ from torch import nn
 
 from bursar import errors
 from bursar.training.gradients import Gradients, check, clipping, naive
+from bursar.training.gradients.uses import Each, Rows
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
@@ -333,3 +334,61 @@ def test_clipping_weights():
     """min(1, C / norm), and zero where the norm is unknown."""
     weights = clipping(torch.tensor([0.0, 0.5, 2.0, torch.nan, torch.inf], dtype=torch.float64), 1.0)
     assert weights.tolist() == [1.0, 1.0, 0.5, 0.0, 0.0]
+
+
+def test_the_norm_of_many_numbers_is_not_rounded_against_the_person():
+    """A gradient of a million equal numbers: single precision loses a thousandth of its norm on the way."""
+    use = Each(torch.full((2, 1000, 1000), 0.7))
+    assert (use.squares() >= 0.7**2 * 1e6 * (1 - 1e-5)).all()
+
+
+def test_a_word_that_occurs_often_is_summed_exactly():
+    """Ten thousand uses of one row of an embedding add up in double precision."""
+    b = torch.full((1, 10_000, 3), 0.7)
+    use = Rows(torch.zeros(1, 10_000, dtype=torch.long), b, torch.Size((5, 3)))
+    assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 1e-5)
+
+
+def test_half_precision_of_parameters_is_refused_by_name():
+    """Sums over people would be made in half precision."""
+    with pytest.raises(errors.Unsupported, match=r"parameter 'weight' is torch.bfloat16"):
+        Gradients(nn.Linear(3, 2).to(torch.bfloat16), BY_RECORD)
+
+
+def test_training_inside_autocast_is_refused():
+    """Autocast keeps old copies of the parameters, and would round the sums."""
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(errors.Unsupported, match="outside torch[.]autocast"),
+    ):
+        Gradients(nn.Linear(3, 2), BY_RECORD).sums(torch.ones(4, 3), torch.zeros(4, dtype=torch.long), 1.0)
+
+
+class Halved(nn.Module):
+    """Computes in half precision inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Flatten(), nn.Linear(256, 2))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.net(x)
+
+
+@pytest.mark.parametrize("make", [Halved, lambda: Halved().net])
+def test_nobody_contributes_more_than_is_charged_when_a_module_computes_with_few_digits(make):
+    """With half precision inside, or matrices multiplied with fewer digits, contributions keep to the clip."""
+    torch.manual_seed(0)
+    module, x, y = make(), torch.randn(8, 4, 64), torch.zeros(8, dtype=torch.long)
+    gradients, clip = Gradients(module, BY_RECORD), 1e-2
+    torch.set_float32_matmul_precision("medium")
+    try:
+        for person in range(8):
+            sums, _ = gradients.sums(
+                x, y, lambda rows, norms, me=person: torch.where(rows == me, clipping(norms, clip), 0.0)
+            )
+            assert float(torch.cat([part.double().reshape(-1) for part in sums]).norm()) <= clip
+        assert torch.get_float32_matmul_precision() == "medium"  # and what the caller chose is left alone
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -3,9 +3,9 @@
 Every process holds the records and the accounts of its own people and the same module. What is released is the sum over
 all people plus one draw of noise, as if one process held everybody.
 
-Noise is drawn in double precision and rounded only when it is in the sum. Drawn in single precision it never exceeds 5.8
-standard deviations, and its tail consists of few values: whoever sees many coordinates sees who is not in the sum. Nor
-may it come from PyTorch's generator on a processor, which knows 2^32 seeds: few enough to try them all.
+Noise is drawn in double precision and rounded only when it is in the sum. Drawn in single precision it never exceeds
+5.8 standard deviations, and its tail consists of few values: whoever sees many coordinates sees who is not in the sum.
+Nor may it come from PyTorch's generator on a processor, which knows 2^32 seeds: few enough to try them all.
 """
 
 import secrets

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bursar.errors import Unsupported
 from bursar.training.gradients.layers import RULES, general
+from bursar.training.gradients.precision import full
 from bursar.training.gradients.sequences import FORWARDS
 from bursar.training.gradients.tape import Made, Tape
 
@@ -53,7 +54,8 @@ def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
             raise Unsupported(f"module: layer {name!r} ({type(layer).__name__}) must give one tensor")
 
         def make(b: Tensor) -> Made:
-            uses = general(layer, inputs, b) if rule is None else rule(layer, inputs[0], b)
+            x = tuple(full(part) if isinstance(part, Tensor) else part for part in inputs)
+            uses = general(layer, x, b) if rule is None else rule(layer, x[0], b)
             parameters = dict(layer.named_parameters())
             return [(parameters[each], use) for each, use in uses.items() if parameters[each].requires_grad]
 
