@@ -339,14 +339,14 @@ def test_clipping_weights():
 def test_the_norm_of_many_numbers_is_not_rounded_against_the_person():
     """A gradient of a million equal numbers: single precision loses a thousandth of its norm on the way."""
     use = Each(torch.full((2, 1000, 1000), 0.7))
-    assert (use.squares() >= 0.7**2 * 1e6 * (1 - 1e-5)).all()
+    assert (use.squares() >= 0.7**2 * 1e6 * (1 - 4e-6)).all()
 
 
 def test_a_word_that_occurs_often_is_summed_exactly():
     """Ten thousand uses of one row of an embedding add up in double precision."""
     b = torch.full((1, 10_000, 3), 0.7)
     use = Rows(torch.zeros(1, 10_000, dtype=torch.long), b, torch.Size((5, 3)))
-    assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 1e-5)
+    assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 4e-6)
 
 
 def test_half_precision_of_parameters_is_refused_by_name():
@@ -359,7 +359,7 @@ def test_training_inside_autocast_is_refused():
     """Autocast keeps old copies of the parameters, and would round the sums."""
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(errors.Unsupported, match="outside torch[.]autocast"),
+        pytest.raises(errors.Unsupported, match="train outside"),
     ):
         Gradients(nn.Linear(3, 2), BY_RECORD).sums(torch.ones(4, 3), torch.zeros(4, dtype=torch.long), 1.0)
 

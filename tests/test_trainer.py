@@ -414,3 +414,13 @@ def test_callbacks_look_on(data, capsys):
         sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
     )
     assert "spent" not in capsys.readouterr().out
+
+
+def test_people_without_records_do_not_stop_a_run(data):
+    """Numbers that nobody's records have, at the end of those who need a new bound, are people of norm zero."""
+    x, y = data
+    people = torch.arange(N)
+    people[N - 3 : N - 1] = N - 4
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.5, noise_multiplier=1.0, refresh_every=2)
+    assert job.fit(x, y, people).step == 20
+    assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()

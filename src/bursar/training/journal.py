@@ -62,6 +62,8 @@ class Journal:
     def load(self) -> tuple[dict[str, Any], list[Mechanism]] | None:
         """The last checkpoint, and what may have been released since; None where nothing was ever saved."""
         if not self._state.exists():
+            if self._written:
+                raise DataError(f"checkpoint: {str(self._state)!r} is missing, though a run has released something")
             return None
         try:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)

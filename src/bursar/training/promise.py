@@ -29,7 +29,7 @@ def promise(
     *,
     steps: int,
     learning_rate: float,
-    seed: int | None,
+    seeded: bool,
     delta: float | None,
 ) -> Card:
     """The card of a run. Everything in it is public.
@@ -39,7 +39,7 @@ def promise(
         released: what was charged and released, and how often.
         steps: how many steps were done.
         learning_rate: of the first group of parameters.
-        seed: the seed, where one was given.
+        seeded: whether a seed was given, for any part of the run.
         delta: at which a budget without a delta of its own is stated.
 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
@@ -76,7 +76,7 @@ def promise(
         count_sigma=None,
         classes_from="given by the caller, public",
         people_from="all records of one person together, as the caller says whose each is",
-        seed="noise from a generator seeded by the operating system" if seed is None else "reproducible: not private",
+        seed="reproducible: not private" if seeded else "noise from a generator seeded by the operating system",
         released=tuple(f"{times} times {mechanism!r}" for mechanism, times in released.items()),
     )
 

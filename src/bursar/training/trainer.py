@@ -111,10 +111,10 @@ class Trainer:
             sample_rate=sample_rate,
             refresh_every=refresh_every or 1,
             slack=float(slack),
+            seeded=seed is not None,
         )
         self._together = Together(group)
         self._randomness = source(self._gradients.parameters[0].device, seed), np.random.default_rng(seed)
-        self._seed = seed
         self._job: Job | None = None
 
     @property
@@ -149,8 +149,8 @@ class Trainer:
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
             checkpoint_every: steps between two checkpoints.
-            resume: go on from the folder. Everybody is first charged for what may have been released since its last
-                checkpoint.
+            resume: go on from the folder, with the same records in the same order and the same budget. Everybody is
+                first charged for what may have been released since its last checkpoint.
 
         Returns:
             The finished run. The module is trained in place.
@@ -218,7 +218,7 @@ class Trainer:
             job.run.released,
             steps=job.run.step,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            seed=self._seed,
+            seeded=job.seeded,
             delta=delta,
         )
 
@@ -237,6 +237,9 @@ class Trainer:
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())
             return individual.Filter(count, fresh) if self._settings.individual else Everybody(count, fresh)
+        held = state.get("budget", state)
+        if ("budget" in state) != self._settings.individual or not _same(held, self._settings.budget):
+            raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {self._settings.budget!r}")
         if self._settings.individual:
             return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
         return Everybody(count, type(self._settings.budget).from_state(state))
@@ -244,6 +247,13 @@ class Trainer:
 
 def _few(inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
     return tuple(part[:2] for part in inputs), targets[:2]
+
+
+def _same(state: dict[str, Any], budget: filters.Filter) -> bool:
+    """Whether a saved filter made the promise of this one; its share for failures may be set by the first charge."""
+    given = budget.state()
+    pairs = [{**each["parameters"], "sum_delta": None} for each in (state, given)]
+    return bool(state["filter"] == given["filter"] and pairs[0] == pairs[1])
 
 
 def _noise_multiplier(

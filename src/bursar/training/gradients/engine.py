@@ -34,7 +34,7 @@ MEMORY = 2**26
 MOST = 2**12
 """Never more records at once than this."""
 
-ROUNDING, UNDERFLOW = 1e-5, 1e-15
+ROUNDING, UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
 
 
