@@ -283,7 +283,7 @@ class TimeFirst(nn.Module):
         (Mixing(), (5, 4), "records depend on each other"),
         (Outside(), (5, 3), "used outside that layer"),
         (TimeFirst(), (5, 6, 4), "first axis must be the record"),
-        (TimeFirst(), (5, 2, 4), "differ"),
+        (TimeFirst(), (5, 4, 4), "differ"),
         (Sequence(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2), (5, 6, 4), "proj_size"),
     ],
 )
@@ -392,3 +392,55 @@ def test_nobody_contributes_more_than_is_charged_when_a_module_computes_with_few
         assert torch.get_float32_matmul_precision() == "medium"  # and what the caller chose is left alone
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+class Running(nn.Module):
+    """Keeps a running mean of what it saw, as batch normalisation does."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return x - self.mean
+
+
+class Batch(nn.Module):
+    """Subtracts the mean of the batch, while training or always."""
+
+    def __init__(self, *, always):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x):
+        return x - x.mean(0) if self.training or self.always else x
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (Running(), "buffer '0.mean' is changed by the forward pass"),
+        (Batch(always=False), "in training mode gradients per record depend on the other records"),
+        (Batch(always=True), "gradients per record differ from those of each record by itself"),
+    ],
+)
+def test_modules_of_ones_own_that_mix_records_are_refused(layer, words):
+    """What a layer does in training mode only, what it keeps, and what neighbours that are alike would hide."""
+    torch.manual_seed(0)
+    x = torch.randn(50, 5)
+    x[1] = x[0]
+    module = nn.Sequential(layer, nn.Linear(5, 2))
+    with pytest.raises(errors.Unsupported, match=words):
+        Gradients(module, BY_RECORD).sums(x, torch.zeros(50, dtype=torch.long), 1.0)
+
+
+def test_coins_of_pytorch_are_no_mixture_and_are_left_alone():
+    """Dropout passes the comparison, and the caller's random numbers are those without it."""
+    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    check(module, torch.randn(4, 5, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.rand(3), expected)

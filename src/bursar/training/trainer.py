@@ -21,6 +21,7 @@ from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients.engine import check_batch
+from bursar.training.gradients.naive import spread
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings
 from bursar.training.journal import Journal
@@ -166,7 +167,7 @@ class Trainer:
         if counting is not None and not self._together.alone:
             raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
-        self._gradients.check(*_few(inputs, targets))
+        self._gradients.check(*spread(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
         try:
             loaded = None if journal is None else journal.load()
@@ -243,10 +244,6 @@ class Trainer:
         if self._settings.individual:
             return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
         return Everybody(count, type(self._settings.budget).from_state(state))
-
-
-def _few(inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    return tuple(part[:2] for part in inputs), targets[:2]
 
 
 def _same(state: dict[str, Any], budget: filters.Filter) -> bool:

@@ -17,8 +17,8 @@ __all__ = ["recording"]
 
 @contextmanager
 def recording(module: nn.Module, records: int) -> Iterator[Tape]:
-    """Within this context a forward pass of the module is recorded."""
-    tape = Tape(records)
+    """Within this context a forward pass of the module is recorded; it must leave the module's buffers alone."""
+    tape, before = Tape(records), _buffers(module)
     with ExitStack() as stack:
         for name, layer in _leaves(module):
             forward = FORWARDS.get(type(layer))
@@ -28,6 +28,16 @@ def recording(module: nn.Module, records: int) -> Iterator[Tape]:
             else:
                 stack.enter_context(_replaced(layer, forward, tape))
         yield tape
+    for name, (buffer, version) in _buffers(module).items():
+        if name not in before or before[name][0] is not buffer or before[name][1] != version:
+            raise Unsupported(
+                f"module: buffer {name!r} is changed by the forward pass: what it keeps of the records would be in the "
+                "model, and nobody is charged for it"
+            )
+
+
+def _buffers(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
+    return {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
 
 
 def _leaves(module: nn.Module, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
