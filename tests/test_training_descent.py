@@ -252,3 +252,17 @@ def test_the_average_is_the_mean_of_the_last_iterates():
             observe=lambda number, parameters, seen=seen: seen.append(parameters),
         )
         np.testing.assert_allclose(found, np.mean(seen[-kept:], axis=0))
+
+
+def test_rows_that_cancel_do_not_round_the_others_away():
+    """Two huge rows of one person, with opposite labels, add up to little; between them the others' sum must survive."""
+    n, huge = 200, 1e17
+    x, y = np.ones((n, 2)), np.zeros(n, dtype=int)
+    alone = Logistic(x, y, 2, intercept=False, people=np.arange(n))
+    more = np.vstack([[[huge, 1.0]], x, [[huge, 0.0]]])
+    both = Logistic(more, np.r_[0, y, 1], 2, intercept=False, people=np.r_[n, np.arange(n), n])
+    sums = []
+    for gradients in (alone, both):
+        norms = gradients.norms(np.zeros((2, 1)))
+        sums.append(gradients.weighted_sum(np.minimum(1.0, 1.0 / norms)))
+    assert np.linalg.norm(sums[1] - sums[0]) <= 1.0  # the clip

@@ -109,7 +109,10 @@ def independent(inputs: Sequence[Tensor], targets: Any, fast: Fast, device: torc
 def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Use | None]:
     """Gradients with coins that are always the same; the generators of the caller are left as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(0)
         return list(fast(inputs, targets))
 
 
