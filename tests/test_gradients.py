@@ -444,3 +444,13 @@ def test_coins_of_pytorch_are_no_mixture_and_are_left_alone():
     torch.manual_seed(0)
     check(module, torch.randn(4, 5, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_uses_of_a_word_that_cancel_do_not_round_the_others_away():
+    """A person whose two huge uses of one row cancel is not added at full weight: between them the others must stay."""
+    b = torch.full((12, 2, 1), 0.5)
+    b[11, 0], b[11, 1] = 1e9, -1e9
+    use = Rows(torch.zeros(12, 2, dtype=torch.long), b, torch.Size((3, 1)))
+    weights = clipping(use.squares().sqrt(), 1.0)
+    apart = use.weighted(weights.float()) - Rows(use.entries[:11], b[:11], use.shape).weighted(weights[:11].float())
+    assert float(apart.norm()) <= 1.0

@@ -99,7 +99,7 @@ class Logistic:
                 norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
         each = _lengths(self._residuals) * np.where(self._broken, 0.0, self._lengths)
         largest = np.bincount(np.asarray(self._people), each, minlength=n)  # as if nothing cancelled
-        norms = np.hypot(norms, CANCELLED * largest)
+        norms = np.asarray(np.hypot(norms, CANCELLED * largest))
         norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
         return norms
 

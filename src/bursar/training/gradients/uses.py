@@ -29,7 +29,7 @@ TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
 
 ROUNDING = 2.0**-20
-"""What rounding may take from a norm that is computed without g, as a share of the norm without any cancellation."""
+"""What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,9 @@ class Rows:
         sums = self.b.new_zeros(found.shape[0], self.b.shape[2], dtype=torch.float64)
         sums.index_add_(0, inverse, self.b.reshape(n * places, -1)[keep].double())
         total = self.b.new_zeros(n, dtype=torch.float64)
-        return total.index_add_(0, found // self.shape[0], squares(sums))
+        total.index_add_(0, found // self.shape[0], squares(sums))
+        largest = (self.b.norm(dim=2).double() * (self.entries >= 0)).sum(1).square_()  # as if nothing cancelled
+        return total.add_(largest, alpha=ROUNDING)
 
     def settled(self) -> "Rows":
         """Itself."""
