@@ -255,7 +255,7 @@ def test_the_average_is_the_mean_of_the_last_iterates():
 
 
 def test_rows_that_cancel_do_not_round_the_others_away():
-    """Two huge rows of one person, with opposite labels, add up to little: the others' sum must survive between them."""
+    """Two huge rows of one person, with opposite labels, add up to little: the others' sum must survive."""
     n, huge = 200, 1e17
     x, y = np.ones((n, 2)), np.zeros(n, dtype=int)
     alone = Logistic(x, y, 2, intercept=False, people=np.arange(n))
