@@ -154,7 +154,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         self.accountant = Accountant(budget)
 
     def make_private(self, **options: Any) -> Any:
-        """As in Opacus, except that ``poisson_sampling=False``, ``rand_on_empty=True`` and adaptive clipping are refused.
+        """As in Opacus, except that shuffled loaders, ``rand_on_empty=True`` and adaptive clipping are refused.
 
         Raises:
             Unsupported: the loader would not be a Poisson sampler, or a step would release more than a noisy sum: the
