@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as distributed
 
 import training_together
 from bursar import errors
@@ -76,3 +77,24 @@ def test_a_group_needs_torch_distributed():
     """Without an initialised group the error comes at once."""
     with pytest.raises(errors.ArgumentError, match="not initialised"):
         Together(True)
+
+
+@pytest.mark.parametrize("others", [[2.0], [0.5, 1.5], [1.0, 1.0 + 1e-6]])
+def test_processes_that_charge_for_different_noise_are_stopped(monkeypatch, others):
+    """The first process draws the noise; where another has charged its people for more, nothing is released."""
+
+    def reduce(told, group=None):
+        size = len(told) - 2
+        for sigma in others:
+            told += torch.cat([torch.zeros(size), torch.tensor([sigma, sigma**2])])
+
+    together = Together()
+    together._alone = False
+    monkeypatch.setattr(distributed, "all_reduce", reduce)
+    monkeypatch.setattr(distributed, "get_rank", lambda group: 0)
+    monkeypatch.setattr(distributed, "get_world_size", lambda group: 1 + len(others))
+    generator = source(torch.device("cpu"), 0)
+    with pytest.raises(errors.ArgumentError, match="do not agree on the noise"):
+        together.noisy_total([torch.zeros(5)], 1.0, generator)
+    others[:] = [1.0] * len(others)
+    assert together.noisy_total([torch.zeros(5)], 1.0, generator)[0].shape == (5,)

@@ -21,6 +21,8 @@ from bursar.errors import ArgumentError
 
 __all__ = ["Noise", "Together", "source"]
 
+ALIKE = 1e-12
+
 Noise = np.random.Generator | torch.Generator
 
 
@@ -87,6 +89,9 @@ class Together:
         Returns:
             As many tensors, public, the same in every process.
 
+        Raises:
+            ArgumentError: in every process, where not all of them charged their people for this noise.
+
         Guarantee: what is returned differs from the exact sum of all processes' sums by N(0, sigma^2) in each entry.
         Source: theory 2.1 and 5.3 (one draw on the sum).
         """
@@ -94,9 +99,18 @@ class Together:
         if self.first:
             flat += _normal(flat, sigma, generator)
         if not self._alone:
-            distributed.all_reduce(flat, group=self._group)
+            flat = self._reduced(flat, sigma)
         pieces = torch.split(flat, [part.numel() for part in sums])
         return [piece.view(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
+
+    def _reduced(self, flat: Tensor, sigma: float) -> Tensor:
+        """The sum over all processes, each of which tells its sigma as well."""
+        told = torch.cat([flat, flat.new_tensor([sigma, sigma * sigma])])
+        distributed.all_reduce(told, group=self._group)
+        mean, square = (float(total) / distributed.get_world_size(self._group) for total in told[-2:])
+        if not (abs(mean / sigma - 1) < ALIKE and abs(square / (mean * mean) - 1) < ALIKE):
+            raise ArgumentError("group: the processes do not agree on the noise of this step; nothing was released")
+        return told[:-2]
 
 
 def _normal(like: Tensor, sigma: float, generator: Noise) -> Tensor:
