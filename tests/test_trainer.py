@@ -424,3 +424,25 @@ def test_people_without_records_do_not_stop_a_run(data):
     job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.5, noise_multiplier=1.0, refresh_every=2)
     assert job.fit(x, y, people).step == 20
     assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()
+
+
+def test_the_card_says_who_counts_as_a_person(data):
+    """Without numbers of people the promise is about one record; the card must not speak of all of a person's."""
+    x, y = data
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y)
+    assert job.card().people_from == "each record is one person, so the caller declares"
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y, torch.arange(N) // 2)
+    assert job.card().people_from.startswith("all records of one person together")
+
+
+def test_questions_leave_the_mode_of_each_layer_alone(data):
+    """A layer that is kept in evaluation mode stays there after a noisy sum."""
+    x, y = data
+    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    module[1].eval()
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert module.training
+    assert not module[1].training

@@ -62,7 +62,7 @@ class Job:
         self._noise, coins = randomness
         self._records, self.people, self._journal = records, people, journal
         self._counting = counting
-        self.seeded = settings.seeded
+        self.seeded, self.owned = settings.seeded, records.people is not None
         self._print = None if journal is None else records.fingerprint()
         self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
         if settings.sample_rate is not None:

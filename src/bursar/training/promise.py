@@ -30,6 +30,7 @@ def promise(
     steps: int,
     learning_rate: float,
     seeded: bool,
+    people: bool,
     delta: float | None,
 ) -> Card:
     """The card of a run. Everything in it is public.
@@ -40,6 +41,7 @@ def promise(
         steps: how many steps were done.
         learning_rate: of the first group of parameters.
         seeded: whether a seed was given, for any part of the run.
+        people: whether the caller said whose each record is.
         delta: at which a budget without a delta of its own is stated.
 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
@@ -75,7 +77,11 @@ def promise(
         divisor_from="fixed by the caller, public",
         count_sigma=None,
         classes_from="given by the caller, public",
-        people_from="all records of one person together, as the caller says whose each is",
+        people_from=(
+            "all records of one person together, as the caller says whose each is"
+            if people
+            else "each record is one person, so the caller declares"
+        ),
         seed="reproducible: not private" if seeded else "noise from a generator seeded by the operating system",
         released=tuple(f"{times} times {mechanism!r}" for mechanism, times in released.items()),
     )

@@ -220,6 +220,7 @@ class Trainer:
             steps=job.run.step,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
             seeded=job.seeded,
+            people=job.owned,
             delta=delta,
         )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bursar.errors import Unsupported
 from bursar.training.gradients.uses import Use
 
-__all__ = ["compare", "gradients", "independent", "spread"]
+__all__ = ["compare", "evaluating", "gradients", "independent", "spread"]
 
 Fast = Callable[[Sequence[Tensor], Any], Iterable[Use | None]]
 
@@ -65,7 +65,7 @@ def compare(
         Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
     """
     norms = []
-    with _evaluating(module):
+    with evaluating(module):
         uses = list(fast(inputs, targets))
         for number, slow in enumerate(gradients(module, loss, inputs, targets)):
             squares, apart = 0.0, 0.0
@@ -117,7 +117,8 @@ def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: tor
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Within this context the module is in evaluation mode; afterwards each layer is in the mode that it was in."""
     before = [(layer, layer.training) for layer in module.modules()]
     try:
         module.eval()
