@@ -454,3 +454,13 @@ def test_uses_of_a_word_that_cancel_do_not_round_the_others_away():
     weights = clipping(use.squares().sqrt(), 1.0)
     apart = use.weighted(weights.float()) - Rows(use.entries[:11], b[:11], use.shape).weighted(weights[:11].float())
     assert float(apart.norm()) <= 1.0
+
+
+def test_sums_over_many_people_are_not_rounded_on_the_way():
+    """A thousand equal people, one at a time, contribute a thousand times what one does, to the last digit but few."""
+    module, x, y = setting("linear")
+    engine = Gradients(module, BY_RECORD)
+    one = engine.sums(x[:1], y[:1], 0.7)[0]
+    engine._records_at_once = 1
+    many = engine.sums(x[:1].expand(1000, *x.shape[1:]), y[:1].expand(1000), 0.7)[0]
+    assert all(torch.allclose(all_, 1000 * part, rtol=1e-12, atol=0.0) for all_, part in zip(many, one, strict=True))

@@ -170,7 +170,7 @@ class Job:
         self._count(step)
         divisor = self._settings.divisor * (run.sample_rate or 1.0)
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
-            parameter.grad = total / divisor
+            parameter.grad = (total / divisor).to(parameter.dtype)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
         run.step += 1

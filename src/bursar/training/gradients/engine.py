@@ -114,7 +114,8 @@ class Gradients:
             watch: called with the records' numbers, the module's output and the losses of each chunk; all private.
 
         Returns:
-            The sum for each trained parameter, in their order; and the norms (people,) float64. Both private.
+            The sum for each trained parameter, in their order, float64, to be rounded only when noise is in it; and
+            the norms (people,) float64. Both private.
         """
         if not callable(weigh):
             _check.positive(weigh=weigh)
@@ -153,7 +154,10 @@ class Gradients:
         inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
         count = check_batch(inputs, targets, people)
         refuse_autocast(self._parameters[0].device)
-        sums = [torch.zeros_like(parameter, memory_format=torch.contiguous_format) for parameter in self._parameters]
+        sums = [
+            torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
+            for parameter in self._parameters
+        ]
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         if self._records_at_once is None:
@@ -181,8 +185,9 @@ class Gradients:
         for part in chunk.records.split(most):
             for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
                 if use is not None:
+                    before, ones = total[number], torch.ones(len(part), device=use.device, dtype=use.dtype)
                     with exact():
-                        before, g = total[number], use.weighted(torch.ones(len(part), device=use.device)).unsqueeze(0)
+                        g = use.weighted(ones).unsqueeze(0)
                     total[number] = Each(g if before is None else before.each() + g)
         return total
 
@@ -214,7 +219,7 @@ class Gradients:
                 if use is not None:
                     if broken.any():  # zero times infinity is not zero
                         use.clear(broken.to(total.device))
-                    total += use.weighted(weights.to(total.device, total.dtype))
+                    total += use.weighted(weights.to(use.device, use.dtype))
 
     def _settle(self, inputs: Sequence[Tensor], targets: Any) -> None:
         """Compare a few records with a naive loop, and choose how many records to take at once."""

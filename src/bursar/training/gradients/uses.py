@@ -92,6 +92,11 @@ class Outer:
         return self.a.device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Its precision."""
+        return self.a.dtype
+
+    @property
     def bytes(self) -> int:
         """How much memory it takes."""
         return _bytes(self.a) + _bytes(self.b)
@@ -163,6 +168,11 @@ class Rows:
         return self.b.device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Its precision."""
+        return self.b.dtype
+
+    @property
     def bytes(self) -> int:
         """How much memory it takes."""
         return _bytes(self.b)
@@ -210,6 +220,11 @@ class Each:
     def device(self) -> torch.device:
         """Where it is."""
         return self.g.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its precision."""
+        return self.g.dtype
 
     @property
     def bytes(self) -> int:
