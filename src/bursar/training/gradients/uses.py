@@ -28,6 +28,9 @@ __all__ = ["Each", "Outer", "Rows", "Use", "combined"]
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
 
+DOUBLE = 2
+"""A multiplication in double precision costs so many in single precision."""
+
 ROUNDING = 2.0**-20
 """What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
 
@@ -47,8 +50,7 @@ class Outer:
         n, places = self.a.shape[:2]
         if self.groups == 1 and places == 1:
             return squares(self.a) * squares(self.b)
-        i, o = self.a.shape[2] // self.groups, self.b.shape[2] // self.groups
-        if self.groups > 1 or places * places * (i + o + TRAFFIC) >= TRAFFIC * i * o:
+        if not self._plain():
             return self.settled().squares()
         products = _products(self.a).mul_(_products(self.b))
         largest = (self.a.norm(dim=2) * self.b.norm(dim=2)).sum(1).double().square_()  # as if nothing cancelled
@@ -57,10 +59,13 @@ class Outer:
 
     def settled(self) -> "Outer | Each":
         """The same use in the form in which norm and sum together cost least."""
+        return self if self._plain() else Each(self.each())
+
+    def _plain(self) -> bool:
+        """Whether products of places, in double precision, cost less than building g."""
         places = self.a.shape[1]
         i, o = self.a.shape[2] // self.groups, self.b.shape[2] // self.groups
-        plain = self.groups == 1 and (places == 1 or places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
-        return self if plain else Each(self.each())
+        return self.groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
     def of(self, person: int) -> Tensor:
         """(*shape) one person's g."""
