@@ -446,3 +446,29 @@ def test_questions_leave_the_mode_of_each_layer_alone(data):
     job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
     assert module.training
     assert not module[1].training
+
+
+def test_gradients_that_were_left_in_the_module_are_never_applied(data):
+    """Frozen layers stay where they are, even where a look at private data has left a gradient without noise."""
+    x, y = data
+    module = network()
+    BY_RECORD(module(x), y).sum().backward()
+    module[0].requires_grad_(False)
+    before = module[0].weight.detach().clone()
+
+    def look(run):  # and a callback that does it again
+        BY_RECORD(run.module(x), y).sum().backward()
+        module[0].weight.grad = torch.ones_like(before)
+
+    trainer(filters.Gaussian(mu=1.0), module, steps=2).fit(x, y, callbacks=[look])
+    assert torch.equal(module[0].weight, before)
+
+
+def test_modules_that_change_their_input_in_place_leave_the_records_alone(data):
+    """Each pass sees the records as they were given."""
+    x, y = data
+    given = x.clone()
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 2))
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert torch.equal(x, given)

@@ -169,6 +169,7 @@ class Job:
         noisy = self._together.noisy_total(sums, step.sigma, self._noise)
         self._count(step)
         divisor = self._settings.divisor * (run.sample_rate or 1.0)
+        run.optimizer.zero_grad(set_to_none=True)  # no gradient that somebody left there, of frozen parameters too
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
             parameter.grad = (total / divisor).to(parameter.dtype)
         run.optimizer.step()

@@ -152,6 +152,6 @@ def over(
         parts = []
         for start in range(0, len(targets), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            output = module(*(part[some].to(device) for part in batch))
+            output = module(*(part[some].clone().to(device) for part in batch))
             parts.append(values(output, targets[some].to(device)).double().cpu())
         return np.asarray(torch.cat(parts).numpy())

@@ -196,7 +196,8 @@ class Gradients:
     ) -> list[Use | None]:
         """One use for each parameter, records first."""
         device = self._parameters[0].device
-        chosen = [_prepared(part[records], device) for part in inputs]
+        own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
+        chosen = [_prepared(part, device) for part in own]  # no views: a module may change what it is given in place
         goals = None if targets is None else targets[records].to(device)
         n = chosen[0].shape[0]
         with torch.enable_grad(), recording(self._module, n) as tape:

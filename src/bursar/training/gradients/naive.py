@@ -40,7 +40,7 @@ def gradients(
     for number in range(inputs[0].shape[0]):
         one = slice(number, number + 1)
         with torch.enable_grad():
-            output = module(*(part[one].to(device) for part in inputs))
+            output = module(*(part[one].clone().to(device) for part in inputs))
             value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
             found = torch.autograd.grad(value, parameters, allow_unused=True)
         yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, found, strict=True)]
