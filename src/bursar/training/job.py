@@ -11,6 +11,7 @@ from torch import nn
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.mechanisms import Mechanism
+from bursar.training.counters import rounded
 from bursar.training.gradients import Gradients
 from bursar.training.holder import Watch
 from bursar.training.journal import Journal, mechanism, plain
@@ -188,7 +189,7 @@ class Job:
         self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
         sigma = asked.sigma  # type: ignore[attr-defined]
-        return float(self._together.noisy_total([total], sigma, self._noise)[0])
+        return rounded(float(self._together.noisy_total([total], sigma, self._noise)[0]), sigma)
 
     def _begin(self, step: Mechanism) -> None:
         if self._journal is not None:
