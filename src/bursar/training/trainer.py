@@ -172,7 +172,7 @@ class Trainer:
         try:
             loaded = None if journal is None else journal.load()
             accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
-            self._job = Job(
+            job = Job(
                 self._settings,
                 self._gradients,
                 self._module,
@@ -185,13 +185,14 @@ class Trainer:
                 journal,
             )
             if loaded is not None:
-                self._job.resume(*loaded)
+                job.resume(*loaded)
+            self._job = job
             self._together.agree(self._module)
-            self._job.go(tuple(callbacks), checkpoint_every)
+            job.go(tuple(callbacks), checkpoint_every)
         finally:
             if journal is not None:
                 journal.close()
-        return self._job.run
+        return job.run
 
     @property
     def holder_report(self) -> HolderReport:
