@@ -472,3 +472,19 @@ def test_modules_that_change_their_input_in_place_leave_the_records_alone(data):
     job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
     job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
     assert torch.equal(x, given)
+
+
+def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
+    """It lists what was released; with samples nobody's remainder is spent."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
+
+    def louder(run):
+        run.noise_multiplier = 8.0 if run.step < 2 else 16.0
+
+    job.fit(x, y, callbacks=[louder])
+    words = job.card(delta=1e-5).to_markdown()
+    assert "every step" not in words
+    assert "spends the remainder" not in words
+    assert "theory 5.6 for Poisson samples" in words
+    assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words
