@@ -164,3 +164,60 @@ def test_a_run_goes_on_with_as_many_people(data, tmp_path):
     for people in (torch.arange(30) // 2, torch.arange(30) * 2):
         with pytest.raises(errors.ArgumentError, match="as many people"):
             job().fit(*data, people, checkpoint=tmp_path / "run", resume=True)
+
+
+def interrupted(data, folder, **options):
+    """A run that was killed after five steps of ten."""
+    with pytest.raises(Crash):
+        job(**options).fit(*data, callbacks=[crash_at(5)], checkpoint=folder, checkpoint_every=3)
+
+
+def test_a_card_never_promises_less_than_the_resumed_accounts_hold(data, tmp_path):
+    """A checkpoint whose accounts hold another budget is refused: the card would say the new one's epsilon."""
+    interrupted(data, tmp_path / "run")
+    with pytest.raises(errors.ArgumentError, match="do not hold the budget"):
+        job(filters.Gaussian(mu=0.1)).fit(*data, checkpoint=tmp_path / "run", resume=True)
+    with pytest.raises(errors.ArgumentError, match="do not hold the budget"):
+        job(individual=False).fit(*data, checkpoint=tmp_path / "run", resume=True)
+    again = job()
+    assert again.fit(*data, checkpoint=tmp_path / "run", resume=True).step == 10
+    assert again.card(delta=1e-5).total == pytest.approx(again.accounts.budget.mu**2)
+
+
+def test_accounts_are_resumed_with_the_same_records_in_the_same_order_only(data, tmp_path):
+    """An account stands for a row: in other records, or another order, the wrong people would pay."""
+    x, y = data
+    interrupted(data, tmp_path / "run")
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
+    for records in ((x[order], y[order]), (x[:20], y[:20]), (x, 1 - y), (x, y, torch.arange(30))):
+        with pytest.raises(errors.ArgumentError, match="same people in the same order"):
+            job().fit(*records, checkpoint=tmp_path / "run", resume=True)
+    assert job().fit(x.clone(), y.clone(), checkpoint=tmp_path / "run", resume=True).step == 10
+
+
+def test_a_seed_of_any_part_of_a_run_is_on_the_card(data, tmp_path):
+    """Noise that was drawn from a seed stays reproducible, whatever the rest of the run was drawn from."""
+    interrupted(data, tmp_path / "run", seed=1)
+    again = job()
+    again.fit(*data, checkpoint=tmp_path / "run", resume=True)
+    assert again.card(delta=1e-5).reproducible
+
+
+def test_what_was_released_is_not_forgotten_with_the_checkpoint(data, tmp_path):
+    """A journal without its checkpoint is refused: fresh accounts would be charged for nothing that it tells of."""
+    interrupted(data, tmp_path / "run")
+    (tmp_path / "run" / "state.pt").unlink()
+    for resume in (True, False):
+        with pytest.raises(errors.DataError, match="is missing"):
+            job().fit(*data, checkpoint=tmp_path / "run", resume=resume)
+
+
+def test_numpys_numbers_in_the_history_do_not_make_a_checkpoint_unreadable(data, tmp_path):
+    """What callbacks keep is read back as plain numbers."""
+
+    def keep(run):
+        run.history.setdefault("means", []).append(np.float64(0.5))
+
+    with pytest.raises(Crash):
+        job().fit(*data, callbacks=[keep, crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history == {"means": [0.5] * 4}

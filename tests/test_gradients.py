@@ -6,6 +6,7 @@ from torch import nn
 
 from bursar import errors
 from bursar.training.gradients import Gradients, check, clipping, naive
+from bursar.training.gradients.uses import Each, Rows
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
@@ -282,7 +283,7 @@ class TimeFirst(nn.Module):
         (Mixing(), (5, 4), "records depend on each other"),
         (Outside(), (5, 3), "used outside that layer"),
         (TimeFirst(), (5, 6, 4), "first axis must be the record"),
-        (TimeFirst(), (5, 2, 4), "differ"),
+        (TimeFirst(), (5, 4, 4), "differ"),
         (Sequence(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2), (5, 6, 4), "proj_size"),
     ],
 )
@@ -333,3 +334,133 @@ def test_clipping_weights():
     """min(1, C / norm), and zero where the norm is unknown."""
     weights = clipping(torch.tensor([0.0, 0.5, 2.0, torch.nan, torch.inf], dtype=torch.float64), 1.0)
     assert weights.tolist() == [1.0, 1.0, 0.5, 0.0, 0.0]
+
+
+def test_the_norm_of_many_numbers_is_not_rounded_against_the_person():
+    """A gradient of a million equal numbers: single precision loses a thousandth of its norm on the way."""
+    use = Each(torch.full((2, 1000, 1000), 0.7))
+    assert (use.squares() >= 0.7**2 * 1e6 * (1 - 4e-6)).all()
+
+
+def test_a_word_that_occurs_often_is_summed_exactly():
+    """Ten thousand uses of one row of an embedding add up in double precision."""
+    b = torch.full((1, 10_000, 3), 0.7)
+    use = Rows(torch.zeros(1, 10_000, dtype=torch.long), b, torch.Size((5, 3)))
+    assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 4e-6)
+
+
+def test_half_precision_of_parameters_is_refused_by_name():
+    """Sums over people would be made in half precision."""
+    with pytest.raises(errors.Unsupported, match=r"parameter 'weight' is torch.bfloat16"):
+        Gradients(nn.Linear(3, 2).to(torch.bfloat16), BY_RECORD)
+
+
+def test_training_inside_autocast_is_refused():
+    """Autocast keeps old copies of the parameters, and would round the sums."""
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(errors.Unsupported, match="train outside"),
+    ):
+        Gradients(nn.Linear(3, 2), BY_RECORD).sums(torch.ones(4, 3), torch.zeros(4, dtype=torch.long), 1.0)
+
+
+class Halved(nn.Module):
+    """Computes in half precision inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Flatten(), nn.Linear(256, 2))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.net(x)
+
+
+@pytest.mark.parametrize("make", [Halved, lambda: Halved().net])
+def test_nobody_contributes_more_than_is_charged_when_a_module_computes_with_few_digits(make):
+    """With half precision inside, or matrices multiplied with fewer digits, contributions keep to the clip."""
+    torch.manual_seed(0)
+    module, x, y = make(), torch.randn(8, 4, 64), torch.zeros(8, dtype=torch.long)
+    gradients, clip = Gradients(module, BY_RECORD), 1e-2
+    torch.set_float32_matmul_precision("medium")
+    try:
+        for person in range(8):
+            sums, _ = gradients.sums(
+                x, y, lambda rows, norms, me=person: torch.where(rows == me, clipping(norms, clip), 0.0)
+            )
+            assert float(torch.cat([part.double().reshape(-1) for part in sums]).norm()) <= clip
+        assert torch.get_float32_matmul_precision() == "medium"  # and what the caller chose is left alone
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+class Running(nn.Module):
+    """Keeps a running mean of what it saw, as batch normalisation does."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return x - self.mean
+
+
+class Batch(nn.Module):
+    """Subtracts the mean of the batch, while training or always."""
+
+    def __init__(self, *, always):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x):
+        return x - x.mean(0) if self.training or self.always else x
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (Running(), "buffer '0.mean' is changed by the forward pass"),
+        (Batch(always=False), "in training mode gradients per record depend on the other records"),
+        (Batch(always=True), "gradients per record differ from those of each record by itself"),
+    ],
+)
+def test_modules_of_ones_own_that_mix_records_are_refused(layer, words):
+    """What a layer does in training mode only, what it keeps, and what neighbours that are alike would hide."""
+    torch.manual_seed(0)
+    x = torch.randn(50, 5)
+    x[1] = x[0]
+    module = nn.Sequential(layer, nn.Linear(5, 2))
+    with pytest.raises(errors.Unsupported, match=words):
+        Gradients(module, BY_RECORD).sums(x, torch.zeros(50, dtype=torch.long), 1.0)
+
+
+def test_coins_of_pytorch_are_no_mixture_and_are_left_alone():
+    """Dropout passes the comparison, and the caller's random numbers are those without it."""
+    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    check(module, torch.randn(4, 5, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_uses_of_a_word_that_cancel_do_not_round_the_others_away():
+    """A person whose two huge uses of one row cancel is not added at full weight: between them the others must stay."""
+    b = torch.full((12, 2, 1), 0.5)
+    b[11, 0], b[11, 1] = 1e9, -1e9
+    use = Rows(torch.zeros(12, 2, dtype=torch.long), b, torch.Size((3, 1)))
+    weights = clipping(use.squares().sqrt(), 1.0)
+    apart = use.weighted(weights.float()) - Rows(use.entries[:11], b[:11], use.shape).weighted(weights[:11].float())
+    assert float(apart.norm()) <= 1.0
+
+
+def test_sums_over_many_people_are_not_rounded_on_the_way():
+    """A thousand equal people, one at a time, contribute a thousand times what one does, to the last digit but few."""
+    module, x, y = setting("linear")
+    engine = Gradients(module, BY_RECORD)
+    one = engine.sums(x[:1], y[:1], 0.7)[0]
+    engine._records_at_once = 1
+    many = engine.sums(x[:1].expand(1000, *x.shape[1:]), y[:1].expand(1000), 0.7)[0]
+    assert all(torch.allclose(all_, 1000 * part, rtol=1e-12, atol=0.0) for all_, part in zip(many, one, strict=True))

@@ -547,3 +547,42 @@ def test_the_documented_change_is_small_and_runs(diff, side):
         accountant = names["engine"].accountant
         assert 0 < accountant.budget.count == len(accountant) < 50
         assert not accountant.budget.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))
+
+
+ADAPTIVE = {
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "max_clipbound": 10.0,
+    "min_clipbound": 0.1,
+    "unclipped_num_std": 2.0,
+    "clipping": "adaptive",
+}
+
+
+def test_adaptive_clipping_has_no_price():
+    """It releases a count beside the sum and divides by the private size of the batch: refused at once."""
+    with pytest.raises(Unsupported, match="adaptive clipping"):
+        private(ours.PrivacyEngine(filters.Renyi(epsilon=8.0, delta=1e-5)), **ADAPTIVE)
+    engine = opacus.PrivacyEngine()
+    engine.accountant = ours.Accountant(filters.Renyi(epsilon=8.0, delta=1e-5))
+    module, optimizer, loader = private(engine, **ADAPTIVE)
+    before = parameters(module)
+    with pytest.raises(Unsupported, match="adaptive clipping"):
+        step(module, optimizer, *next(batch for batch in loader if len(batch[0])))
+    assert torch.equal(parameters(module), before)
+    assert len(engine.accountant) == 0
+
+
+def test_contributions_keep_to_their_bounds_inside_autocast():
+    """A step that is taken where half precision is allowed does not round contributions to half precision."""
+    torch.manual_seed(0)
+    gradient = torch.randn(5, 300, 7)
+    norms = gradient.double().flatten(1).norm(dim=1)
+    for row in range(5):
+        parameter = nn.Parameter(torch.zeros(300, 7))
+        parameter.grad_sample = gradient.clone()
+        weights = np.eye(5)[row] * (1 - people_module.ROUNDING) / float(norms[row])
+        weights[row - 1] = 1e-30  # somebody else is in the sum, too
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            people_module._sum_up([parameter], [parameter.grad_sample], weights)
+        assert float(parameter.summed_grad.double().norm()) <= 1.0

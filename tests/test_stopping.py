@@ -517,3 +517,14 @@ def test_an_audit_of_still_active_keeps_below_the_claim():
         high = stats.binomtest(b, runs).proportion_ci(0.95, method="exact").high
         bounds.append(np.log(low / high))
     assert 0.2 * epsilon < max(bounds) <= epsilon
+
+
+def test_counts_do_not_show_the_last_digits_of_their_noise():
+    """What is released is a multiple of about a millionth of the noise's standard deviation, and near what it was."""
+    people = individual.Filter(100, filters.Gaussian(epsilon=1.0, delta=1e-5))
+    accounts = Dropouts(people, SquareRoot(steps=5, sigma=50.0), noise=np.random.default_rng(3))
+    accounts.charge(mechanisms.Gaussian(sigma=20.0), np.ones(100))
+    exact = next(SquareRoot(steps=5, sigma=50.0).errors(np.random.default_rng(3)))
+    assert accounts.count != exact
+    assert abs(accounts.count - exact) <= 2**-16
+    assert (accounts.count * 2**15).is_integer()

@@ -11,6 +11,7 @@ from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training import policies, stopping
 from bursar.training.gradients import naive
 from bursar.training.runs import correct
+from bursar.training.together import source
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 N = 400
@@ -37,7 +38,7 @@ def trainer(budget, module=None, *, lr=1.0, **options):
 def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
     """Feldman & Zrnic, Algorithm 8 (or 3), literally: budgets as sums of squared norms."""
     left = np.full(len(x), budget)
-    noise = torch.Generator().manual_seed(seed)
+    noise = source(torch.device("cpu"), seed)
     parameters = list(module.parameters())
     for _ in range(steps):
         rows = list(naive.gradients(module, BY_RECORD, (x,), y))
@@ -47,7 +48,7 @@ def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
         given = np.minimum(asked, np.sqrt(left)) if remainder else np.where(asked**2 <= left, asked, 0.0)
         left = np.maximum(left - given**2, 0.0)
         total = (rows * torch.from_numpy(given / norms)[:, None]).sum(0)
-        total += torch.empty(len(total)).normal_(0.0, sigma, generator=noise)
+        total += torch.from_numpy(noise.normal(0.0, sigma, len(total)))
         with torch.no_grad():
             for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
                 parameter -= (part / len(x)).view(parameter.shape).float()
@@ -455,3 +456,77 @@ def test_what_fit_cannot_take_is_named_before_anybody_is_charged(data, change, w
     with pytest.raises(errors.ArgumentError, match=words):
         trainer(people).fit(**{"inputs": x, "targets": y} | change(x, y))
     assert not people.spent().any()
+
+
+def test_people_without_records_do_not_stop_a_run(data):
+    """Numbers that nobody's records have, at the end of those who need a new bound, are people of norm zero."""
+    x, y = data
+    people = torch.arange(N)
+    people[N - 3 : N - 1] = N - 4
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.5, noise_multiplier=1.0, refresh_every=2)
+    assert job.fit(x, y, people).step == 20
+    assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()
+
+
+def test_the_card_says_who_counts_as_a_person(data):
+    """Without numbers of people the promise is about one record; the card must not speak of all of a person's."""
+    x, y = data
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y)
+    assert job.card().people_from == "each record is one person, so the caller declares"
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y, torch.arange(N) // 2)
+    assert job.card().people_from.startswith("all records of one person together")
+
+
+def test_questions_leave_the_mode_of_each_layer_alone(data):
+    """A layer that is kept in evaluation mode stays there after a noisy sum."""
+    x, y = data
+    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    module[1].eval()
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert module.training
+    assert not module[1].training
+
+
+def test_gradients_that_were_left_in_the_module_are_never_applied(data):
+    """Frozen layers stay where they are, even where a look at private data has left a gradient without noise."""
+    x, y = data
+    module = network()
+    BY_RECORD(module(x), y).sum().backward()
+    module[0].requires_grad_(False)
+    before = module[0].weight.detach().clone()
+
+    def look(run):  # and a callback that does it again
+        BY_RECORD(run.module(x), y).sum().backward()
+        module[0].weight.grad = torch.ones_like(before)
+
+    trainer(filters.Gaussian(mu=1.0), module, steps=2).fit(x, y, callbacks=[look])
+    assert torch.equal(module[0].weight, before)
+
+
+def test_modules_that_change_their_input_in_place_leave_the_records_alone(data):
+    """Each pass sees the records as they were given."""
+    x, y = data
+    given = x.clone()
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 2))
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert torch.equal(x, given)
+
+
+def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
+    """It lists what was released; with samples nobody's remainder is spent."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
+
+    def louder(run):
+        run.noise_multiplier = 8.0 if run.step < 2 else 16.0
+
+    job.fit(x, y, callbacks=[louder])
+    words = job.card(delta=1e-5).to_markdown()
+    assert "every step" not in words
+    assert "spends the remainder" not in words
+    assert "theory 5.6 for Poisson samples" in words
+    assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words

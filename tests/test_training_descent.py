@@ -264,3 +264,17 @@ def test_arguments_of_another_kind_are_refused_before_anybody_is_charged():
     with pytest.raises(ArgumentError, match="accounts="):
         descend(model, model.start, people.budget, Gaussian(5.0), noise=np.random.default_rng(0), **options)
     assert not people.spent().any()
+
+
+def test_rows_that_cancel_do_not_round_the_others_away():
+    """Two huge rows of one person, with opposite labels, add up to little: the others' sum must survive."""
+    n, huge = 200, 1e17
+    x, y = np.ones((n, 2)), np.zeros(n, dtype=int)
+    alone = Logistic(x, y, 2, intercept=False, people=np.arange(n))
+    more = np.vstack([[[huge, 1.0]], x, [[huge, 0.0]]])
+    both = Logistic(more, np.r_[0, y, 1], 2, intercept=False, people=np.r_[n, np.arange(n), n])
+    sums = []
+    for gradients in (alone, both):
+        norms = gradients.norms(np.zeros((2, 1)))
+        sums.append(gradients.weighted_sum(np.minimum(1.0, 1.0 / norms)))
+    assert np.linalg.norm(sums[1] - sums[0]) <= 1.0  # the clip

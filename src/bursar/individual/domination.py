@@ -63,7 +63,7 @@ def _one(row: Any, noise: ArrayLike, rate: ArrayLike, slack: float, end: float, 
     grid = np.linspace(0.0, 1.02 * end + 1e-3, points)  # a little further than the slack is reached
     deltas = losses(row, noise, sample_rate=rate, epsilon=[float(e) for e in grid])[:, 0]
     wanted = (deltas[:-1] - slack) / (1 - slack) * (1 + _DOUBT)
-    if not deltas[-1] <= slack * (1 + _DOUBT):
+    if not deltas[-1] <= slack:
         return np.inf
     needed, right = wanted[wanted > 0], grid[1:][wanted > 0]
     if not needed.size:

@@ -23,7 +23,7 @@ class Card:
     algorithm: str
     individual: bool
     sigma: float
-    """Standard deviation of the noise on each sum of gradients."""
+    """Standard deviation of the noise on each sum of gradients, to begin with where ``released`` lists others."""
     noise_multiplier: float
     max_grad_norm: float
     steps: int
@@ -76,6 +76,7 @@ class Card:
         averaged = (
             f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
         )
+        when = "to begin with; what was released is listed below" if self.released else "in every step"
         lines = [
             "# What this model promises",
             "",
@@ -90,7 +91,7 @@ class Card:
             f"- **How it was trained**: {self.algorithm}; {taken}, learning rate {self.learning_rate:g}; "
             f"the model is {averaged}.",
             f"- **Noise**: each person's gradient is clipped to L2 norm {clip}; the sum of all gets Gaussian noise of "
-            f"standard deviation {noise} ({self.noise_multiplier:.6g} times the clip) in every step.",
+            f"standard deviation {noise} ({self.noise_multiplier:.6g} times the clip) {when}.",
             f"- **Divisor of the sums**: {self.divisor:.10g}, {self.divisor_from}{count}.",
             f"- **Who was charged what**: {self.charged_at_most}.",
             f"- **Labels**: {self.classes_from}.",

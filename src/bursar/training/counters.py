@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import fsum, sqrt
+from math import floor, fsum, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
 
-__all__ = ["Counter", "SquareRoot", "Tree"]
+__all__ = ["Counter", "SquareRoot", "Tree", "rounded"]
 
 
 class Counter(ABC):
@@ -134,6 +134,16 @@ class SquareRoot(Counter):
         for step in range(self.steps):
             draws[step] = noise.normal(0.0, self.sigma)
             yield float(draws[: step + 1] @ self._coefficients[step::-1])
+
+
+def rounded(value: float, sigma: float) -> float:
+    """The nearest multiple of about a millionth of sigma, for a number that noise of sigma was added to.
+
+    Which floating-point numbers noise can be depends on how it is computed: the last digits of a sum may tell what was
+    in it before. Rounded they do not, and rounding what was released is post-processing.
+    """
+    grid = 2.0 ** (floor(log2(sigma)) - 20)
+    return round(value / grid) * grid
 
 
 def _root_above(square: float) -> float:

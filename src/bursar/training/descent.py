@@ -35,7 +35,11 @@ class Gradients(Protocol):
     """Everybody's gradients of some loss, one gradient for each person."""
 
     def norms(self, parameters: Array) -> Array:
-        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones."""
+        """L2 norms (n,), private, of the gradients at these parameters, which become the current ones.
+
+        They must be right to a relative 1e-9: compute them in double precision. A person's records may cancel, but not
+        so far that their sum is rounding: in the weighted sum they would round away what others contribute.
+        """
 
     def weighted_sum(self, weights: Array) -> Array:
         """The sum over people of weight times gradient, private, at the current parameters.

@@ -12,6 +12,7 @@ from bursar import _check, individual
 from bursar.errors import ArgumentError, DataError
 from bursar.training import descent, linear
 from bursar.training.cards import Card
+from bursar.training.counters import rounded
 from bursar.training.holder import Watch
 from bursar.training.plan import Plan, check_worst_case, plan
 
@@ -214,7 +215,9 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return float(self.n_people), "a public number given by the caller"  # type: ignore[arg-type]
         counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))
         noisy = counted + noise.normal(0.0, planned.count.sigma)
-        return max(1.0, float(noisy)), "a noisy count of the people, paid for by everybody"
+        return max(
+            1.0, rounded(float(noisy), planned.count.sigma)
+        ), "a noisy count of the people, paid for by everybody"
 
     def _keep(self, found: Any, planned: Plan, steps: int, divisor: float, where: str, grouped: bool) -> None:
         """The public attributes of the model."""

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from bursar import filters
-from bursar.errors import BudgetExceeded
+from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.mechanisms import Mechanism
+from bursar.training.counters import rounded
 from bursar.training.gradients import Gradients
 from bursar.training.holder import Watch
 from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
 from bursar.training.runs import Run, Values, of_people, over
-from bursar.training.together import Together
+from bursar.training.together import Noise, Together
 
 __all__ = ["Job", "Settings"]
 
@@ -39,6 +40,7 @@ class Settings:
     sample_rate: float | None
     refresh_every: int
     slack: float
+    seeded: bool
 
 
 class Job:
@@ -51,7 +53,7 @@ class Job:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         together: Together,
-        randomness: tuple[torch.Generator, np.random.Generator],
+        randomness: tuple[Noise, np.random.Generator],
         records: Records,
         people: Any,
         counting: Callable[[Any], Any] | None,
@@ -61,6 +63,8 @@ class Job:
         self._noise, coins = randomness
         self._records, self.people, self._journal = records, people, journal
         self._counting = counting
+        self.seeded, self.owned = settings.seeded, records.people is not None
+        self._print = None if journal is None else records.fingerprint()
         self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
         if settings.sample_rate is not None:
             self._pass = Poisson(
@@ -85,8 +89,14 @@ class Job:
         self.watch = Watch(self._shares, 1.0, settings.last or 1)
 
     def resume(self, state: dict[str, Any], unseen: list[Mechanism]) -> None:
-        """Go on from a checkpoint; everybody pays for what may have been released since."""
+        """Go on from a checkpoint; everybody pays for what may have been released since.
+
+        Raises:
+            ArgumentError: the accounts belong to other records, or to these in another order; nothing was charged.
+        """
         run = self.run
+        if state["records"] != self._print:
+            raise ArgumentError("resume: these are not the checkpoint's records of the same people in the same order")
         run.released = {mechanism(fields): times for fields, times in state["public"]["released"]}
         for step in unseen:
             self._pay_in_full(step)
@@ -99,6 +109,7 @@ class Job:
         run.noise_multiplier = public["noise_multiplier"]
         if public["sample_rate"] is not None:
             run.sample_rate = public["sample_rate"]
+        self.seeded = self.seeded or public["seeded"]
         self.save()
 
     def go(self, callbacks: tuple[Callable[[Run], None], ...], save_every: int) -> None:
@@ -132,13 +143,15 @@ class Job:
             "step": run.step,
             "reason": run.reason,
             "answers": run.answers,
-            "history": run.history,
+            "history": _plain_numbers(run.history),
             "released": [[plain(step), times] for step, times in run.released.items()],
             "noise_multiplier": run.noise_multiplier,
             "sample_rate": run.sample_rate,
+            "seeded": self.seeded,
         }
         self._journal.save(
             {
+                "records": self._print,
                 "module": run.module.state_dict(),
                 "optimizer": run.optimizer.state_dict(),
                 "accounts": accounts,
@@ -157,8 +170,9 @@ class Job:
         noisy = self._together.noisy_total(sums, step.sigma, self._noise)
         self._count(step)
         divisor = self._settings.divisor * (run.sample_rate or 1.0)
+        run.optimizer.zero_grad(set_to_none=True)  # no gradient that somebody left there, of frozen parameters too
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
-            parameter.grad = total / divisor
+            parameter.grad = (total / divisor).to(parameter.dtype)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
         run.step += 1
@@ -175,7 +189,7 @@ class Job:
         self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
         sigma = asked.sigma  # type: ignore[attr-defined]
-        return float(self._together.noisy_total([total], sigma, self._noise)[0])
+        return rounded(float(self._together.noisy_total([total], sigma, self._noise)[0]), sigma)
 
     def _begin(self, step: Mechanism) -> None:
         if self._journal is not None:
@@ -203,3 +217,12 @@ class Job:
             return shares
         some_order_is_enough = isinstance(self._settings.budget, filters.Renyi)
         return shares.min(axis=1) if some_order_is_enough else shares.max(axis=1)
+
+
+def _plain_numbers(value: Any) -> Any:
+    """The same with NumPy's numbers as Python's: a checkpoint is read without running anything that is in it."""
+    if isinstance(value, dict):
+        return {key: _plain_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain_numbers(each) for each in value)
+    return value.item() if isinstance(value, np.generic) else value

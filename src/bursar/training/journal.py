@@ -44,8 +44,9 @@ class Journal:
 
     def begin(self, step: Mechanism) -> None:
         """Say what will be charged and released next; returns when it is on the disk."""
-        line = json.dumps(plain(step)) + "\n"
-        os.write(self._file, line.encode())
+        line = (json.dumps(plain(step)) + "\n").encode()
+        if os.write(self._file, line) < len(line):
+            raise DataError(f"checkpoint: {str(self._lines)!r} could not be written; nothing was released")
         os.fsync(self._file)
         self._written += 1
 
@@ -62,6 +63,8 @@ class Journal:
     def load(self) -> tuple[dict[str, Any], list[Mechanism]] | None:
         """The last checkpoint, and what may have been released since; None where nothing was ever saved."""
         if not self._state.exists():
+            if self._written:
+                raise DataError(f"checkpoint: {str(self._state)!r} is missing, though a run has released something")
             return None
         try:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)

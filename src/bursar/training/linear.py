@@ -23,6 +23,10 @@ Array = NDArray[np.float64]
 CHUNK = 2**22
 """At most this many float64 of per-person gradients are held at once (32 MiB)."""
 
+CANCELLED = 2.0**-24
+"""Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
+all people they are then not so large that the others' rows are rounded away."""
+
 
 class Logistic:
     """Per-person gradients of the logistic loss (two classes, one column) or the softmax loss (one column a class).
@@ -93,6 +97,9 @@ class Logistic:
             for low in range(0, n, size):
                 part = slice(low, low + size)
                 norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
+        each = _lengths(self._residuals) * np.where(self._broken, 0.0, self._lengths)
+        largest = np.bincount(np.asarray(self._people), each, minlength=n)  # as if nothing cancelled
+        norms = np.asarray(np.hypot(norms, CANCELLED * largest))
         norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
         return norms
 

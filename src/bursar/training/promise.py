@@ -29,7 +29,8 @@ def promise(
     *,
     steps: int,
     learning_rate: float,
-    seed: int | None,
+    seeded: bool,
+    people: bool,
     delta: float | None,
 ) -> Card:
     """The card of a run. Everything in it is public.
@@ -39,7 +40,8 @@ def promise(
         released: what was charged and released, and how often.
         steps: how many steps were done.
         learning_rate: of the first group of parameters.
-        seed: the seed, where one was given.
+        seeded: whether a seed was given, for any part of the run.
+        people: whether the caller said whose each record is.
         delta: at which a budget without a delta of its own is stated.
 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
@@ -51,9 +53,8 @@ def promise(
     left: Any = budget.left
     scalar = np.ndim(left) == 0 and kind in MEASURES
     done = "Poisson sampling of people, DP-SGD" if settings.sample_rate is not None else "everybody in every step"
-    remainder = (
-        "the last contribution spends the remainder" if settings.spend_remainder else "who cannot pay is left out"
-    )
+    spent = settings.spend_remainder and settings.sample_rate is None
+    remainder = "the last contribution spends the remainder" if spent else "who cannot pay is left out"
     accounts = f"an account for each person, {remainder}" if settings.individual else "everybody charged the worst case"
     return Card(
         epsilon=epsilon,
@@ -61,7 +62,7 @@ def promise(
         notion=f"the filter {budget!r}",
         measure=MEASURES[kind] if scalar else "epsilon",
         total=float(left) if scalar else epsilon,
-        theorem=_source(type(budget)),
+        theorem="; ".join([*_statements(settings), *_source(type(budget))]),
         algorithm=f"private gradient descent, {done}; {accounts}",
         individual=settings.individual,
         sigma=settings.noise_multiplier * settings.max_grad_norm,
@@ -75,8 +76,12 @@ def promise(
         divisor_from="fixed by the caller, public",
         count_sigma=None,
         classes_from="given by the caller, public",
-        people_from="all records of one person together, as the caller says whose each is",
-        seed="noise from a generator seeded by the operating system" if seed is None else "reproducible: not private",
+        people_from=(
+            "all records of one person together, as the caller says whose each is"
+            if people
+            else "each record is one person, so the caller declares"
+        ),
+        seed="reproducible: not private" if seeded else "noise from a generator seeded by the operating system",
         released=tuple(f"{times} times {mechanism!r}" for mechanism, times in released.items()),
     )
 
@@ -95,9 +100,13 @@ def _stated(budget: Any, delta: float | None) -> tuple[float, float]:
     return float(renyi.epsilon(np.atleast_1d(budget.left), orders, delta=delta)), delta
 
 
-def _source(kind: type) -> str:
+def _statements(settings: Settings) -> list[str]:
+    """Which statements about accounts and samples are used."""
+    used = ["theory 5.1 for accounts per person"] if settings.individual else []
+    return used if settings.sample_rate is None else [*used, "theory 5.6 for Poisson samples"]
+
+
+def _source(kind: type) -> list[str]:
     """The filter's own words on why it holds."""
     found = re.search(r"Source:\s*(.*?)(?:\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
-    return "theory 5.1 for accounts per person" + (
-        "" if found is None else "; " + " ".join(found[1].split()).rstrip(".")
-    )
+    return [] if found is None else [" ".join(found[1].split()).rstrip(".")]

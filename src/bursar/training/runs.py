@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar.errors import ArgumentError, MissingExtra
 from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
+from bursar.training.gradients.naive import evaluating
 
 try:
     import torch
@@ -31,16 +32,16 @@ class Callback(Protocol):
 
 
 class Run:
-    """The state of a run, public but for its underscored fields; handed to callbacks.
+    """The state of a run, public but for ``accounts`` and its underscored fields; handed to callbacks.
 
-    Decisions may depend on anything here: on the module's parameters, on answers to :meth:`noisy_sum`, on data that
-    are not private. They may not depend on private data in any other way.
+    Decisions may depend on what is public here: on the module's parameters, on answers to :meth:`noisy_sum`, on data
+    that are not private. They may not depend on private data, or on what people have spent, in any other way.
 
     Fields: module, optimizer; step, the number of steps done; steps, how many everybody can pay in full; last, the
         number of the last; noise_multiplier and sample_rate, which a callback may set for the next step (the clip is
-        fixed); accounts, the accounts or what stands in front of them (``stopping.Dropouts``: its ``count`` is
-        public); answers, what was asked so far; released, what was charged and how often; history, for callbacks to
-        keep public things in; reason, why the run ended.
+        fixed); accounts, PRIVATE, but for the ``count`` of ``stopping.Dropouts`` or the ``still`` of ``StillActive``
+        where one of them stands in front of the accounts; answers, what was asked so far; released, what was charged
+        and how often; history, for callbacks to keep public things in; reason, why the run ended.
     """
 
     def __init__(
@@ -150,16 +151,11 @@ def over(
     module: nn.Module, batch: tuple[Tensor, ...], targets: Tensor, values: Callable[[Tensor, Tensor], Tensor]
 ) -> NDArray[np.float64]:
     """One number for each record, with the module in evaluation mode."""
-    training = module.training
     device = next(module.parameters()).device
-    module.eval()
-    try:
-        with torch.no_grad():
-            parts = []
-            for start in range(0, len(targets), AT_ONCE):
-                some = slice(start, start + AT_ONCE)
-                output = module(*(part[some].to(device) for part in batch))
-                parts.append(values(output, targets[some].to(device)).double().cpu())
-            return np.asarray(torch.cat(parts).numpy())
-    finally:
-        module.train(training)
+    with evaluating(module), torch.no_grad():
+        parts = []
+        for start in range(0, len(targets), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            output = module(*(part[some].clone().to(device) for part in batch))
+            parts.append(values(output, targets[some].to(device)).double().cpu())
+        return np.asarray(torch.cat(parts).numpy())

@@ -24,7 +24,7 @@ import numpy as np
 from bursar import _check, individual, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
-from bursar.training.counters import Counter, SquareRoot, Tree
+from bursar.training.counters import Counter, SquareRoot, Tree, rounded
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
 
@@ -182,7 +182,7 @@ class Dropouts(_Doors):
     def _answer(self, dropped: int, active: int) -> None:
         self._step += 1
         self._dropped += dropped
-        self._count = self._dropped + next(self._errors)
+        self._count = rounded(self._dropped + next(self._errors), self._counter.sigma)
 
 
 class StillActive(_Doors):

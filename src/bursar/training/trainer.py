@@ -7,8 +7,6 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
-import json
-import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,14 @@ from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients.engine import as_inputs, check_batch
+from bursar.training.gradients.naive import spread
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings
 from bursar.training.journal import Journal
 from bursar.training.passes import Records
 from bursar.training.promise import promise
 from bursar.training.runs import Run
-from bursar.training.together import Together
+from bursar.training.together import Together, source
 
 __all__ = ["Trainer"]
 
@@ -114,12 +113,10 @@ class Trainer:
             sample_rate=sample_rate,
             refresh_every=refresh_every or 1,
             slack=float(slack),
+            seeded=seed is not None,
         )
         self._together = Together(group)
-        noise = torch.Generator(self._gradients.parameters[0].device)
-        noise.manual_seed(secrets.randbits(63) if seed is None else seed)
-        self._randomness = noise, np.random.default_rng(seed)
-        self._seed = seed
+        self._randomness = source(self._gradients.parameters[0].device, seed), np.random.default_rng(seed)
         self._job: Job | None = None
 
     @property
@@ -154,8 +151,8 @@ class Trainer:
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
             checkpoint_every: steps between two checkpoints.
-            resume: go on from the folder. Everybody is first charged for what may have been released since its last
-                checkpoint.
+            resume: go on from the folder, with the same records in the same order and the same budget. Everybody is
+                first charged for what may have been released since its last checkpoint.
 
         Returns:
             The finished run. The module is trained in place.
@@ -175,14 +172,14 @@ class Trainer:
         if counting is not None and not self._together.alone:
             raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
-        self._gradients.check(*_few(inputs, targets))
+        self._gradients.check(*spread(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
         try:
             loaded = None if journal is None else journal.load()
             accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
             if isinstance(accounts, individual.Filter) and len(accounts.spent()) != records.count:
                 raise ArgumentError("people: the records must be of as many people as there are accounts")
-            self._job = Job(
+            job = Job(
                 self._settings,
                 self._gradients,
                 self._module,
@@ -195,13 +192,14 @@ class Trainer:
                 journal,
             )
             if loaded is not None:
-                self._job.resume(*loaded)
+                job.resume(*loaded)
+            self._job = job
             self._together.agree(self._module)
-            self._job.go(told, checkpoint_every)
+            job.go(told, checkpoint_every)
         finally:
             if journal is not None:
                 journal.close()
-        return self._job.run
+        return job.run
 
     @property
     def holder_report(self) -> HolderReport:
@@ -229,7 +227,8 @@ class Trainer:
             job.run.released,
             steps=job.run.step,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            seed=self._seed,
+            seeded=job.seeded,
+            people=job.owned,
             delta=delta,
         )
 
@@ -248,23 +247,12 @@ class Trainer:
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())
             return individual.Filter(count, fresh) if self._settings.individual else Everybody(count, fresh)
-        _check_same_budget(self._settings, state)
+        held = state.get("budget", state)
+        if ("budget" in state) != self._settings.individual or not _same(held, self._settings.budget):
+            raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {self._settings.budget!r}")
         if self._settings.individual:
             return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
         return Everybody(count, type(self._settings.budget).from_state(state))
-
-
-def _check_same_budget(settings: Settings, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint of another budget: the card of the run that goes on says what this budget promises."""
-    if ("budget" in state) != settings.individual:
-        raise ArgumentError(f"individual={settings.individual}: the checkpoint's run was the other kind")
-    held, asked = (
-        (given["filter"], json.loads(json.dumps(given["parameters"])))
-        for given in (state.get("budget", state), settings.budget.state())
-    )
-    if held != asked:
-        terms = ", ".join(f"{name}={value!r}" for name, value in held[1].items() if value is not None)
-        raise ArgumentError(f"budget={settings.budget!r} must be that of the checkpoint: {held[0]}({terms})")
 
 
 def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
@@ -280,8 +268,11 @@ def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
         )
 
 
-def _few(inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    return tuple(part[:2] for part in inputs), targets[:2]
+def _same(state: dict[str, Any], budget: filters.Filter) -> bool:
+    """Whether a saved filter made the promise of this one; its share for failures may be set by the first charge."""
+    given = budget.state()
+    pairs = [{**each["parameters"], "sum_delta": None} for each in (state, given)]
+    return bool(state["filter"] == given["filter"] and pairs[0] == pairs[1])
 
 
 def _noise_multiplier(

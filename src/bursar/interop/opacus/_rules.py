@@ -2,16 +2,33 @@
 
 from typing import Any
 
+from opacus.optimizers import AdaClipDPOptimizer
+
 from bursar import mechanisms
 from bursar.errors import Unsupported
 
-__all__ = ["RAND_ON_EMPTY", "SHUFFLED", "forget_gradients", "rate", "refuse_accumulation", "round_of"]
+__all__ = [
+    "ADAPTIVE",
+    "RAND_ON_EMPTY",
+    "SHUFFLED",
+    "forget_gradients",
+    "rate",
+    "refuse_accumulation",
+    "refuse_adaptive",
+    "round_of",
+]
 
 COINS = 2.0**-23  # a float32 coin falls below q with probability at most q + COINS
 SHUFFLED = "data_loader: {}: only Poisson samples have a price, so make_private needs poisson_sampling=True"
 RAND_ON_EMPTY = (
     "data_loader: rand_on_empty=True puts an invented record into empty batches only, so that adding one person "
     "changes the sum by up to twice the clip: use rand_on_empty=False"
+)
+
+
+ADAPTIVE = (
+    "clipping: adaptive clipping also releases how many gradients were below the clip, which one person changes by 1 "
+    "and Opacus prices as 1/2, and divides by the private size of the batch: use clipping='flat' or 'per_layer'"
 )
 
 
@@ -31,6 +48,12 @@ def refuse_accumulation(optimizer: Any) -> None:
     """One batch, one step."""
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
+
+
+def refuse_adaptive(optimizer: Any) -> None:
+    """More is released than the noisy sum."""
+    if isinstance(optimizer, AdaClipDPOptimizer):
+        raise Unsupported(ADAPTIVE)
 
 
 def forget_gradients(optimizer: Any) -> None:

@@ -11,7 +11,16 @@ from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.curves import gaussian, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
-from bursar.interop.opacus._rules import RAND_ON_EMPTY, SHUFFLED, forget_gradients, rate, refuse_accumulation, round_of
+from bursar.interop.opacus._rules import (
+    ADAPTIVE,
+    RAND_ON_EMPTY,
+    SHUFFLED,
+    forget_gradients,
+    rate,
+    refuse_accumulation,
+    refuse_adaptive,
+    round_of,
+)
 
 __all__ = ["Accountant", "PrivacyEngine"]
 
@@ -96,6 +105,7 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
         def charge(optimizer: Any) -> None:
             try:
                 refuse_accumulation(optimizer)
+                refuse_adaptive(optimizer)
                 self.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=rate(sample_rate))
             except BaseException:
                 forget_gradients(optimizer)
@@ -144,15 +154,18 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         self.accountant = Accountant(budget)
 
     def make_private(self, **options: Any) -> Any:
-        """As in Opacus, except that ``poisson_sampling=False`` and ``rand_on_empty=True`` are refused.
+        """As in Opacus, except that shuffled loaders, ``rand_on_empty=True`` and adaptive clipping are refused.
 
         Raises:
-            Unsupported: the loader would not be a Poisson sampler, for which the budget has no price.
+            Unsupported: the loader would not be a Poisson sampler, or a step would release more than a noisy sum: the
+                budget has no price for that.
         """
         if not options.get("poisson_sampling", True):
             raise Unsupported(SHUFFLED.format(f"{type(options.get('data_loader')).__name__} with its own sampler"))
         if options.get("rand_on_empty", False):
             raise Unsupported(RAND_ON_EMPTY)
+        if options.get("clipping") == "adaptive":
+            raise Unsupported(ADAPTIVE)
         return super().make_private(**options)
 
     def make_private_with_epsilon(self, **options: Any) -> NoReturn:

@@ -215,5 +215,6 @@ def _sum_up(parameters: list[Any], gradients: list[Any], weights: NDArray[np.flo
     for p, gradient in zip(parameters, gradients, strict=True):
         chosen = gradient if len(kept) == len(weights) else gradient[torch.from_numpy(kept).to(gradient.device)]
         factors = torch.from_numpy(weights[kept]).to(gradient.device, p.dtype)
-        p.summed_grad = torch.einsum("i,i...", factors, chosen.to(p.dtype))
+        # no product of matrices: that would be rounded more coarsely where TF32 or autocast allow it
+        p.summed_grad = (chosen.to(p.dtype) * factors.reshape(-1, *(1,) * (chosen.dim() - 1))).sum(0)
         _mark_as_processed(p.grad_sample)

@@ -20,6 +20,7 @@ from bursar import _check
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import naive
 from bursar.training.gradients.layers import refuse_unsupported
+from bursar.training.gradients.precision import exact, refuse_autocast, refuse_half
 from bursar.training.gradients.recording import recording
 from bursar.training.gradients.uses import Each, Use, combined
 
@@ -33,7 +34,7 @@ MEMORY = 2**26
 MOST = 2**12
 """Never more records at once than this."""
 
-ROUNDING, UNDERFLOW = 1e-6, 1e-15
+ROUNDING, UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
 
 
@@ -77,6 +78,7 @@ class Gradients:
             raise ArgumentError(f"loss={loss!r} must be a function of the module's output and the targets")
         _check.positive(memory=memory)
         refuse_unsupported(module)
+        refuse_half(module)
         self._module, self._loss, self._memory = module, loss, memory
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self._parameters:
@@ -112,7 +114,8 @@ class Gradients:
             watch: called with the records' numbers, the module's output and the losses of each chunk; all private.
 
         Returns:
-            The sum for each trained parameter, in their order; and the norms (people,) float64. Both private.
+            The sum for each trained parameter, in their order, float64, to be rounded only when noise is in it; and
+            the norms (people,) float64. Both private.
         """
         if not callable(weigh):
             _check.positive(weigh=weigh)
@@ -133,7 +136,10 @@ class Gradients:
             return self._of_records(inputs, targets, slice(None), None)
 
         try:
-            return naive.compare(self._module, self._loss, inputs, targets, fast)
+            norms = naive.compare(self._module, self._loss, inputs, targets, fast)
+            if any(layer.training for layer in self._module.modules()):
+                naive.independent(inputs, targets, fast, self._parameters[0].device)
+            return norms
         except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
             if all(parameter.dtype == torch.float64 for parameter in self._parameters):
                 raise
@@ -147,7 +153,11 @@ class Gradients:
     ) -> tuple[list[Tensor], Tensor]:
         inputs = as_inputs(inputs)
         count = check_batch(inputs, targets, people)
-        sums = [torch.zeros_like(parameter, memory_format=torch.contiguous_format) for parameter in self._parameters]
+        refuse_autocast(self._parameters[0].device)
+        sums = [
+            torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
+            for parameter in self._parameters
+        ]
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         if self._records_at_once is None:
@@ -156,7 +166,8 @@ class Gradients:
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in chunks:
             uses = self._of_people(inputs, targets, chunk, watch)
-            norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
+            with exact():
+                norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
             if weigh is not None:
                 self._add(sums, uses, found, _checked_weights(weigh(chunk.rows, found), found))
         return sums, norms
@@ -168,12 +179,15 @@ class Gradients:
             return self._of_records(inputs, targets, chunk.records, watch)
         if chunk.people > 1 or chunk.most <= most:
             uses = self._of_records(inputs, targets, chunk.records, watch)
-            return [use and use.by_person(chunk.place, chunk.people, chunk.most).settled() for use in uses]
+            with exact():
+                return [use and use.by_person(chunk.place, chunk.people, chunk.most).settled() for use in uses]
         total: list[Use | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in chunk.records.split(most):
             for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
                 if use is not None:
-                    before, g = total[number], use.weighted(torch.ones(len(part), device=use.device)).unsqueeze(0)
+                    before, ones = total[number], torch.ones(len(part), device=use.device, dtype=use.dtype)
+                    with exact():
+                        g = use.weighted(ones).unsqueeze(0)
                     total[number] = Each(g if before is None else before.each() + g)
         return total
 
@@ -182,7 +196,8 @@ class Gradients:
     ) -> list[Use | None]:
         """One use for each parameter, records first."""
         device = self._parameters[0].device
-        chosen = [_prepared(part[records], device) for part in inputs]
+        own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
+        chosen = [_prepared(part, device) for part in own]  # no views: a module may change what it is given in place
         goals = None if targets is None else targets[records].to(device)
         n = chosen[0].shape[0]
         with torch.enable_grad(), recording(self._module, n) as tape:
@@ -195,20 +210,21 @@ class Gradients:
         uses = tape.uses(total)
         if watch is not None:
             watch(records, output.detach(), losses.detach())
-        return [combined(uses[parameter]) if parameter in uses else None for parameter in self._parameters]
+        with exact():
+            return [combined(uses[parameter]) if parameter in uses else None for parameter in self._parameters]
 
     def _add(self, sums: list[Tensor], uses: list[Use | None], norms: Tensor, weights: Tensor) -> None:
         broken = ~torch.isfinite(norms)
-        for total, use in zip(sums, uses, strict=True):
-            if use is not None:
-                if broken.any():  # zero times infinity is not zero
-                    use.clear(broken.to(total.device))
-                total += use.weighted(weights.to(total.device, total.dtype))
+        with exact():
+            for total, use in zip(sums, uses, strict=True):
+                if use is not None:
+                    if broken.any():  # zero times infinity is not zero
+                        use.clear(broken.to(total.device))
+                    total += use.weighted(weights.to(use.device, use.dtype))
 
     def _settle(self, inputs: Sequence[Tensor], targets: Any) -> None:
         """Compare a few records with a naive loop, and choose how many records to take at once."""
-        few = [part[:2] for part in inputs]
-        goals = None if targets is None else targets[:2]
+        few, goals = naive.spread(inputs, targets)
         self.check(few, goals)
         held = 0
         public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
@@ -233,8 +249,8 @@ def clipping(norms: Tensor, clip: float) -> Tensor:
 
 def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
     """(people,) float64; rounded up; NaN where not finite."""
-    squares: Any = sum((use.squares().double() for use in uses if use is not None), torch.zeros(()))
-    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares).double()
+    squares: Any = sum((use.squares() for use in uses if use is not None), torch.zeros((), dtype=torch.float64))
+    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
     norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
     return torch.where(torch.isfinite(norms), norms, torch.nan)
 

@@ -122,7 +122,7 @@ def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Uses:
     axes = tuple(0 if isinstance(part, Tensor) else None for part in x)
     try:
         gradients = vmap(backward, in_dims=(axes, 0), randomness="error")(x, b)
-    except RuntimeError as failure:
+    except (RuntimeError, ValueError) as failure:
         raise Unsupported(
             f"module: {type(layer).__name__} has parameters of its own and can't be differentiated person by person: "
             "build it of layers that can"

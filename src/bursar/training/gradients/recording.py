@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bursar.errors import Unsupported
 from bursar.training.gradients.layers import RULES, general
+from bursar.training.gradients.precision import full
 from bursar.training.gradients.sequences import FORWARDS
 from bursar.training.gradients.tape import Made, Tape
 
@@ -16,8 +17,8 @@ __all__ = ["recording"]
 
 @contextmanager
 def recording(module: nn.Module, records: int) -> Iterator[Tape]:
-    """Within this context a forward pass of the module is recorded."""
-    tape = Tape(records)
+    """Within this context a forward pass of the module is recorded; it must leave the module's buffers alone."""
+    tape, before = Tape(records), _buffers(module)
     with ExitStack() as stack:
         for name, layer in _leaves(module):
             forward = FORWARDS.get(type(layer))
@@ -27,6 +28,16 @@ def recording(module: nn.Module, records: int) -> Iterator[Tape]:
             else:
                 stack.enter_context(_replaced(layer, forward, tape))
         yield tape
+    for name, (buffer, version) in _buffers(module).items():
+        if name not in before or before[name][0] is not buffer or before[name][1] != version:
+            raise Unsupported(
+                f"module: buffer {name!r} is changed by the forward pass: what it keeps of the records would be in the "
+                "model, and nobody is charged for it"
+            )
+
+
+def _buffers(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
+    return {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
 
 
 def _leaves(module: nn.Module, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
@@ -53,7 +64,8 @@ def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
             raise Unsupported(f"module: layer {name!r} ({type(layer).__name__}) must give one tensor")
 
         def make(b: Tensor) -> Made:
-            uses = general(layer, inputs, b) if rule is None else rule(layer, inputs[0], b)
+            x = tuple(full(part) if isinstance(part, Tensor) else part for part in inputs)
+            uses = general(layer, x, b) if rule is None else rule(layer, x[0], b)
             parameters = dict(layer.named_parameters())
             return [(parameters[each], use) for each, use in uses.items() if parameters[each].requires_grad]
 

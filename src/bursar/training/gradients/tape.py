@@ -13,6 +13,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 from bursar.errors import Unsupported
+from bursar.training.gradients.precision import exact, full
 from bursar.training.gradients.uses import Each, Outer, Use
 
 __all__ = ["Made", "Tape"]
@@ -50,7 +51,7 @@ class Tape:
         """A linear map inside a layer, or some rows of it, with its use noted."""
         part = (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
         output = functional.linear(x, *part)
-        kept = x.detach()
+        kept = full(x.detach())
 
         def make(b: Tensor) -> Made:
             b = b.reshape(b.shape[0], -1, b.shape[-1])
@@ -75,9 +76,9 @@ class Tape:
         if not edges:
             return found
         gradients = torch.autograd.grad(loss, edges, allow_unused=True)
-        with torch.no_grad():
+        with torch.no_grad(), exact():
             for (_, make), b in zip(self._entries, gradients, strict=True):
                 if b is not None:
-                    for parameter, use in make(b):
+                    for parameter, use in make(full(b)):
                         found.setdefault(parameter, []).append(use)
         return found
