@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters, mechanisms, training
+from bursar import errors, filters, individual, mechanisms, training
 from bursar.training.journal import Journal
 
 SCRIPT = Path(__file__).parent / "training_killed.py"
@@ -162,7 +162,7 @@ def test_a_run_goes_on_with_as_many_people(data, tmp_path):
     """Fewer or more people than the checkpoint has accounts: refused before anybody is charged."""
     job().fit(*data, checkpoint=tmp_path / "run")
     for people in (torch.arange(30) // 2, torch.arange(30) * 2):
-        with pytest.raises(errors.ArgumentError, match="as many people"):
+        with pytest.raises(errors.ArgumentError, match="same people in the same order"):
             job().fit(*data, people, checkpoint=tmp_path / "run", resume=True)
 
 
@@ -221,3 +221,52 @@ def test_numpys_numbers_in_the_history_do_not_make_a_checkpoint_unreadable(data,
     with pytest.raises(Crash):
         job().fit(*data, callbacks=[keep, crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
     assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history == {"means": [0.5] * 4}
+
+
+def fresh_losses():
+    return individual.Losses(30, least=4.0, most=4000.0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"individual": False}, {"budget": filters.RenyiOrder(alpha=8.0, rho=2.0), "sample_rate": 0.5}]
+)
+def test_losses_are_filled_and_survive_a_crash(data, tmp_path, options):
+    """Everybody's epsilon is at most the budget's; after a crash the steps that were lost count in full, never less."""
+    whole, lost = fresh_losses(), fresh_losses()
+    job(seed=1, **options).fit(*data, losses=whole)
+    options = options | {"seed": 1}
+    with pytest.raises(Crash):
+        job(**options).fit(*data, callbacks=[crash_at(5)], losses=lost, checkpoint=tmp_path / "run", checkpoint_every=3)
+    again = fresh_losses()
+    second = job(**options)
+    second.fit(*data, losses=again, checkpoint=tmp_path / "run", resume=True)
+    steps = [sum(kept.counts(rate).sum(axis=1) for rate in kept.rates) for kept in (whole, lost, again)]
+    assert (steps[0] <= 10).all()
+    assert (steps[0] > 0).all()
+    assert (steps[1] <= 5).all()
+    assert (steps[2] >= 2).all()  # two steps were lost
+    # three steps of the checkpoint, two at the full norm, and those that each could still pay for
+    assert (again.counts(again.rates[0])[:, 0] >= 2).all()
+    bound = second.card(delta=1e-5).epsilon
+    assert (whole.epsilon(delta=1e-5) <= bound * (1 + 1e-6)).all()
+    assert (whole.epsilon(delta=1e-5) > 0).all()
+
+
+def test_losses_that_cannot_be_filled_are_refused_before_anybody_is_charged(data, tmp_path):
+    """Of other people, used already, without the bucket of the largest contribution, or unknown to the checkpoint."""
+    used = fresh_losses()
+    used.record(mechanisms.Gaussian(4.0), np.ones(30))
+    for losses in (3, individual.Losses(29, least=4.0, most=40.0), used, individual.Losses(30, least=4.1, most=40.0)):
+        with pytest.raises(errors.ArgumentError, match="losses"):
+            job().fit(*data, losses=losses)
+    job().fit(*data, checkpoint=tmp_path / "run")
+    with pytest.raises(errors.ArgumentError, match="did not count them"):
+        job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("change", [{"noise_multiplier": 5.0}, {"max_grad_norm": 0.5}])
+def test_a_run_goes_on_with_its_own_noise_and_clip(data, tmp_path, change):
+    """Others are refused on resuming: the card would not be about the steps that were done."""
+    interrupted(data, tmp_path / "run")
+    with pytest.raises(errors.ArgumentError, match=f"{next(iter(change))}=.*checkpoint"):
+        job(**change).fit(*data, checkpoint=tmp_path / "run", resume=True)

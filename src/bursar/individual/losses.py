@@ -215,6 +215,11 @@ class Losses:
         return f"Losses(least={self._noise[0]:g}, most={self._noise[-1]:g}, buckets={len(self._noise)})"
 
     @property
+    def n(self) -> int:
+        """How many people; as private as the caller decides."""
+        return self._n
+
+    @property
     def noise(self) -> Floats:
         """(j,) public: the relative noise of each bucket, a last bit below its edge, so that rounding is covered."""
         return np.asarray(self._noise * (1 - 2.0**-50))

@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HolderReport", "Watch"]
+from bursar.individual import Losses
+from bursar.mechanisms import Mechanism
+
+__all__ = ["Counted", "HolderReport", "Watch"]
 
 MARK = "private: for the data holder"
 
@@ -45,6 +48,28 @@ class HolderReport:
             "quantiles": self.quantiles.tolist(),
             "histogram": np.histogram(self.shares, bins=20, range=(0.0, 1.0))[0].tolist(),
         }
+
+
+class Counted:
+    """Accounts, and beside them the counts of everybody's steps from which epsilons are computed; private throughout.
+
+    Args:
+        accounts: whatever stands in for them.
+        losses: the counts; who is left out of a step contributes nothing to it.
+    """
+
+    def __init__(self, accounts: Any, losses: Losses) -> None:
+        self._accounts, self._losses = accounts, losses
+
+    def allowance(self, step: Mechanism) -> Any:
+        """(n,) that of the accounts."""
+        return self._accounts.allowance(step)
+
+    def charge(self, step: Any, norms: Any) -> Any:
+        """(n,) bool: who pays, for what is counted."""
+        active = self._accounts.charge(step, norms)
+        self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
+        return active
 
 
 class Watch:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from bursar import filters
+from bursar import filters, individual
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.mechanisms import Mechanism
 from bursar.training.counters import rounded
 from bursar.training.gradients import Gradients
-from bursar.training.holder import Watch
+from bursar.training.holder import Counted, Watch
 from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
 from bursar.training.runs import Run, Values, of_people, over
@@ -57,12 +57,13 @@ class Job:
         records: Records,
         people: Any,
         counting: Callable[[Any], Any] | None,
+        losses: individual.Losses | None,
         journal: Journal | None,
     ) -> None:
         self._settings, self._gradients, self._together = settings, gradients, together
         self._noise, coins = randomness
         self._records, self.people, self._journal = records, people, journal
-        self._counting = counting
+        self._counting, self._losses = counting, losses
         self.seeded, self.owned = settings.seeded, records.people is not None
         self._print = None if journal is None else records.fingerprint()
         self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
@@ -97,6 +98,12 @@ class Job:
         run = self.run
         if state["records"] != self._print:
             raise ArgumentError("resume: these are not the checkpoint's records of the same people in the same order")
+        _check_same(state["public"]["settings"], self._public_settings())
+        if self._losses is not None:
+            if state["losses"] is None:
+                raise ArgumentError("losses: the checkpoint's run did not count them")
+            counts = {name: part.numpy() for name, part in state["losses"].items()}
+            self._losses.merge(individual.Losses.from_state(counts))
         run.released = {mechanism(fields): times for fields, times in state["public"]["released"]}
         for step in unseen:
             self._pay_in_full(step)
@@ -118,6 +125,7 @@ class Job:
         if self._counting is not None:
             run.accounts = self._counting(self.people)
             self._count(run.accounts.price)
+            self._lose_in_full(run.accounts.price)
         self.save()  # what was booked just now must survive
         try:
             self._tell(callbacks)
@@ -148,13 +156,16 @@ class Job:
             "noise_multiplier": run.noise_multiplier,
             "sample_rate": run.sample_rate,
             "seeded": self.seeded,
+            "settings": self._public_settings(),
         }
+        losses = None if self._losses is None else self._losses.state()
         self._journal.save(
             {
                 "records": self._print,
                 "module": run.module.state_dict(),
                 "optimizer": run.optimizer.state_dict(),
                 "accounts": accounts,
+                "losses": losses and {name: torch.from_numpy(part) for name, part in losses.items()},
                 "public": public,
             }
         )
@@ -166,7 +177,7 @@ class Job:
     def _step(self) -> None:
         run, step = self.run, self.run.next_step()
         self._begin(step)
-        sums = self._pass.sums(self._gradients, self._records, run.accounts, step)
+        sums = self._pass.sums(self._gradients, self._records, self._counted(run.accounts), step)
         noisy = self._together.noisy_total(sums, step.sigma, self._noise)
         self._count(step)
         divisor = self._settings.divisor * (run.sample_rate or 1.0)
@@ -185,7 +196,7 @@ class Job:
         found = over(self.run.module, records.inputs, records.targets, values)
         held = of_people(found, records.people, records.count)
         self._begin(asked)
-        active = np.asarray(self.people.charge(asked, held), dtype=bool)
+        active = np.asarray(self._counted(self.people).charge(asked, held), dtype=bool)
         self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
         sigma = asked.sigma  # type: ignore[attr-defined]
@@ -198,8 +209,22 @@ class Job:
     def _count(self, step: Mechanism) -> None:
         self.run.released[step] = self.run.released.get(step, 0) + 1
 
+    def _counted(self, accounts: Any) -> Any:
+        return accounts if self._losses is None else Counted(accounts, self._losses)
+
+    def _lose_in_full(self, step: Any) -> None:
+        """Everybody is counted as if they had contributed all that the step allows."""
+        if self._losses is not None:
+            self._losses.record(step, np.full(self._records.count, step.sensitivity))
+
+    def _public_settings(self) -> dict[str, Any]:
+        """What the card says of every step."""
+        names = ("max_grad_norm", "noise_multiplier", "sample_rate")
+        return {name: getattr(self._settings, name) for name in names}
+
     def _pay_in_full(self, step: Mechanism) -> None:
         """What the step costs at most, or all that is left."""
+        self._lose_in_full(step)
         if not self._settings.individual:
             try:
                 self.people.charge(step, np.zeros(self._records.count))
@@ -217,6 +242,13 @@ class Job:
             return shares
         some_order_is_enough = isinstance(self._settings.budget, filters.Renyi)
         return shares.min(axis=1) if some_order_is_enough else shares.max(axis=1)
+
+
+def _check_same(held: dict[str, Any], given: dict[str, Any]) -> None:
+    """Refuse to go on with other settings: the card would not be about the steps that were done."""
+    for name, value in held.items():
+        if given[name] != value:
+            raise ArgumentError(f"{name}={given[name]!r} must be that of the checkpoint: {value!r}")
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -137,6 +137,7 @@ class Trainer:
         *,
         callbacks: Iterable[Callable[[Run], None]] = (),
         counting: Callable[[Any], Any] | None = None,
+        losses: individual.Losses | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
         resume: bool = False,
@@ -149,6 +150,8 @@ class Trainer:
             people: (records,) whole numbers 0 to n - 1, private: whose each record is; None: each is a person.
             callbacks: each is called with the run before the first step and after every step; see ``Run``.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
+            losses: private, fresh: filled with everybody's steps, for epsilons that are computed afterwards. Its
+                ``least`` is at most the noise multiplier.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
             checkpoint_every: steps between two checkpoints.
             resume: go on from the folder, with the same records in the same order and the same budget. Everybody is
@@ -172,13 +175,12 @@ class Trainer:
         if counting is not None and not self._together.alone:
             raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
+        self._check_losses(losses, records.count)
         self._gradients.check(*spread(inputs, targets))
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
         try:
             loaded = None if journal is None else journal.load()
             accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
-            if isinstance(accounts, individual.Filter) and len(accounts.spent()) != records.count:
-                raise ArgumentError("people: the records must be of as many people as there are accounts")
             job = Job(
                 self._settings,
                 self._gradients,
@@ -189,6 +191,7 @@ class Trainer:
                 records,
                 accounts,
                 counting,
+                losses,
                 journal,
             )
             if loaded is not None:
@@ -237,12 +240,24 @@ class Trainer:
             raise ArgumentError("nothing was trained yet: call fit first")
         return self._job
 
+    def _check_losses(self, losses: individual.Losses | None, count: int) -> None:
+        if losses is None:
+            return
+        if not isinstance(losses, individual.Losses) or losses.n != count or losses.rates:
+            raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
+        if losses.noise[0] > self._settings.noise_multiplier:
+            raise ArgumentError(
+                f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {self.noise_multiplier:g}"
+            )
+
     def _accounts(self, count: int, state: dict[str, Any] | None) -> Any:
         if isinstance(self._given, individual.Filter):
             if not self._settings.individual:
                 raise ArgumentError("budget: accounts per person need individual=True")
             if state is not None:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
+            if len(self._given.spent()) != count:
+                raise ArgumentError("people: the records must be of as many people as there are accounts")
             return self._given
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())
