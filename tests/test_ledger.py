@@ -313,6 +313,23 @@ def test_a_ledger_that_was_never_closed_is_not_locked_for_ever(path):
         assert book.spent("ann") == 5
 
 
+def test_names_beside_the_ledger_that_are_taken(path):
+    """Something of somebody else's under a name that a ledger needs is an error that names it, and is left alone."""
+    opened(path).close()
+    for name in ("people.ledger.lock", "people.ledger.tmp"):
+        taken = path.with_name(name)
+        if name.endswith("lock"):
+            taken.mkdir()
+        else:
+            taken.write_text("mine")
+        with pytest.raises(LedgerError, match=name):
+            opened(path)
+        assert taken.is_dir() or taken.read_text() == "mine"
+        taken.rmdir() if taken.is_dir() else taken.unlink()
+        with opened(path) as book:
+            assert clean(book)
+
+
 FORKS = """
 import os, sys
 import pyarrow
