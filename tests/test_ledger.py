@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import shutil
@@ -300,6 +301,33 @@ def test_where_files_cannot_be_locked(path, monkeypatch, number):
         assert ask(book, "a", {"ann": 5}) == {"ann"}
         with pytest.raises(LedgerError, match="one writer"):
             opened(path)
+
+
+def test_a_ledger_that_was_never_closed_is_not_locked_for_ever(path):
+    """Once nothing refers to it any more, the ledger may be opened again in the same process."""
+    book = opened(path)
+    ask(book, "a", {"ann": 5})
+    del book
+    gc.collect()
+    with opened(path) as book:
+        assert book.spent("ann") == 5
+
+
+def test_names_beside_the_ledger_that_are_taken(path):
+    """Something of somebody else's under a name that a ledger needs is an error that names it, and is left alone."""
+    opened(path).close()
+    for name in ("people.ledger.lock", "people.ledger.tmp"):
+        taken = path.with_name(name)
+        if name.endswith("lock"):
+            taken.mkdir()
+        else:
+            taken.write_text("mine")
+        with pytest.raises(LedgerError, match=name):
+            opened(path)
+        assert taken.is_dir() or taken.read_text() == "mine"
+        taken.rmdir() if taken.is_dir() else taken.unlink()
+        with opened(path) as book:
+            assert clean(book)
 
 
 FORKS = """

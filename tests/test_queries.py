@@ -609,6 +609,7 @@ WRONG = [
     lambda: Count(sigma=1.0, by={"a": [1, 1]}),
     lambda: Count(sigma=1.0, by={"a": [1.5]}),
     lambda: Count(sigma=1.0, by={"a": [None]}),
+    lambda: Count(sigma=1.0, by={"a": ["x" * 1001]}),
     lambda: Count(sigma=1.0, by={"a": range(10_000), "b": range(10_000)}),
     lambda: Sum("a", 1.0, 1.0, sigma=1.0),
     lambda: Sum("a", 2.0, 1.0, sigma=1.0),

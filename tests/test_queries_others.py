@@ -72,6 +72,20 @@ def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
     assert len(found) == 1 or sum(abs(a - b) for a, b in zip(*found, strict=True)) <= 1
 
 
+def test_times_of_a_csv_file_have_one_spelling(tmp_path):
+    """Times are read as times in one spelling, which no other row changes; in others they are text."""
+    spelled = ["{},01-02-03 10:00:00"] * 5
+    cases = [(spelled, 0), ([*spelled, "{},01-02-32 10:00:00"], 0), ([*spelled, "{},32-02-03 10:00:00"], 0)]
+    cases += [(["{},2003-02-01 10:00:00"] * 5, 5), (["{},2003-02-01T10:00:00", "{},01/02/2003 10:00:00 AM"], 0)]
+    for number, (lines, wanted) in enumerate(cases):
+        rows = [line.format(place) for place, line in enumerate(lines)]
+        (tmp_path / "a.csv").write_text("\n".join(["who,at", *rows]) + "\n")
+        with opened(tmp_path, tmp_path / "a.csv", ledger=tmp_path / str(number)) as session:
+            for day in ("2001-02-03", "2003-02-01", "2003-01-02"):
+                found = without_noise(session, Count(where=f"at = '{day} 10:00:00'", **CHEAP))
+                assert found == [wanted if day == "2003-02-01" else 0]
+
+
 def fits(session, day):
     try:
         session.analyst("ann").quote(Count(by={"day": [day]}, **CHEAP))

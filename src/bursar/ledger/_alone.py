@@ -58,6 +58,10 @@ class Lock:
                 self._path.unlink()
             self.forget()
 
+    def __del__(self) -> None:
+        """A ledger that was never closed, and is not used any more, may be opened again."""
+        self.leave()
+
     def forget(self) -> None:
         """Let go of this process's share of the lock: a parent that has it keeps it."""
         found, self._descriptor = self._descriptor, None

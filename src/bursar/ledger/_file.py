@@ -82,7 +82,10 @@ class File:
             raise LedgerError(f"{self.name} is not a ledger of Bursar, or is damaged") from None
         if not isinstance(found, int) or found > VERSION:
             raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
-        self.desk.clear()
+        try:
+            self.desk.clear()
+        except OSError:
+            raise LedgerError(f"{self.name}: {self.path.name}.tmp beside it cannot be replaced by a folder") from None
         if found < VERSION:
             self.transact(lambda: migrate(self.run, found))
 
@@ -93,7 +96,9 @@ class File:
         try:
             alone = self._turn.take()
         except OSError:
-            raise LedgerError(f"{self.name} {_reason('permission denied')}") from None
+            raise LedgerError(
+                f"{self.name}, or {self.path.name}.lock beside it, {_reason('permission denied')}"
+            ) from None
         if not alone:
             raise LedgerError(f"{self.name} {_reason('lock')}")
 

@@ -17,10 +17,12 @@ _FILES = {
     ".csv": "read_csv",
     ".tsv": "read_csv",
 }
-# what DuckDB would else guess from all rows of a CSV file, so that one person's row changes how everybody's are read;
-# the types are guessed, and fit all entries: they are public, as those of other files are
+# What DuckDB would else guess from all rows of a CSV file, so that one person's row changes how everybody's are read.
+# Types are guessed, and fit all entries: they are public, as those of other files are. But each has one spelling.
 _FORM = (
-    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', dateformat = '%Y-%m-%d'"
+    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', dateformat = '%Y-%m-%d', "
+    "timestampformat = '%Y-%m-%d %H:%M:%S', "
+    "auto_type_candidates = ['NULL', 'BOOLEAN', 'BIGINT', 'DOUBLE', 'TIME', 'DATE', 'TIMESTAMP', 'VARCHAR']"
 )
 _OPTIONS = {"read_parquet": "", "read_csv": _FORM}
 

@@ -170,8 +170,9 @@ class Spark:
         return self._spark.sql(f"SELECT * FROM ({numbered}) WHERE units > 0 AND row >= 0", charges=charges)
 
     def close(self) -> None:
-        """Remove what the last question computed on its way."""
-        self._keeper.finish()
+        """Remove what the last question computed on its way; not in a forked process, where it is its parent's."""
+        if not self._ledger.store.closed:
+            self._keeper.finish()
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds, self._dialect)

@@ -48,6 +48,7 @@ _MOST_CELLS = 1_000_000
 _MOST_BINS = 4096
 _MOST_CLIP = 1e6
 _LARGEST = 1e100
+_LONGEST_KEY = 1000
 
 Key = str | int | bool
 
@@ -329,4 +330,6 @@ def _key(value: object) -> Key:
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
         raise ArgumentError(f"by: key {value!r} must be text, a whole number, a truth value or a date")
+    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"by: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
     return value
