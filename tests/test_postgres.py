@@ -186,7 +186,7 @@ def test_what_is_refused_leaves_the_ledger_open(where):
         analyst = session.analyst("ann")
         with pytest.raises(DataError, match="nothing was charged"):
             analyst.ask(Count(sigma=20.0), key="a")
-        with pytest.raises(DataError, match="nothing was charged"):
+        with pytest.raises(DataError, match="open the session again"):
             analyst.ask(Count(sigma=20.0), key="a")
         assert clean(session.ledger)
 

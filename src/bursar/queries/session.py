@@ -8,7 +8,7 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Watch, verify
 from bursar.ledger._chain import name as check_name
@@ -33,6 +33,7 @@ class Session(Uncopyable):
     def __init__(self, ledger: Ledger, rows: Rows) -> None:
         self._ledger = ledger
         self._rows = rows
+        self._unreadable = False
 
     @classmethod
     def open(
@@ -199,8 +200,14 @@ class Session(Uncopyable):
         with self._ledger.store.lock:
             entry = self._ledger.find(key)
             if entry is None:
-                self._rows.offer(asked)
-                entry = self._ledger.transaction(work)
+                if self._unreadable:
+                    raise DataError("the data could not be read for an earlier question; open the session again")
+                try:
+                    self._rows.offer(asked)
+                    entry = self._ledger.transaction(work)
+                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
+                    self._unreadable = True
+                    raise
         public = entry.public
         same = public.get("question") == told and public.get("analyst") == analyst
         if not same or public.get("purpose") != purpose:
@@ -243,6 +250,8 @@ class Analyst(Uncopyable):
         Raises:
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
             BudgetExceeded: by public facts alone, nobody could pay the full price.
+            DataError: the data could not be read, for this question or for an earlier one of this session, which then
+                answers no new questions. Nothing was charged.
 
         Guarantee: everybody in the answer could pay, and was charged, for what their own rows contribute; whoever could
             not is left out, which nothing tells.
