@@ -158,7 +158,12 @@ def test_reserved_budget_is_left_for_its_question(where):
         assert ask(book, "c", {"x": RHO - 10}, reserved="big") == {"x"}
         with pytest.raises(ArgumentError, match="reserves nothing"):
             ask(book, "d", {"x": 1}, reserved="big")
-        book.reserve(5, key="other")
+        book.reserve(5, key="other", analyst="bea", purpose="p")
+        for asked in ({}, {"analyst": "bea"}, {"purpose": "p"}):
+            with pytest.raises(ArgumentError, match="for this analyst and purpose"):
+                ask(book, "d", {"y": 1}, reserved="other", **asked)
+        with pytest.raises(ArgumentError, match="already"):
+            book.reserve(5, key="other")
         book.release("other")
         with pytest.raises(ArgumentError, match="nothing"):
             book.release("other")

@@ -33,6 +33,7 @@ class Ledger(Reading):
         super().__init__(store, terms, keeper)
         self._limits: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
+        self._reserved_for: dict[str, dict[str, str]] = {}
         self._watch: Watch | None = None
         self._spoke = False
         self._seen = -1
@@ -114,26 +115,33 @@ class Ledger(Reading):
 
         self.transaction(work)
 
-    def reserve(self, units: int, *, key: str) -> None:
+    def reserve(self, units: int, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
         """Set a part of everybody's budget aside for a question to come; it counts as spent until used or released.
+
+        Args:
+            units: how much, public.
+            key: what to call it.
+            analyst, purpose: whose question may use it; anybody's who knows the key where neither is given.
 
         Raises:
             BudgetExceeded: that much is not left beside what is reserved already.
         """
         name(key=key)
         _check.whole(1, units=units)
+        whose = {kind: told for kind, told in (("analyst", analyst), ("purpose", purpose)) if told is not None}
+        name(**whose)
 
         def work() -> None:
             if key in self._reserved:
-                if self._reserved[key] == units:
+                if self._reserved[key] == units and self._reserved_for[key] == whose:
                     return
-                raise ArgumentError(f"key={key!r} reserves {to_float(self._reserved[key]):g} already")
+                raise ArgumentError(f"key={key!r} reserves rho={to_float(self._reserved[key]):g} already")
             if self.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
             left = self._open_to_all - sum(self._reserved.values())
             if units > left:
                 raise exceeded(units, self._budget, left)
-            self._append({"kind": "reserved", "name": key, "units": units}, key=key)
+            self._append({"kind": "reserved", "name": key, "units": units, "whose": whose}, key=key)
 
         self.transaction(work)
 
@@ -236,8 +244,10 @@ class Ledger(Reading):
             for other questions is not touched.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
-        if reserved is not None and reserved not in self._reserved:
-            raise ArgumentError(f"reserved={reserved!r} reserves nothing")
+        if reserved is not None:
+            asks = {"analyst": analyst, "purpose": purpose}
+            if reserved not in self._reserved or not self._reserved_for[reserved].items() <= asks.items():
+                raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         most = self._open_to_all - sum(units for key, units in self._reserved.items() if key != reserved)
         scopes = [(scope, self._limits[scope]) for scope in scopes_of(analyst, purpose) if scope in self._limits]
         least = min([most, *(units for _, units in scopes)])
@@ -347,5 +357,6 @@ class Ledger(Reading):
                 self._limits[public["scope"]] = int(public["units"])
             case "reserved":
                 self._reserved[public["name"]] = int(public["units"])
+                self._reserved_for[public["name"]] = public.get("whose", {})
             case "released":
                 self._reserved.pop(public["name"], None)

@@ -120,10 +120,13 @@ class Session(Uncopyable):
         _check.positive(rho=rho)
         self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
 
-    def reserve(self, rho: float, *, key: str) -> None:
-        """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it."""
+    def reserve(self, rho: float, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
+        """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it.
+
+        By this analyst, or for this purpose, where given; else by anybody who knows the key.
+        """
         _check.positive(rho=rho)
-        self._ledger.reserve(int(up(rho)), key=key)
+        self._ledger.reserve(int(up(rho)), key=key, analyst=analyst, purpose=purpose)
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""
