@@ -186,9 +186,12 @@ class Gradients:
             for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
                 if use is not None:
                     before, ones = total[number], torch.ones(len(part), device=use.device, dtype=use.dtype)
+                    g = torch.zeros_like(
+                        self._parameters[number], dtype=use.dtype, memory_format=torch.contiguous_format
+                    )
                     with exact():
-                        g = use.weighted(ones).unsqueeze(0)
-                    total[number] = Each(g if before is None else before.each() + g)
+                        use.add_to(g, ones)
+                    total[number] = Each(g.unsqueeze(0) if before is None else before.each() + g)
         return total
 
     def _of_records(
@@ -220,7 +223,7 @@ class Gradients:
                 if use is not None:
                     if broken.any():  # zero times infinity is not zero
                         use.clear(broken.to(total.device))
-                    total += use.weighted(weights.to(use.device, use.dtype))
+                    use.add_to(total, weights.to(use.device, use.dtype))
 
     def _settle(self, inputs: Sequence[Tensor], targets: Any) -> None:
         """Compare a few records with a naive loop, and choose how many records to take at once."""

@@ -31,6 +31,9 @@ TRAFFIC = 32
 DOUBLE = 2
 """A multiplication in double precision costs so many in single precision."""
 
+PART = 512
+"""So many rows of a sum are made at once."""
+
 ROUNDING = 2.0**-20
 """What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
 
@@ -84,12 +87,17 @@ class Outer:
     def _ordered(self, g: Tensor) -> Tensor:
         return g if self.order is None else g.permute(0, *(1 + axis for axis in self.order))
 
-    def weighted(self, weights: Tensor) -> Tensor:
-        """The sum over people of weight times g."""
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add the sum over people of weight times g; some rows at a time, which saves memory."""
         if self.groups > 1:
-            return Each(self.each()).weighted(weights)
-        b = (self.b * weights[:, None, None]).flatten(0, 1)
-        return self._ordered((b.mT @ self.a.flatten(0, 1)).view(1, *self.shape))[0]
+            Each(self.each()).add_to(total, weights)
+            return
+        a, b = self.a.flatten(0, 1), (self.b * weights[:, None, None]).flatten(0, 1)
+        if self.order is not None:
+            total += self._ordered((b.mT @ a).view(1, *self.shape))[0]
+            return
+        for rows, some in zip(torch.split(total.view(b.shape[1], -1), PART), torch.split(b, PART, dim=1), strict=True):
+            rows += some.mT @ a
 
     @property
     def device(self) -> torch.device:
@@ -161,11 +169,10 @@ class Rows:
         where = self.entries.clamp(min=0)[:, :, None].expand(-1, -1, self.shape[1])
         return every.scatter_add_(1, where, b)
 
-    def weighted(self, weights: Tensor) -> Tensor:
-        """The sum over people of weight times g."""
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add the sum over people of weight times g."""
         b = self.b * (weights[:, None] * (self.entries >= 0))[:, :, None]
-        total = self.b.new_zeros(self.shape)
-        return total.index_add_(0, self.entries.clamp(min=0).reshape(-1), b.flatten(0, 1))
+        total.index_add_(0, self.entries.clamp(min=0).reshape(-1), b.flatten(0, 1).to(total.dtype))
 
     @property
     def device(self) -> torch.device:
@@ -217,9 +224,9 @@ class Each:
         """(n, *shape) everybody's g."""
         return self.g
 
-    def weighted(self, weights: Tensor) -> Tensor:
-        """The sum over people of weight times g."""
-        return (weights @ self.g.flatten(1)).view(self.g.shape[1:])
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add the sum over people of weight times g."""
+        total += (weights @ self.g.flatten(1)).view(self.g.shape[1:])
 
     @property
     def device(self) -> torch.device:
