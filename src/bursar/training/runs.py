@@ -59,7 +59,7 @@ class Run:
         ask: Callable[[Mechanism, Values], float],
     ) -> None:
         self.module, self.optimizer, self.accounts = module, optimizer, accounts
-        self.step, self.steps, self.max_grad_norm = 0, steps, max_grad_norm
+        self.step, self.steps, self._max_grad_norm = 0, steps, max_grad_norm
         self._noise_multiplier, self._sample_rate, self._ask = noise_multiplier, sample_rate, ask
         self.last, self._room = last, room
         self.answers: list[tuple[int, str, float]] = []
@@ -69,6 +69,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run(step={self.step}, steps={self.steps}, noise_multiplier={self._noise_multiplier:g})"
+
+    @property
+    def max_grad_norm(self) -> float:
+        """The clip, which is fixed."""
+        return self._max_grad_norm
 
     @property
     def noise_multiplier(self) -> float:
