@@ -64,7 +64,7 @@ def exceeded(asked: int, budget: int, left: int) -> BudgetExceeded:
     """A refusal, from public numbers alone."""
     rho = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
     return BudgetExceeded(
-        f"this may cost rho = {rho['asked']:.6g} of a person's budget, and nobody can have more than {rho['left']:.6g} left for it",
+        f"this may cost rho = {rho['asked']:.6g} of anybody's budget; nobody can have more than {rho['left']:.6g} left",
         **rho,
     )
 
