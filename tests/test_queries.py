@@ -725,3 +725,13 @@ def test_threads_are_a_whole_number(path):
     """Refused by name, before a ledger is made or opened."""
     with pytest.raises(ArgumentError, match="threads=0"):
         opened(path, threads=0)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_keys_may_be_a_column_of_a_public_table(library):
+    """Of texts, numbers and dates: the same question as with a list."""
+    module, listed = pytest.importorskip(library), {"w": ["a", "b"], "n": [3, 1], "d": ["2011-01-01", "2011-01-02"]}
+    days = [datetime.date.fromisoformat(day) for day in listed["d"]]
+    wards = (module.table if library == "pyarrow" else module.DataFrame)(listed | {"d": days})
+    for column, keys in listed.items():
+        assert Count(sigma=2.0, by={column: wards[column]}) == Count(sigma=2.0, by={column: keys})

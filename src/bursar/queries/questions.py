@@ -323,7 +323,9 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     return tuple(found)
 
 
-def _key(value: object) -> Key:
+def _key(value: Any) -> Key:
+    if hasattr(value, "as_py"):
+        value = value.as_py()  # of Arrow
     if isinstance(value, datetime | date):
         return value.isoformat()
     if hasattr(value, "item"):
