@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar.errors import ArgumentError, MissingExtra
 from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
-from bursar.training.gradients.naive import evaluating
 
 try:
     import torch
     from torch import Tensor, nn
 except ModuleNotFoundError as missing:
     raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
+
+from bursar.training.gradients.naive import evaluating
 
 __all__ = ["Callback", "Run", "Values", "correct", "of_people", "over"]
 
