@@ -1,5 +1,6 @@
 """Checkpoints: a run that is killed at any moment goes on, and nobody's account is below what was released."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from torch import nn
 
 from bursar import errors, filters, individual, mechanisms, training
 from bursar.training.journal import Journal
+from bursar.training.stopping import StillActive
 
 SCRIPT = Path(__file__).parent / "training_killed.py"
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
@@ -270,3 +272,10 @@ def test_a_run_goes_on_with_its_own_noise_and_clip(data, tmp_path, change):
     interrupted(data, tmp_path / "run")
     with pytest.raises(errors.ArgumentError, match=f"{next(iter(change))}=.*checkpoint"):
         job(**change).fit(*data, checkpoint=tmp_path / "run", resume=True)
+
+
+def test_losses_refuse_a_price_that_is_not_gaussian(data):
+    """A question about who is still active is paid by a pure mechanism: named, before anything is released."""
+    ask = functools.partial(StillActive, at_least=10, epsilon=0.1)
+    with pytest.raises(errors.Unsupported, match="losses: Pure"):
+        job(filters.Zcdp(rho=2.0)).fit(*data, counting=ask, losses=fresh_losses())

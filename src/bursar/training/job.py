@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bursar import filters, individual
-from bursar.errors import ArgumentError, BudgetExceeded
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.mechanisms import Mechanism
 from bursar.training.counters import rounded
 from bursar.training.gradients import Gradients
@@ -214,8 +214,11 @@ class Job:
 
     def _lose_in_full(self, step: Any) -> None:
         """Everybody is counted as if they had contributed all that the step allows."""
-        if self._losses is not None:
-            self._losses.record(step, np.full(self._records.count, step.sensitivity))
+        if self._losses is None:
+            return
+        if not hasattr(step, "sensitivity"):
+            raise Unsupported(f"losses: {step!r} can't be counted beside Gaussian steps; nothing was released")
+        self._losses.record(step, np.full(self._records.count, step.sensitivity))
 
     def _public_settings(self) -> dict[str, Any]:
         """What the card says of every step."""
