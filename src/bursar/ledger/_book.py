@@ -32,8 +32,7 @@ class Ledger(Reading):
     def __init__(self, store: Store, terms: dict[str, Any], keeper: Keeper) -> None:
         super().__init__(store, terms, keeper)
         self._limits: dict[str, int] = {}
-        self._reserved: dict[str, int] = {}
-        self._reserved_for: dict[str, dict[str, str]] = {}
+        self._reserved: dict[str, tuple[int, dict[str, str]]] = {}  # units, and whose question may use them
         self._watch: Watch | None = None
         self._spoke = False
         self._seen = -1
@@ -133,12 +132,12 @@ class Ledger(Reading):
 
         def work() -> None:
             if key in self._reserved:
-                if self._reserved[key] == units and self._reserved_for[key] == whose:
+                if self._reserved[key] == (units, whose):
                     return
-                raise ArgumentError(f"key={key!r} reserves rho={to_float(self._reserved[key]):g} already")
+                raise ArgumentError(f"key={key!r} reserves rho={to_float(self._reserved[key][0]):g} already")
             if self.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            left = self._open_to_all - sum(self._reserved.values())
+            left = self._open_to_all - self._set_aside()
             if units > left:
                 raise exceeded(units, self._budget, left)
             self._append({"kind": "reserved", "name": key, "units": units, "whose": whose}, key=key)
@@ -171,7 +170,7 @@ class Ledger(Reading):
             if self._watch is not None:
                 raise ArgumentError("this ledger is watched already")
             asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
-            left = max(0, self._budget - sum(self._reserved.values()) - asked)
+            left = max(0, self._budget - self._set_aside() - asked)
             if watch.units > left:
                 raise exceeded(watch.units, self._budget, left)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
@@ -246,16 +245,16 @@ class Ledger(Reading):
         """
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self._reserved or not self._reserved_for[reserved].items() <= asks.items():
+            if reserved not in self._reserved or not self._reserved[reserved][1].items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
-        most = self._open_to_all - sum(units for key, units in self._reserved.items() if key != reserved)
+        most = self._open_to_all - self._set_aside(but=reserved)
         scopes = [(scope, self._limits[scope]) for scope in scopes_of(analyst, purpose) if scope in self._limits]
         least = min([most, *(units for _, units in scopes)])
         _check.whole(0, price=price, spare=spare)
         if price + spare > least:
             raise exceeded(price + spare, self._budget, least)
-        if reserved is not None and price > self._reserved[reserved]:
-            raise exceeded(price, self._reserved[reserved], self._reserved[reserved])
+        if reserved is not None and price > self._reserved[reserved][0]:
+            raise exceeded(price, self._reserved[reserved][0], self._reserved[reserved][0])
         self._keeper.admit(most - spare, [(scope, units - spare) for scope, units in scopes])
 
     def settle(
@@ -303,6 +302,10 @@ class Ledger(Reading):
     def _open_to_all(self) -> int:
         """The budget without what a watch took of it."""
         return self._budget - (0 if self._watch is None else self._watch.units)
+
+    def _set_aside(self, but: str | None = None) -> int:
+        """Units that are reserved, but for one key."""
+        return sum(units for key, (units, _) in self._reserved.items() if key != but)
 
     def _catch_up(self) -> None:
         """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
@@ -356,7 +359,6 @@ class Ledger(Reading):
             case "limited":
                 self._limits[public["scope"]] = int(public["units"])
             case "reserved":
-                self._reserved[public["name"]] = int(public["units"])
-                self._reserved_for[public["name"]] = public.get("whose", {})
+                self._reserved[public["name"]] = int(public["units"]), public.get("whose", {})
             case "released":
                 self._reserved.pop(public["name"], None)
