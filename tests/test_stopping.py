@@ -193,6 +193,22 @@ def test_drops_are_counted_once_and_exactly_without_noise(kind):
     assert drops[0] == 0
 
 
+def test_processes_count_together_and_only_about_the_same_question():
+    """Two processes with the same people count each drop twice; counters that differ are refused in all of them."""
+    accounts = Dropouts(individual.Filter(40, budget(0.25)), Tree(8, 20.0), noise=Silent())
+    accounts.among(lambda value: [value, value])
+    active = accounts.charge(STEP, np.ones(40))
+    while active.all():
+        active = accounts.charge(STEP, np.ones(40))
+    assert accounts.count == 80
+    with pytest.raises(errors.ArgumentError, match="do not ask the same question"):
+        accounts.among(lambda value: [value, "Tree(steps=9, sigma=20.0)"])
+    still = StillActive(individual.Filter(40, filters.Zcdp(rho=1.0)), at_least=60, epsilon=0.1, noise=Silent())
+    still.among(lambda value: [value, value])
+    still.charge(STEP, np.ones(40))
+    assert still.still
+
+
 def test_whoever_spent_the_remainder_has_dropped_out():
     """With contributions clipped to the allowance nobody is refused, but who has nothing left is counted."""
     accounts = Dropouts(individual.Filter(2, budget(0.5)), Tree(40, 10.0), noise=Silent())

@@ -23,7 +23,7 @@ def two(folder, rate):
 
 
 def test_two_processes_do_what_one_does(tmp_path):
-    """Same seed, so same noise: weights, accounts and answers are those of one process that holds everybody."""
+    """Same seed, so same noise: weights, accounts, answers and counts are those of one process that holds everybody."""
     first, second = two(tmp_path, 0.0)
     weights, spent, answers = training_together.train(0, 1, None)
     assert np.array_equal(first["weights"], second["weights"])

@@ -13,6 +13,7 @@ from torch import nn
 
 from bursar import filters, training
 from bursar.training.runs import correct
+from bursar.training.stopping import Dropouts, Tree
 
 N, STEPS = 60, 12
 
@@ -49,10 +50,14 @@ def train(rank: int, world: int, rate: float | None):
     )
 
     def ask(run):
+        run.answers.append((run.step, "dropped", run.accounts.count))
         if run.step == 6:
             run.noisy_sum(correct, sigma=2.0)
 
-    run = job.fit(x[mine], y[mine], callbacks=[ask])
+    def counting(accounts):
+        return Dropouts(accounts, Tree(steps=STEPS, sigma=6.0), noise=np.random.default_rng(rank))
+
+    run = job.fit(x[mine], y[mine], callbacks=[ask], counting=counting)
     weights = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     return weights.numpy(), np.asarray(job.accounts.spent()), np.array([answer for _, _, answer in run.answers])
 

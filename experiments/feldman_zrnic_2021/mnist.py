@@ -29,7 +29,7 @@ from bursar.training import Trainer
 
 HERE = Path(__file__).parent
 ROWS = {0.3: (170.0, 104), 0.5: (130.0, 180), 1.2: (88.0, 460), 3.0: (50.0, 875)}
-DELTA, EXTRA, CLIP, RATE, AVERAGE = 1e-5, 0.1, 1.0, 3.0, 0.9
+DELTA, EXTRA, CLIP, RATE, AVERAGE, TUNE = 1e-5, 0.1, 1.0, 3.0, 0.9, 10_000
 
 
 def images(name, folder):
@@ -58,7 +58,7 @@ def accuracy(module, x, y):
         return 100 * float(torch.cat([module(part).argmax(1) for part in x.split(1000)]).eq(y).double().mean())
 
 
-def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, seed):
+def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, seed):
     """One training; (step, accuracy of the average, of the iterate) on the test images, shown here and not used."""
     torch.manual_seed(seed)
     module = network()
@@ -67,7 +67,7 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
     trainer = Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
-        torch.optim.SGD(module.parameters(), lr=rate / clip),
+        torch.optim.SGD(module.parameters(), lr=rate / clip, momentum=momentum),
         budget,
         max_grad_norm=clip,
         noise_multiplier=noise_multiplier,
@@ -134,12 +134,16 @@ def main():
     parser.add_argument("--only", choices=("plain", "filtering"))
     parser.add_argument("--clip", type=float, default=CLIP)
     parser.add_argument("--rate", type=float, default=RATE, help="learning rate times clip")
+    parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--extra", type=float, default=EXTRA, help="more steps for filtering, as a share")
     parser.add_argument(
         "--ours", action="store_true", help="exact Gaussian accounting at (epsilon, 1e-5), noise follows"
     )
     parser.add_argument("--steps", type=int, help="instead of the printed number")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--tune", action="store_true", help="10,000 training images and as much less noise, judged by 10,000 others"
+    )
     parser.add_argument("--plot", action="store_true", help="show what is recorded; train nothing")
     options = parser.parse_args()
     show() if options.plot else train_all(options)
@@ -150,12 +154,18 @@ def train_all(options):
     train, test = (images(name, options.data / "mnist") for name in ("train", "t10k"))
     if options.quick:
         train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
+    if options.tune:
+        train, test = tuple(part[:TUNE] for part in train), tuple(part[-TUNE:] for part in train)
     for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
         noise_multiplier, steps = ROWS[epsilon]
         steps = options.steps or (6 if options.quick else steps)
         budget = filters.Gaussian(mu=float(np.sqrt(steps)) / noise_multiplier * (1 + 1e-9))
         if options.ours:
             budget, noise_multiplier = filters.Gaussian(epsilon=epsilon, delta=DELTA), None
+        if options.tune:  # as much noise for one person as there, and no claim
+            fewer = TUNE / len(images("train", options.data / "mnist")[1])
+            budget = filters.Gaussian(mu=budget.mu / fewer)
+            noise_multiplier = noise_multiplier and noise_multiplier * fewer
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             for filtering in (False, True):
                 if options.only not in (None, "filtering" if filtering else "plain"):
@@ -172,6 +182,7 @@ def train_all(options):
                     filtering=filtering,
                     clip=options.clip,
                     rate=options.rate,
+                    momentum=options.momentum,
                     seed=seed,
                 )
                 line = {
@@ -183,6 +194,7 @@ def train_all(options):
                     "filtering": filtering,
                     "clip": options.clip,
                     "rate": options.rate,
+                    "momentum": options.momentum,
                     "seed": seed,
                     "average": AVERAGE,
                     "accuracy": curve[-1][1],
@@ -191,7 +203,7 @@ def train_all(options):
                     "curve": curve,
                 }
                 print(json.dumps({key: value for key, value in line.items() if key != "curve"}), flush=True)
-                if not options.quick:
+                if not (options.quick or options.tune):
                     with (HERE / "mnist.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
 

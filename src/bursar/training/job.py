@@ -124,6 +124,8 @@ class Job:
         run, last = self.run, self._settings.last
         if self._counting is not None:
             run.accounts = self._counting(self.people)
+            if not self._together.alone:
+                run.accounts.among(self._together.gathered)
             self._count(run.accounts.price)
             self._lose_in_full(run.accounts.price)
         self.save()  # what was booked just now must survive

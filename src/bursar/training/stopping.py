@@ -15,6 +15,7 @@ Source: theory 5.8; the proof is in docs/proofs/dropouts.md.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import log
 from typing import Any
 
@@ -37,6 +38,8 @@ LEAST = 0.01
 class _Doors(Uncopyable, ABC):
     """Accounts that people leave once and for good; the price of asking about them is booked in advance."""
 
+    _answered: Any
+
     def __init__(self, people: individual.Filter, price: mechanisms.Mechanism, norm: Any, least: float) -> None:
         if not isinstance(people, individual.Filter):
             raise ArgumentError(f"people={people!r} must be an individual.Filter")
@@ -51,6 +54,7 @@ class _Doors(Uncopyable, ABC):
         norms = self._xp.full((held.shape[0],), norm, dtype=kind, device=self._device)
         # whoever cannot pay is not counted, and never takes part; the others have paid before anything is released
         self._inside = people.charge(price, norms)
+        self._gathered: Callable[[Any], list[Any]] = lambda value: [value]
 
     def __repr__(self) -> str:
         return f"training.stopping.{type(self).__name__}(price={self._price!r}, budget={self._people.budget!r})"
@@ -59,6 +63,19 @@ class _Doors(Uncopyable, ABC):
     def price(self) -> mechanisms.Mechanism:
         """What was booked in everybody's account. Public."""
         return self._price
+
+    def among(self, gathered: Callable[[Any], list[Any]]) -> None:
+        """Count everybody of several processes, each of which holds the accounts of its own people.
+
+        ``Trainer.fit`` calls it; in a loop of one's own, before the first charge, in every process.
+
+        Args:
+            gathered: gives every process's value, in the same order everywhere, e.g. by
+                ``torch.distributed.all_gather_object``. What it carries is private. The first process's noise counts.
+        """
+        if len(set(gathered(self._terms()))) > 1:
+            raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
+        self._gathered = gathered
 
     def allowance(self, step: mechanisms.Mechanism) -> Array:
         """(n,) private: the largest norm each may still contribute to this step, the booked price left aside."""
@@ -91,7 +108,9 @@ class _Doors(Uncopyable, ABC):
         known = (asked >= 0) & (asked <= step.sensitivity)  # type: ignore[attr-defined]
         after = stay & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
         before, self._inside = self._inside, after
-        self._answer(int(self._xp.count_nonzero(before & ~after)), int(self._xp.count_nonzero(after)))
+        here = int(self._xp.count_nonzero(before & ~after)), int(self._xp.count_nonzero(after))
+        everywhere = [sum(part) for part in zip(*self._gathered(here), strict=True)]
+        self._answered = self._gathered(self._answer(*everywhere))[0]
         return active
 
     def _stay(self, step: Any, room: Array) -> Array:
@@ -103,8 +122,12 @@ class _Doors(Uncopyable, ABC):
         """Raise where no further step is possible."""
 
     @abstractmethod
-    def _answer(self, dropped: int, active: int) -> None:
-        """Release something about this step's numbers, which are private."""
+    def _terms(self) -> str:
+        """What is asked, public: the same in every process."""
+
+    @abstractmethod
+    def _answer(self, dropped: int, active: int) -> Any:
+        """Something to release about this step's numbers, which are private."""
 
 
 class Dropouts(_Doors):
@@ -148,12 +171,12 @@ class Dropouts(_Doors):
         super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, least)
         self._counter, self._step, self._dropped, self._closed = counter, 0, 0, False
         self._errors = counter.errors(np.random.default_rng() if noise is None else noise)
-        self._count = 0.0
+        self._answered = 0.0
 
     @property
     def count(self) -> float:
         """The noisy count after the last step; 0 before the first. Public."""
-        return self._count
+        return float(self._answered)
 
     @property
     def standard_error(self) -> float:
@@ -179,10 +202,13 @@ class Dropouts(_Doors):
         if self._step == self._counter.steps:
             raise ArgumentError(f"all {self._counter.steps} counts that were paid for are released")
 
-    def _answer(self, dropped: int, active: int) -> None:
+    def _terms(self) -> str:
+        return repr(self._counter)
+
+    def _answer(self, dropped: int, active: int) -> float:
         self._step += 1
         self._dropped += dropped
-        self._count = rounded(self._dropped + next(self._errors), self._counter.sigma)
+        return rounded(self._dropped + next(self._errors), self._counter.sigma)
 
 
 class StillActive(_Doors):
@@ -217,14 +243,14 @@ class StillActive(_Doors):
         _check.positive(epsilon=epsilon)
         super().__init__(people, mechanisms.Pure(epsilon), True, least)
         self._noise = np.random.default_rng() if noise is None else noise
-        self._scale = 2.0 / epsilon
+        self._at_least, self._scale = at_least, 2.0 / epsilon
         self._threshold = at_least + self._noise.laplace(0.0, self._scale)  # secret
-        self._still = True
+        self._answered = True
 
     @property
     def still(self) -> bool:
         """Whether at least so many were active, as far as noisy answers tell. Public."""
-        return self._still
+        return bool(self._answered)
 
     def margin(self, *, steps: int, beta: float) -> float:
         """With probability 1 - beta every one of so many answers is right but for this number of people. Public."""
@@ -232,9 +258,11 @@ class StillActive(_Doors):
         _check.between(0, 1, beta=beta)
         return self._scale * (log(2 / beta) + log(2 * steps / beta))
 
-    def _answer(self, dropped: int, active: int) -> None:
-        if self._still:
-            self._still = bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
+    def _terms(self) -> str:
+        return f"{self._at_least!r}, {self._price!r}"
+
+    def _answer(self, dropped: int, active: int) -> bool:
+        return self._answered and bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
 
 
 def _sized(step: Any) -> Any:

@@ -78,6 +78,14 @@ class Together:
         distributed.broadcast_object_list(box, group=self._group, group_src=0)
         return box[0]
 
+    def gathered(self, value: Any) -> list[Any]:
+        """Every process's value, in every process; the first process's is the first."""
+        if self._alone:
+            return [value]
+        values = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(values, value, group=self._group)
+        return values
+
     def noisy_total(self, sums: Sequence[Tensor], sigma: float, generator: Noise) -> list[Tensor]:
         """The sums over all processes plus ONE draw of Gaussian noise of this standard deviation.
 

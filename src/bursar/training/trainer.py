@@ -172,8 +172,6 @@ class Trainer:
         inputs = as_inputs(inputs)
         if not check_batch(inputs, targets, people):
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-        if counting is not None and not self._together.alone:
-            raise Unsupported("counting: several processes can't count their people together; count in one process")
         records = Records(inputs, targets, people)
         self._check_losses(losses, records.count)
         self._gradients.check(*spread(inputs, targets))
