@@ -14,6 +14,7 @@ from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExt
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
+from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -263,7 +264,7 @@ def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **o
     done = 0
     while done < steps:
         for x, y in loader:
-            rows, bounds = loader._waiting.copy(), optimizer.bounds.copy()
+            rows, bounds = loader._waiting[0].copy(), optimizer.bounds.copy()
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(x), y).backward()
             at = [p.detach().clone() for p in optimizer.params]
@@ -441,7 +442,7 @@ def test_rows_stay_with_their_batches_in_worker_processes():
     optimizer, loader = ours.individual(optimizer, loader, accounts())
     seen = 0
     for x, _ in loader:
-        rows = loader.take()
+        rows, _, _ = loader.take()
         assert torch.equal(x, inputs[torch.from_numpy(rows)])
         seen += len(rows)
     assert seen > N / 3
@@ -469,6 +470,61 @@ def test_what_would_charge_the_wrong_people_is_refused():
         step(module, optimizer, x, y)
     assert torch.equal(before, parameters(module))
     assert not people.spent().any()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pieces_of_batches_are_one_step(workers):
+    """In pieces of two records the parameters, accounts and bounds are those of whole batches: everybody pays once."""
+
+    def trained(most):
+        torch.manual_seed(5)
+        people, noise = accounts(), torch.Generator().manual_seed(6)  # apart from the coins, which workers toss earlier
+        module, optimizer, loader = private(
+            opacus.PrivacyEngine(accountant="rdp"), workers=workers, noise_generator=noise
+        )
+        optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=most)
+        sizes = []
+        for x, y in loader:
+            sizes.append(len(x))
+            step(module, optimizer, x, y)
+        return parameters(module), people.spent(), optimizer.bounds, sizes, len(loader)
+
+    whole, pieces = trained(None), trained(2)
+    torch.testing.assert_close(pieces[0], whole[0], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    np.testing.assert_allclose(pieces[2], whole[2], rtol=1e-5)
+    assert sum(pieces[3]) == sum(whole[3])
+    assert max(pieces[3]) == 2 < max(whole[3])
+    assert (whole[4], pieces[4]) == (10, 30)
+
+
+def test_a_batch_whose_pieces_are_not_all_drawn_is_paid_for_and_not_released():
+    """Whoever leaves the loop within a batch loses it; bounds cannot be assigned in between."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    before = parameters(module)
+    step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+    once = people.spent()
+    assert once.all()
+    with pytest.raises(ArgumentError, match="assign"):
+        optimizer.assign(np.ones(N))
+    step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+    assert (people.spent() > once).all()
+    rows = [optimizer._loader.take()[0] for _ in loader]
+    assert max(map(len, rows)) == 4
+
+
+def test_batch_memory_manager_is_refused_in_words():
+    """It makes a loader of its own, which does not say whose the records are."""
+    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    manager = BatchMemoryManager(data_loader=loader, max_physical_batch_size=2, optimizer=optimizer)
+    with manager as split, pytest.raises(Unsupported, match="max_physical_batch_size"):
+        for _, _ in split:
+            pass
 
 
 def test_gradients_are_used_once():
@@ -580,7 +636,7 @@ def test_contributions_keep_to_their_bounds_inside_autocast():
     norms = gradient.double().flatten(1).norm(dim=1)
     for row in range(5):
         parameter = nn.Parameter(torch.zeros(300, 7))
-        parameter.grad_sample = gradient.clone()
+        parameter.grad_sample, parameter.summed_grad = gradient.clone(), None
         weights = np.eye(5)[row] * (1 - people_module.ROUNDING) / float(norms[row])
         weights[row - 1] = 1e-30  # somebody else is in the sum, too
         with torch.autocast("cpu", dtype=torch.bfloat16):

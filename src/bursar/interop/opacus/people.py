@@ -1,6 +1,8 @@
 """An account and a bound for every person in a training with Opacus."""
 
-from math import inf, prod
+from collections import deque
+from collections.abc import Iterator
+from math import ceil, inf, prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +12,8 @@ from opacus.data_loader import CollateFnWithEmpty
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
@@ -25,8 +28,17 @@ PIECE = 2**10  # coordinates whose squares are added up in single precision
 ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
 
 
+SPLIT = "BatchMemoryManager splits batches, which individual() does not follow: give it max_physical_batch_size instead"
+
+
 def individual(
-    optimizer: Any, data_loader: Any, people: Any, *, slack: float = 1.1, collate_keeps_order: bool = False
+    optimizer: Any,
+    data_loader: Any,
+    people: Any,
+    *,
+    slack: float = 1.1,
+    collate_keeps_order: bool = False,
+    max_physical_batch_size: int | None = None,
 ) -> tuple[Any, Any]:
     """Charge everybody's own account at an own bound, with what ``PrivacyEngine.make_private`` gave.
 
@@ -36,6 +48,8 @@ def individual(
         people: private. An ``individual.Filter`` with as many accounts as the data set has records, in their order.
         slack: public, > 0. A bound is this much larger than the person's last sampled norm was.
         collate_keeps_order: public. Whether a ``collate_fn`` of one's own keeps every record, in the given order.
+        max_physical_batch_size: public. The loader gives larger batches in pieces of so many records, for memory; the
+            optimizer steps after the last piece, as with Opacus's BatchMemoryManager. How many pieces is private.
 
     Returns:
         The optimizer and the loader to use from here on, in place of the ones given.
@@ -48,6 +62,8 @@ def individual(
     Source: theory 5.1, 5.2, 5.6.
     """
     _check.positive(slack=slack)
+    if max_physical_batch_size is not None:
+        _check.whole(1, max_physical_batch_size=max_physical_batch_size)
     if type(optimizer) is not DPOptimizer:
         found = type(optimizer).__name__
         raise Unsupported(f"optimizer: {found} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
@@ -62,7 +78,7 @@ def individual(
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
     if not len(people.spent()) == len(data_loader.dataset) == sampler.num_samples:
         raise ArgumentError("people must have one account for each record of the data set")
-    loader = _Loader(data_loader)
+    loader = _Loader(data_loader, max_physical_batch_size)
     return IndividualOptimizer(optimizer, loader, people, slack), loader
 
 
@@ -85,6 +101,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         self._loader, self._people, self._slack = loader, people, slack
         self._own_past = isinstance(people.budget, OWN_PAST)
         self._bounds = np.full(len(people.spent()), inf)
+        self._paid = np.zeros(len(self._bounds))
 
     @property
     def bounds(self) -> NDArray[np.float64]:
@@ -106,29 +123,39 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         self._bounds = given * self._slack
 
     def clip_and_accumulate(self) -> None:
-        """Charge everybody, then sum what those who paid contribute."""
-        if self._step_skip_queue or any(p.summed_grad is not None for p in self.params):
-            raise Unsupported("BatchMemoryManager splits a batch, which individual() does not follow: use the loader")
+        """Charge everybody at a batch's first piece, then sum what those who paid contribute."""
+        if self._step_skip_queue:
+            raise Unsupported(SPLIT)
         refuse_accumulation(self)
         for p in self.params:
             _check_processed_flag(p.grad_sample)
         gradients = self.grad_samples
-        rows = self._loader.take()
+        rows, first, last = self._loader.take()
         if len(rows) != len(gradients[0]):
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
-        bounds = self.bounds
-        sigma = self.noise_multiplier * self.max_grad_norm
-        sampler: Any = self._loader.batch_sampler
-        step = round_of(sigma, self.max_grad_norm, rate(sampler.sample_rate))
-        active = np.asarray(self._people.charge(step, bounds))
+        if first:
+            self._begin()
         norms = _norms(gradients)
         with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.minimum(1.0, bounds[rows] * (1 - ROUNDING) / norms)
-        weights[~(active[rows] & np.isfinite(norms))] = 0.0  # a gradient that is no number contributes nothing
+            weights = np.minimum(1.0, self._paid[rows] * (1 - ROUNDING) / norms)
+        weights[~np.isfinite(norms)] = 0.0  # a gradient that is no number contributes nothing
         _sum_up(self.params, gradients, np.nan_to_num(weights))
         if self._own_past:
             seen = np.isfinite(norms)
             self._bounds[rows[seen]] = norms[seen] * self._slack
+        self.signal_skip_step(not last)
+
+    def _begin(self) -> None:
+        """Charge everybody for a batch."""
+        if any(p.summed_grad is not None for p in self.params) and not self._is_last_step_skipped:
+            raise ArgumentError("optimizer: call zero_grad() between two steps")
+        for p in self.params:
+            p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
+        bounds = self.bounds
+        sigma = self.noise_multiplier * self.max_grad_norm
+        step = round_of(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
+        active = np.asarray(self._people.charge(step, bounds))
+        self._paid = np.where(active, bounds, 0.0)
 
 
 def _replaced(optimizer: Any) -> NoReturn:
@@ -149,52 +176,97 @@ class _Rows(Dataset[Any]):
         return row, self.records[row]
 
 
+class _Piece:
+    """A batch, or a piece of one, and whose records it holds; private."""
+
+    def __init__(self, rows: list[int], batch: Any) -> None:
+        self.rows, self.batch = rows, batch
+
+    def __iter__(self) -> Iterator[Any]:
+        raise Unsupported(SPLIT)
+
+    def pin_memory(self) -> "_Piece":
+        """For loaders that copy to a GPU."""
+        return _Piece(self.rows, pin_memory(self.batch))  # type: ignore[no-untyped-call]
+
+
 class _Collate:
     """The rows of a batch beside the batch."""
 
     def __init__(self, collate: Any) -> None:
         self._collate = collate
 
-    def __call__(self, items: list[tuple[int, Any]]) -> tuple[list[int], Any]:
-        return [row for row, _ in items], self._collate([record for _, record in items])
+    def __call__(self, items: list[tuple[int, Any]]) -> _Piece:
+        return _Piece([row for row, _ in items], self._collate([record for _, record in items]))
+
+
+class _Pieces(Sampler[list[int]]):
+    """The batches of a sampler, the larger ones in pieces; what has been given is noted in ``given``."""
+
+    def __init__(self, sampler: Any, most: int | None) -> None:
+        self._sampler, self._most = sampler, most
+        self.given: deque[tuple[bool, bool]] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.given.clear()
+        for batch in self._sampler:
+            most = self._most or max(1, len(batch))
+            starts = range(0, max(1, len(batch)), most)
+            for start in starts:
+                self.given.append((start == 0, start == starts[-1]))
+                yield batch[start : start + most]
+
+    def __len__(self) -> int:
+        """About how many pieces, from public numbers."""
+        expected = self._sampler.num_samples * self._sampler.sample_rate
+        pieces: int = ceil(len(self._sampler) * max(1.0, expected / (self._most or inf)))
+        return pieces
 
 
 class _Loader(DataLoader[Any]):
     """Gives the batches of a DPDataLoader and remembers who is in the one given last. Its memory is private."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Any, most: int | None) -> None:
         names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator")
         more = ("prefetch_factor", "persistent_workers")
         super().__init__(
             _Rows(given.dataset),
-            batch_sampler=given.batch_sampler,
+            batch_sampler=_Pieces(given.batch_sampler, most),
             collate_fn=_Collate(given.collate_fn),
             **{name: getattr(given, name) for name in names + more},
         )
-        self.sample_rate = given.sample_rate
-        self._waiting: NDArray[np.int64] | None = None
+        self._sampler = given.batch_sampler
+        self._waiting: tuple[NDArray[np.int64], bool, bool] | None = None
+        self._unfinished = False
+
+    @property
+    def sample_rate(self) -> float:
+        """The probability with which each record is in a batch."""
+        return float(self._sampler.sample_rate)
 
     def __iter__(self) -> Any:
-        self._waiting = None
-        for rows, batch in super().__iter__():
-            if self.waiting:
+        self._waiting, self._unfinished = None, False
+        pieces: Any = self.batch_sampler
+        for piece in super().__iter__():
+            if self._waiting is not None:
                 raise ArgumentError(
                     "a batch was drawn and no step was taken: every batch needs its step, empty ones too"
                 )
-            self._waiting = np.asarray(rows, dtype=np.int64)
-            yield batch
+            self._waiting = (np.asarray(piece.rows, dtype=np.int64), *pieces.given.popleft())
+            yield piece.batch
 
     @property
     def waiting(self) -> bool:
-        """Whether a batch was given that had no step yet. Public."""
-        return self._waiting is not None
+        """Whether a batch was given, or a piece of one, that had no step yet. Public."""
+        return self._unfinished or self._waiting is not None
 
-    def take(self) -> NDArray[np.int64]:
-        """The rows of the batch given last, once. Private."""
+    def take(self) -> tuple[NDArray[np.int64], bool, bool]:
+        """The rows of the piece given last, once, whether it is a batch's first, and its last. Private."""
         if self._waiting is None:
             raise ArgumentError("no batch was drawn for this step from the loader that individual() gave")
-        rows, self._waiting = self._waiting, None
-        return rows
+        taken, self._waiting = self._waiting, None
+        self._unfinished = not taken[2]
+        return taken
 
 
 def _norms(gradients: list[Any]) -> NDArray[np.float64]:
@@ -216,5 +288,6 @@ def _sum_up(parameters: list[Any], gradients: list[Any], weights: NDArray[np.flo
         chosen = gradient if len(kept) == len(weights) else gradient[torch.from_numpy(kept).to(gradient.device)]
         factors = torch.from_numpy(weights[kept]).to(gradient.device, p.dtype)
         # no product of matrices: that would be rounded more coarsely where TF32 or autocast allow it
-        p.summed_grad = (chosen.to(p.dtype) * factors.reshape(-1, *(1,) * (chosen.dim() - 1))).sum(0)
+        total = (chosen.to(p.dtype) * factors.reshape(-1, *(1,) * (chosen.dim() - 1))).sum(0)
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
         _mark_as_processed(p.grad_sample)
