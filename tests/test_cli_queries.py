@@ -154,6 +154,19 @@ def test_errors_have_exit_codes(folder):
     run("statement", folder / "people.ledger", "--person", "x", code=1)
 
 
+def test_a_plan_says_of_which_types_a_csv_file_is(folder):
+    """The same answers as from the Parquet file, though one entry is no number; unknown columns are named."""
+    plan, rows = folder / "plan.toml", parquet.read_table(folder / "events.parquet").to_pylist()
+    lines = [f"{row['who']},{row['n']},{row['place']}" for row in rows]
+    (folder / "events.csv").write_text("\n".join(["who,n,place", *lines, "0,nothing,z"]) + "\n")
+    told = PLAN.replace("events.parquet", "events.csv")
+    plan.write_text('types = { who = "whole", n = "number" }\n' + told)
+    found = json.loads(run("query", "ask", plan, "--json"))
+    assert len(found["middle"]["values"]) == 1
+    plan.write_text('types = { number = "number" }\n' + told)
+    assert "no such column" in run("query", "ask", plan, code=2)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -162,6 +175,7 @@ def test_errors_have_exit_codes(folder):
         ("rho = 1.0", "rho = 1.0\nseed = 1"),
         ("rho = 1.0", "rho = true"),
         ("rho = 1.0", "rho = 1.0\ncreate = 0"),
+        ("rho = 1.0", 'rho = 1.0\ntypes = "number"'),
         ("rho = 1.0", 'view = "x"\nrho = "much"'),
         ('key = "middle"', 'key = "rows"'),
         ('key = "middle"', ""),

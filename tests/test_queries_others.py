@@ -86,6 +86,68 @@ def test_times_of_a_csv_file_have_one_spelling(tmp_path):
                 assert found == [wanted if day == "2003-02-01" else 0]
 
 
+def test_with_types_no_entry_changes_the_type_of_a_column(tmp_path):
+    """One line with entries of other types is missing in these columns; everybody else's are read as before."""
+    rows = [f"{number},{number / 2},2011-02-0{number % 3 + 1},true" for number in range(1, 61)]
+    types = {"who": "whole", "hours": "number", "day": "date", "well": "bool"}
+    found = []
+    for name, listed in (("without", rows), ("with", [*rows, "61,n/a,1/2/11,perhaps"]), ("nobody", [*rows, "x,1,,"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.csv").write_text("\n".join(["who,hours,day,well", *listed]) + "\n")
+        with opened(folder, folder / "a.csv", types=types) as session:
+            asked = Sum("hours", low=0, high=30, where="day >= '2011-02-01' AND well", **CHEAP)
+            found.append(without_noise(session, asked))
+            assert without_noise(session, People(**CHEAP)) == [60 + (name == "with")]
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == pytest.approx(sum(range(1, 61)) / 2 / 30, rel=1e-6)  # in units of the largest
+
+
+def test_entries_of_typed_columns_have_one_spelling(tmp_path):
+    """What fits a type is read, with spaces around it; everything else is missing. Columns without a type are text."""
+    spelled = {
+        "whole": (["12", " +12 ", "12.0", "1e1", "9223372036854775808", "x"], "at = 12", 2),
+        "number": (["1.5", " 15e-1", "1,5", "nan", "x"], "at = 1.5", 2),
+        "bool": (["true", " TRUE", "perhaps"], "at", 2),
+        "date": (["2011-02-03", " 2011-02-03 ", "03/02/2011", "2011-02-30"], "at = '2011-02-03'", 2),
+        "time": (["2011-02-03 10:00:00", "2011-02-03T10:00:00", "10:00"], "at = '2011-02-03 10:00:00'", 1),
+        "text": (["12", " 12", "12.0"], "at = '12'", 1),
+        None: (["12", " 12", "12.0"], "at = '12'", 1),
+    }
+    for number, (kind, (entries, where, wanted)) in enumerate(spelled.items()):
+        rows = [f'{place},"{entry}"' for place, entry in enumerate(entries)]
+        (tmp_path / f"{number}.csv").write_text("\n".join(["who,at", *rows]) + "\n")
+        types = {"who": "whole"} if kind is None else {"who": "whole", "at": kind}
+        with opened(tmp_path, tmp_path / f"{number}.csv", types=types, ledger=tmp_path / str(number)) as session:
+            assert without_noise(session, Count(where=where, **CHEAP)) == [wanted], kind
+            missing = without_noise(session, Count(where="at IS NULL", **CHEAP))
+            assert missing == [0 if kind in ("text", None) else len(entries) - wanted], kind
+
+
+def test_types_are_for_the_columns_of_csv_files(tmp_path):
+    """Also of folders, whose names give columns, too; whatever cannot be is refused before there is a ledger."""
+    for day in ("2011-02-03", "2011-02-04"):
+        (tmp_path / "rows" / f"day={day}").mkdir(parents=True)
+        (tmp_path / "rows" / f"day={day}" / "a.csv").write_text("who,hours\n1,2\n2,3\n")
+    with opened(tmp_path, tmp_path / "rows", types={"who": "whole", "day": "date"}) as session:
+        asked = Count(by={"day": ["2011-02-03", "2011-02-04", "2011-02-05"]}, clip=2, **CHEAP)
+        assert without_noise(session, asked) == [2, 2, 0]
+    with opened(tmp_path, tmp_path / "rows", types={"day": "date"}, ledger=tmp_path / "other") as session:
+        assert without_noise(session, Count(where="who = '1'", clip=2, **CHEAP)) == [2]
+    view = {"types": {"hours": "number"}, "view": "SELECT who, hours > 2 AS long FROM data"}
+    with opened(tmp_path, tmp_path / "rows", ledger=tmp_path / "third", **view) as session:
+        assert without_noise(session, Count(where="long", clip=2, **CHEAP)) == [2]
+    for data, types, said in (
+        (tmp_path / "rows", {"hour": "number"}, "'hour': no such column"),
+        (tmp_path / "rows", {"hours": "float"}, "must be one of text, whole"),
+        (tmp_path / "rows", "number", "must name columns"),
+        (pa.table({"who": [1]}), {"who": "whole"}, "types= for CSV files"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            opened(tmp_path, data, types=types, ledger=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def fits(session, day):
     try:
         session.analyst("ann").quote(Count(by={"day": [day]}, **CHEAP))

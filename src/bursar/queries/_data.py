@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from bursar.errors import ArgumentError, DataError, MissingExtra
 from bursar.ledger._desk import duckdb, quoted, text
 from bursar.queries._columns import kind_of_type
 
-__all__ = ["as_arrow", "attach", "names_of_people"]
+__all__ = ["Reading", "as_arrow", "attach", "names_of_people"]
 
 _FILES = {
     ".parquet": "read_parquet",
@@ -17,40 +18,76 @@ _FILES = {
     ".csv": "read_csv",
     ".tsv": "read_csv",
 }
+_DATE, _TIME = "'%Y-%m-%d'", "'%Y-%m-%d %H:%M:%S'"
 # What DuckDB would else guess from all rows of a CSV file, so that one person's row changes how everybody's are read.
 # Types are guessed, and fit all entries: they are public, as those of other files are. But each has one spelling.
 _FORM = (
-    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', dateformat = '%Y-%m-%d', "
-    "timestampformat = '%Y-%m-%d %H:%M:%S', "
+    ", sample_size = -1, header = true, skip = 0, quote = '\"', escape = '\"', comment = '', "
+    f"dateformat = {_DATE}, timestampformat = {_TIME}, "
     "auto_type_candidates = ['NULL', 'BOOLEAN', 'BIGINT', 'DOUBLE', 'TIME', 'DATE', 'TIMESTAMP', 'VARCHAR']"
 )
 _OPTIONS = {"read_parquet": "", "read_csv": _FORM}
+# Entries of CSV files as SQL of one type; those that are spelled otherwise are missing.
+_TYPES = {
+    "text": "{0}",
+    "whole": "CASE WHEN regexp_full_match(trim({0}), '[+-]?[0-9]+') THEN TRY_CAST(trim({0}) AS BIGINT) END",
+    "number": "TRY_CAST(trim({0}) AS DOUBLE)",
+    "bool": "TRY_CAST(trim({0}) AS BOOLEAN)",
+    "date": f"CAST(try_strptime(trim({{0}}), {_DATE}) AS DATE)",
+    "time": f"try_strptime(trim({{0}}), {_TIME})",
+}
 
 
-def attach(connection: Any, data: Any, *, table: str | None, view: str | None, load: bool = False) -> Mapping[str, str]:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a table is read. Every field is public.
+
+    Fields:
+        table: the table or view to use in a DuckDB file.
+        view: SQL over ``data``, by the data holder, that gives the rows that questions see.
+        types: of the columns of CSV files, where nothing is to be guessed; those that are not named are text.
+    """
+
+    table: str | None = None
+    view: str | None = None
+    types: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.types is None:
+            return
+        if not isinstance(self.types, Mapping):
+            raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
+        for name, kind in self.types.items():
+            if kind not in _TYPES:
+                raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(_TYPES)}")
+
+
+def attach(connection: Any, data: Any, reading: Reading, *, load: bool = False) -> Mapping[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
     Args:
         connection: to DuckDB.
         data: a path, or what ``as_arrow`` returned.
-        table: the table or view to use in a DuckDB file.
-        view: SQL over ``data``, by the data holder, that gives the rows that questions see.
+        reading: how the holder wants it read.
         load: whether CSV files are read now, once; else at every question, like all others.
     """
+    table, view = reading.table, reading.view
     name = "data" if view is None else "source"
-    described, reading, reason = None, "data", ""
+    described, given, reason = None, "data", ""
     try:
         if isinstance(data, str | Path):
             rows = _from_path(connection, Path(data).absolute(), table)  # a view is read again after changes of folder
-            kind = "TABLE" if load and "read_csv(" in rows else "VIEW"
+            csv = "read_csv(" in rows
+            rows = rows if reading.types is None else _typed(connection, rows, csv, reading.types)
+            kind = "TABLE" if load and csv else "VIEW"
             connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
         else:
-            if table is not None:
-                raise ArgumentError("table= is for DuckDB files")
+            if table is not None or reading.types is not None:
+                raise ArgumentError("table= is for DuckDB files, types= for CSV files")
             connection.register("rows_in_memory", data)
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM rows_in_memory")
         if view is not None:
-            reading = "view"
+            given = "view"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({_over(view)})")
         described = connection.execute("DESCRIBE data").fetchall()
     except (duckdb().BinderException, duckdb().CatalogException):
@@ -60,7 +97,7 @@ def attach(connection: Any, data: Any, *, table: str | None, view: str | None, l
     except duckdb().Error:  # its message may quote entries: not even a context of ours
         reason = ""
     if described is None:
-        raise DataError(f"{reading}: cannot be read as a table{reason if reading == 'view' else ''}")
+        raise DataError(f"{given}: cannot be read as a table{reason if given == 'view' else ''}")
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 
@@ -75,6 +112,19 @@ def names_of_people(kinds: Mapping[str, str], person: str) -> str:
     raise ArgumentError(
         f"person={person!r} must hold whole numbers or text; cast it in a view, so that each person has one spelling"
     )
+
+
+def _typed(connection: Any, rows: str, csv: bool, types: Mapping[str, str]) -> str:
+    """The rows with the types that the holder chose; nothing is guessed from any entry."""
+    if not csv:
+        raise ArgumentError("types= is for CSV files: other columns have types of their own")
+    rows = rows.removesuffix(")") + ", all_varchar = true, hive_types_autocast = false)"
+    names = [name for name, *_ in connection.execute(f"DESCRIBE {rows}").fetchall()]
+    unknown = ", ".join(repr(name) for name in types if name not in names)
+    if unknown:
+        raise ArgumentError(f"types: {unknown}: no such column in the data")
+    columns = (f"{_TYPES[types.get(name, 'text')].format(quoted(name))} AS {quoted(name)}" for name in names)
+    return f"SELECT {', '.join(columns)} FROM ({rows})"
 
 
 def _over(view: str) -> str:

@@ -51,9 +51,9 @@ class DuckDB:
         self._compiled = lru_cache(maxsize=16)(self._compile)
 
     @classmethod
-    def open(cls, ledger: Ledger, data: Any, *, person: str, table: str | None, view: str | None) -> Self:
+    def open(cls, ledger: Ledger, data: Any, reading: _data.Reading, *, person: str) -> Self:
         """Attach the rows beside the ledger."""
-        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, table=table, view=view, load=True))
+        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, reading, load=True))
 
     def check(self, asked: Question) -> None:
         """Refuse what cannot be asked of these columns. Public: names and types of columns only."""

@@ -34,7 +34,14 @@ def is_data_frame(data: object) -> bool:
     )
 
 
-def read_by_spark(master: str, path: Path, *, table: str | None = None, view: str | None = None) -> Any:
+def read_by_spark(
+    master: str,
+    path: Path,
+    *,
+    table: str | None = None,
+    view: str | None = None,
+    types: Mapping[str, str] | None = None,
+) -> Any:
     """A data frame over Parquet files, or of SQL over them as ``data``; with the Spark session at this master.
 
     Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
@@ -43,8 +50,8 @@ def read_by_spark(master: str, path: Path, *, table: str | None = None, view: st
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as missing:
         raise MissingExtra("spark= needs PySpark: pip install 'bursar[spark]'") from missing
-    if table is not None:
-        raise ArgumentError("table= is for DuckDB files")
+    if table is not None or types is not None:
+        raise ArgumentError("table= is for DuckDB files, types= for CSV files")
     if not path.exists() or (path.is_file() and path.suffix != ".parquet"):
         raise DataError(f"{path} must be a Parquet file or a folder of them")
     return _read(SparkSession.builder.master(master).appName("bursar"), path.absolute(), view)
@@ -61,10 +68,8 @@ def _read(builder: Any, path: Path, view: str | None) -> Any:
     return spark.sql(view)
 
 
-def columns_of(data: Any, *, table: str | None, view: str | None) -> Mapping[str, str]:
+def columns_of(data: Any) -> Mapping[str, str]:
     """The kind of each column of a data frame."""
-    if table is not None or view is not None:
-        raise ArgumentError("table= and view= are not for data frames of Spark: say it in Spark")
     fields = [(field.name, field.dataType.simpleString()) for field in data.schema.fields]
     if len({name for name, _ in fields}) < len(fields):
         raise ArgumentError("data: two columns have the same name")
@@ -98,7 +103,7 @@ class Spark:
     @quiet
     def open(cls, ledger: Ledger, data: Any, *, person: str) -> Self:
         """Attach a data frame to a ledger whose accounts Spark keeps."""
-        found = cls(ledger, person, data, columns_of(data, table=None, view=None))
+        found = cls(ledger, person, data, columns_of(data))
         found._keeper.clean()
         return found
 

@@ -3,6 +3,7 @@
 ::
 
     data = "events.parquet"          # relative to the file; also table = and view =
+    types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
     person = "customer"
     ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
     epsilon = 1.0                    # or rho = 0.02
@@ -51,11 +52,12 @@ _OPTIONAL: dict[str, type] = {
     "purpose": str,
     "table": str,
     "view": str,
+    "types": dict,
     "memory_limit": str,
     "spark": str,
     "create": bool,
 }
-_NAMES = {float: "a number", str: "text", bool: "true or false"}
+_NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +122,17 @@ class Plan:
 
     def _open(self, ledger: Path | str, *, create: bool) -> Session:
         data: Any = self.folder / self.told["data"]
-        table, view = self.told.get("table"), self.told.get("view")
+        how = {name: self.told.get(name) for name in ("table", "view", "types")}
         if "spark" in self.told:
-            data, table, view = read_by_spark(self.told["spark"], data, table=table, view=view), None, None
+            data, how = read_by_spark(self.told["spark"], data, **how), {}
         return Session.open(
             data,
             person=self.told["person"],
             budget=self.budget,
             ledger=ledger,
             create=create,
-            table=table,
-            view=view,
             memory_limit=self.told.get("memory_limit"),
+            **how,
         )
 
     def analyst(self, session: Session) -> Analyst:

@@ -1,5 +1,6 @@
 """A table about people, a ledger with everybody's budget, and two views: the data holder's and the analyst's."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -45,6 +46,7 @@ class Session(Uncopyable):
         ledger: Path | str,
         table: str | None = None,
         view: str | None = None,
+        types: Mapping[str, str] | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -61,6 +63,9 @@ class Session(Uncopyable):
             table: which table or view of a DuckDB file.
             view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
                 does to a person's rows must depend on that person's rows alone.
+            types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
+                number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
+                guessed from all entries, so that one person's can change them.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget for adding or removing any person
@@ -70,7 +75,8 @@ class Session(Uncopyable):
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
             data = _data.as_arrow(data)
-        kind = _kind_of_people(data, person, table, view)
+        reading = _data.Reading(table, view, types)
+        kind = _kind_of_people(data, person, reading)
         if spark:
             place(ledger)  # refused before anything is made
         book = Ledger.open(
@@ -85,7 +91,7 @@ class Session(Uncopyable):
         try:
             if spark:
                 return cls(book, Spark.open(book, data, person=person))
-            return cls(book, DuckDB.open(book, data, person=person, table=table, view=view))
+            return cls(book, DuckDB.open(book, data, reading, person=person))
         except BaseException:
             book.close()
             raise
@@ -279,9 +285,11 @@ class Analyst(Uncopyable):
         ]
 
 
-def _kind_of_people(data: Any, person: str, table: str | None, view: str | None) -> str:
+def _kind_of_people(data: Any, person: str, reading: _data.Reading) -> str:
     """How the data name people; found out before the ledger is touched."""
     if is_data_frame(data):
-        return _data.names_of_people(columns_of(data, table=table, view=view), person)
+        if reading != _data.Reading():
+            raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
+        return _data.names_of_people(columns_of(data), person)
     with duckdb().connect() as connection:
-        return _data.names_of_people(_data.attach(connection, data, table=table, view=view), person)
+        return _data.names_of_people(_data.attach(connection, data, reading), person)
