@@ -58,11 +58,11 @@ def accuracy(module, x, y):
         return 100 * float(torch.cat([module(part).argmax(1) for part in x.split(1000)]).eq(y).double().mean())
 
 
-def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, seed):
+def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, average, seed):
     """One training; (step, accuracy of the average, of the iterate) on the test images, shown here and not used."""
     torch.manual_seed(seed)
     module = network()
-    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE))
+    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(average))
     n = len(train[0])
     trainer = Trainer(
         module,
@@ -135,6 +135,7 @@ def main():
     parser.add_argument("--clip", type=float, default=CLIP)
     parser.add_argument("--rate", type=float, default=RATE, help="learning rate times clip")
     parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument("--average", type=float, default=AVERAGE, help="weight of the moving average of the iterates")
     parser.add_argument("--extra", type=float, default=EXTRA, help="more steps for filtering, as a share")
     parser.add_argument(
         "--ours", action="store_true", help="exact Gaussian accounting at (epsilon, 1e-5), noise follows"
@@ -183,6 +184,7 @@ def train_all(options):
                     clip=options.clip,
                     rate=options.rate,
                     momentum=options.momentum,
+                    average=options.average,
                     seed=seed,
                 )
                 line = {
@@ -196,7 +198,7 @@ def train_all(options):
                     "rate": options.rate,
                     "momentum": options.momentum,
                     "seed": seed,
-                    "average": AVERAGE,
+                    "average": options.average,
                     "accuracy": curve[-1][1],
                     "at_steps": next(found for step, found, _ in curve if step == steps),
                     "seconds": round(seconds, 1),
