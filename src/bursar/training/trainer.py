@@ -20,7 +20,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
-from bursar.training.gradients.engine import as_inputs, check_batch
+from bursar.training.gradients.batches import as_inputs, check_batch
 from bursar.training.gradients.naive import spread
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings

@@ -7,10 +7,9 @@ Names and symbols
     weights       (people,) what each person's gradient is multiplied by before it is added; private
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,14 +18,14 @@ from torch import Tensor, nn
 from bursar import _check
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import naive
+from bursar.training.gradients.batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
 from bursar.training.gradients.layers import refuse_unsupported
 from bursar.training.gradients.precision import exact, refuse_autocast, refuse_half
 from bursar.training.gradients.recording import recording
 from bursar.training.gradients.uses import Each, Use, combined
 
-__all__ = ["Batch", "Gradients", "Weigh", "check", "check_batch", "clipping"]
+__all__ = ["Gradients", "Weigh", "check", "clipping"]
 
-Batch = Tensor | Sequence[Tensor]
 Weigh = Callable[[Tensor, Tensor], Tensor]
 Watch = Callable[[slice | Tensor, Tensor, Tensor], None]
 
@@ -36,21 +35,6 @@ MOST = 2**12
 
 ROUNDING, UNDERFLOW = 5e-6, 1e-15
 """Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Some people with all of their records."""
-
-    records: Any  # slice, or (r,) record numbers
-    rows: Tensor  # (people,) whose they are
-    place: Tensor | None = None  # (r,) where each record stands among people * most places
-    most: int = 1  # no person of this chunk has more records
-
-    @property
-    def people(self) -> int:
-        """How many people are in this chunk."""
-        return len(self.rows)
 
 
 class Gradients:
@@ -162,9 +146,9 @@ class Gradients:
             return sums, torch.zeros(0, dtype=torch.float64)
         if self._records_at_once is None:
             self._settle(inputs, targets)
-        chunks = list(_chunks(count, people, self._records_at_once or 1))
+        parts = list(chunks(count, people, self._records_at_once or 1))
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
-        for chunk in chunks:
+        for chunk in parts:
             uses = self._of_people(inputs, targets, chunk, watch)
             with exact():
                 norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
@@ -200,7 +184,7 @@ class Gradients:
         """One use for each parameter, records first."""
         device = self._parameters[0].device
         own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
-        chosen = [_prepared(part, device) for part in own]  # no views: a module may change what it is given in place
+        chosen = [prepared(part, device) for part in own]  # no views: a module may change what it is given in place
         goals = None if targets is None else targets[records].to(device)
         n = chosen[0].shape[0]
         with torch.enable_grad(), recording(self._module, n) as tape:
@@ -239,7 +223,7 @@ class Gradients:
             return kept
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
-            self._module(*(_prepared(part, self._parameters[0].device) for part in few))
+            self._module(*(prepared(part, self._parameters[0].device) for part in few))
         uses = self._of_records(few, goals, slice(None), None)
         held += sum(use.bytes for use in uses if use is not None)
         self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
@@ -264,65 +248,6 @@ def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
         raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
     return torch.where(torch.isfinite(norms), weights, 0.0)
-
-
-def as_inputs(inputs: Batch) -> tuple[Tensor, ...]:
-    """One tensor, or several, as a tuple of them."""
-    if not isinstance(inputs, Tensor | list | tuple):
-        raise ArgumentError(f"inputs must be a tensor or several, not {type(inputs).__name__}")
-    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-
-
-def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -> int:
-    """How many records there are."""
-    if not inputs or not all(isinstance(part, Tensor) and part.dim() for part in inputs):
-        raise ArgumentError("inputs must be a tensor or several, each with the records on the first axis")
-    count = inputs[0].shape[0]
-    others = [("inputs", part) for part in inputs] + [("targets", targets), ("people", people)]
-    for name, part in others:
-        if part is not None and not (isinstance(part, Tensor) and part.dim()):
-            raise ArgumentError(f"{name} must be a tensor, the records on its first axis, not {type(part).__name__}")
-        if part is not None and part.shape[0] != count:
-            raise ArgumentError(f"{name} must have {count} records on the first axis, not {part.shape[0]}")
-    if people is not None:
-        whole = people.dim() == 1 and not people.is_floating_point() and people.dtype != torch.bool
-        if not whole or (count and int(people.min()) < 0):
-            raise ArgumentError("people must be whole numbers from 0, one for each record")
-    return count
-
-
-def _prepared(part: Tensor, device: torch.device) -> Tensor:
-    """On the module's device; images with the channels last, which convolutions on a processor are faster with."""
-    if part.dim() == 4 and part.is_floating_point():
-        return part.to(device, memory_format=torch.channels_last, non_blocking=True)
-    return part.to(device, non_blocking=True)
-
-
-def _chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
-    """Everybody once, with all of their records; people with about as many records stay together."""
-    if people is None:
-        for start in range(0, count, most):
-            stop = min(start + most, count)
-            yield Chunk(slice(start, stop), torch.arange(start, stop))
-        return
-    people = people.cpu()
-    numbers = torch.bincount(people)
-    starts = torch.cumsum(numbers, 0) - numbers
-    by_person = torch.argsort(people, stable=True)
-    order = torch.argsort(numbers, stable=True)
-    sizes = numbers[order].tolist()
-    first = int((numbers == 0).sum())  # whoever has no record has no gradient
-    while first < len(sizes):
-        last = first + 1
-        while last < len(sizes) and (last - first + 1) * max(1, sizes[last]) <= most:
-            last += 1
-        rows = order[first:last]
-        held = numbers[rows]
-        local = torch.repeat_interleave(torch.arange(len(rows)), held)
-        within = torch.arange(int(held.sum())) - (torch.cumsum(held, 0) - held)[local]
-        largest = max(1, sizes[last - 1])
-        yield Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest)
-        first = last
 
 
 def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
