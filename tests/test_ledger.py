@@ -603,7 +603,7 @@ def test_threads_of_one_session_take_turns(where):
     with opened(where) as book, ThreadPoolExecutor(2) as pool:
         first = pool.submit(book.transaction, sets_a_limit)
         begun.wait()
-        second = pool.submit(book.transaction, lambda: dict(book._limits))
+        second = pool.submit(book.transaction, lambda: dict(book._agreed.limits))
         assert second.result() == {"analyst:ann": 7}
         first.result()
         assert ask(book, "a", {"x": 8, "y": 7}, price=7) == {"y"}

@@ -10,12 +10,13 @@ from bursar._units import to_float
 from bursar.errors import ArgumentError, LedgerError, Unsupported
 from bursar.filters import Zcdp
 from bursar.ledger._accounts import Accounts, Keeper
+from bursar.ledger._agreed import Agreed
 from bursar.ledger._chain import Entry, name, sealed
 from bursar.ledger._generations import Generations
 from bursar.ledger._reading import Reading, opening
 from bursar.ledger._schema import COLUMNS
 from bursar.ledger._store import Store, door
-from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, scopes_of, worded
+from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, worded
 from bursar.ledger._watching import Counting, Watch
 
 __all__ = ["Ledger"]
@@ -31,10 +32,7 @@ class Ledger(Reading):
 
     def __init__(self, store: Store, terms: dict[str, Any], keeper: Keeper) -> None:
         super().__init__(store, terms, keeper)
-        self._limits: dict[str, int] = {}
-        self._reserved: dict[str, tuple[int, dict[str, str]]] = {}  # units, and whose question may use them
-        self._watch: Watch | None = None
-        self._spoke = False
+        self._agreed = Agreed(self._budget)
         self._seen = -1
         self._catch_up()
 
@@ -105,7 +103,7 @@ class Ledger(Reading):
 
         def work() -> None:
             told: dict[str, Any] = {}
-            if scope not in self._limits:
+            if scope not in self._agreed.limits:
                 before = self._store.run(
                     f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {whose} = ?", [name_of]
                 ).fetchall()
@@ -131,13 +129,14 @@ class Ledger(Reading):
         name(**whose)
 
         def work() -> None:
-            if key in self._reserved:
-                if self._reserved[key] == (units, whose):
-                    return
-                raise ArgumentError(f"key={key!r} reserves rho={to_float(self._reserved[key][0]):g} already")
+            held = self._agreed.reserved.get(key)
+            if held == (units, whose):
+                return
+            if held is not None:
+                raise ArgumentError(f"key={key!r} reserves rho={to_float(held[0]):g} already")
             if self.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            left = self._open_to_all - self._set_aside()
+            left = self._agreed.open_to_all - self._agreed.set_aside()
             if units > left:
                 raise exceeded(units, self._budget, left)
             self._append({"kind": "reserved", "name": key, "units": units, "whose": whose}, key=key)
@@ -148,7 +147,7 @@ class Ledger(Reading):
         """Give back what was reserved under a key."""
 
         def work() -> None:
-            if key not in self._reserved:
+            if key not in self._agreed.reserved:
                 raise ArgumentError(f"key={key!r} reserves nothing")
             self._append({"kind": "released", "name": key})
 
@@ -167,10 +166,10 @@ class Ledger(Reading):
             raise Unsupported("these accounts cannot tell how many people are missing")
 
         def work() -> None:
-            if self._watch is not None:
+            if self._agreed.watch is not None:
                 raise ArgumentError("this ledger is watched already")
             asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
-            left = max(0, self._budget - self._set_aside() - asked)
+            left = max(0, self._budget - self._agreed.set_aside() - asked)
             if watch.units > left:
                 raise exceeded(watch.units, self._budget, left)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
@@ -187,11 +186,12 @@ class Ledger(Reading):
         Guarantee: all that this ever tells is paid for: ``Watch``.
         Source: theory 5.8.
         """
-        if self._watch is None or not isinstance(self._keeper, Counting):
+        watch = self._agreed.watch
+        if watch is None or not isinstance(self._keeper, Counting):
             return None
-        if self._spoke:
+        if self._agreed.spoke:
             return False
-        if self._watch.speaks(self._keeper.refused(), noise(self._watch)):
+        if watch.speaks(self._keeper.refused(), noise(watch)):
             self._append({"kind": "spoke"})
             return False
         return True
@@ -243,18 +243,8 @@ class Ledger(Reading):
             for other questions is not touched.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
-        if reserved is not None:
-            asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self._reserved or not self._reserved[reserved][1].items() <= asks.items():
-                raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
-        most = self._open_to_all - self._set_aside(but=reserved)
-        scopes = [(scope, self._limits[scope]) for scope in scopes_of(analyst, purpose) if scope in self._limits]
-        least = min([most, *(units for _, units in scopes)])
         _check.whole(0, price=price, spare=spare)
-        if price + spare > least:
-            raise exceeded(price + spare, self._budget, least)
-        if reserved is not None and price > self._reserved[reserved][0]:
-            raise exceeded(price, self._reserved[reserved][0], self._reserved[reserved][0])
+        most, scopes = self._agreed.most(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
         self._keeper.admit(most - spare, [(scope, units - spare) for scope, units in scopes])
 
     def settle(
@@ -271,11 +261,11 @@ class Ledger(Reading):
 
         def work() -> Entry:
             number = self._next()[0]
-            scopes = [scope for scope in scopes_of(analyst, purpose) if scope in self._limits]
+            scopes = [scope for scope, _ in self._agreed.limits_of(analyst, purpose)]
             asked = {"analyst": analyst, "purpose": purpose, "key": key, "reserved": reserved}
             return self._append(
                 {**public, "kind": "answered", **asked},
-                self._keeper.charge(number, scopes, self._open_to_all),
+                self._keeper.charge(number, scopes, self._agreed.open_to_all),
                 **asked,
             )
 
@@ -298,15 +288,6 @@ class Ledger(Reading):
 
         self.transaction(work)
 
-    @property
-    def _open_to_all(self) -> int:
-        """The budget without what a watch took of it."""
-        return self._budget - (0 if self._watch is None else self._watch.units)
-
-    def _set_aside(self, but: str | None = None) -> int:
-        """Units that are reserved, but for one key."""
-        return sum(units for key, (units, _) in self._reserved.items() if key != but)
-
     def _catch_up(self) -> None:
         """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
         rows = self._store.run(
@@ -315,18 +296,13 @@ class Ledger(Reading):
             [self._seen],
         ).fetchall()
         for number, kind, private, public, used in rows:
-            match kind:
-                case "limited" | "reserved" | "released":
-                    self._remember(json.loads(public))
-                case "watched":
-                    self._watch = Watch.recorded(json.loads(public), json.loads(private))
-                case "spoke":
-                    self._spoke = True
-                case "answered":
-                    self._reserved.pop(used, None)
-            note = json.loads(private).get("accounts")
-            if note is not None:
-                self._keeper.follow(note)
+            note = json.loads(private)
+            if kind == "answered":
+                self._agreed.used(used)
+            else:
+                self._agreed.read(json.loads(public), note)
+            if note.get("accounts") is not None:
+                self._keeper.follow(note["accounts"])
             self._seen = number
 
     def _next(self) -> tuple[int, str]:
@@ -353,12 +329,3 @@ class Ledger(Reading):
         self._store.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
         *_, told, _, found = row
         return Entry(number, json.loads(told), found)
-
-    def _remember(self, public: dict[str, Any]) -> None:
-        match public["kind"]:
-            case "limited":
-                self._limits[public["scope"]] = int(public["units"])
-            case "reserved":
-                self._reserved[public["name"]] = int(public["units"]), public.get("whose", {})
-            case "released":
-                self._reserved.pop(public["name"], None)
