@@ -21,7 +21,6 @@ from bursar.training.cards import Card
 from bursar.training.descent import Everybody
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients.batches import as_inputs, check_batch
-from bursar.training.gradients.naive import spread
 from bursar.training.holder import HolderReport
 from bursar.training.job import Job, Settings
 from bursar.training.journal import Journal
@@ -174,7 +173,7 @@ class Trainer:
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
         records = Records(inputs, targets, people)
         self._check_losses(losses, records.count)
-        self._gradients.check(*spread(inputs, targets))
+        self._gradients.prepare(inputs, targets)
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
         try:
             loaded = None if journal is None else journal.load()

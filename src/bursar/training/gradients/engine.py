@@ -132,6 +132,29 @@ class Gradients:
                 return exact.check([_double(part) for part in inputs], _double(targets))
             raise
 
+    def prepare(self, inputs: Sequence[Tensor], targets: Any) -> None:
+        """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
+
+        Raises:
+            Unsupported: as ``check``.
+        """
+        few, goals = naive.spread(inputs, targets)
+        self.check(few, goals)
+        held = 0
+        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
+
+        def pack(kept: Tensor) -> Tensor:
+            nonlocal held
+            if kept.untyped_storage().data_ptr() not in public:
+                held += kept.numel() * kept.element_size()
+            return kept
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            self._module(*(prepared(part, self._parameters[0].device) for part in few))
+        uses = self._of_records(few, goals, slice(None), None)
+        held += sum(use.bytes for use in uses if use is not None)
+        self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
+
     def _pass(
         self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
     ) -> tuple[list[Tensor], Tensor]:
@@ -145,7 +168,7 @@ class Gradients:
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         if self._records_at_once is None:
-            self._settle(inputs, targets)
+            self.prepare(inputs, targets)
         parts = list(chunks(count, people, self._records_at_once or 1))
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
@@ -208,25 +231,6 @@ class Gradients:
                     if broken.any():  # zero times infinity is not zero
                         use.clear(broken.to(total.device))
                     use.add_to(total, weights.to(use.device, use.dtype))
-
-    def _settle(self, inputs: Sequence[Tensor], targets: Any) -> None:
-        """Compare a few records with a naive loop, and choose how many records to take at once."""
-        few, goals = naive.spread(inputs, targets)
-        self.check(few, goals)
-        held = 0
-        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
-
-        def pack(kept: Tensor) -> Tensor:
-            nonlocal held
-            if kept.untyped_storage().data_ptr() not in public:
-                held += kept.numel() * kept.element_size()
-            return kept
-
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
-            self._module(*(prepared(part, self._parameters[0].device) for part in few))
-        uses = self._of_records(few, goals, slice(None), None)
-        held += sum(use.bytes for use in uses if use is not None)
-        self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
