@@ -349,6 +349,14 @@ def test_a_word_that_occurs_often_is_summed_exactly():
     assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 4e-6)
 
 
+def test_a_device_without_double_precision_is_refused_by_name(monkeypatch):
+    """Apple's GPUs have none, and sums over people need it."""
+    module = nn.Linear(3, 2)
+    monkeypatch.setattr(nn.Parameter, "device", torch.device("mps"), raising=False)
+    with pytest.raises(errors.Unsupported, match=r"'weight' is on mps.*module\.cpu"):
+        Gradients(module, BY_RECORD)
+
+
 def test_half_precision_of_parameters_is_refused_by_name():
     """Sums over people would be made in half precision."""
     with pytest.raises(errors.Unsupported, match=r"parameter 'weight' is torch.bfloat16"):

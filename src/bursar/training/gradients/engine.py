@@ -20,7 +20,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import naive
 from bursar.training.gradients.batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
 from bursar.training.gradients.layers import refuse_unsupported
-from bursar.training.gradients.precision import exact, refuse_autocast, refuse_half
+from bursar.training.gradients.precision import exact, refuse_autocast, refuse_precision
 from bursar.training.gradients.recording import recording
 from bursar.training.gradients.uses import Each, Use, combined
 
@@ -62,7 +62,7 @@ class Gradients:
             raise ArgumentError(f"loss={loss!r} must be a function of the module's output and the targets")
         _check.positive(memory=memory)
         refuse_unsupported(module)
-        refuse_half(module)
+        refuse_precision(module)
         self._module, self._loss, self._memory = module, loss, memory
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self._parameters:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bursar.errors import Unsupported
 
-__all__ = ["exact", "full", "refuse_autocast", "refuse_half", "squares"]
+__all__ = ["exact", "full", "refuse_autocast", "refuse_precision", "squares"]
 
 PIECE = 64
 """So many squares are added up in single precision: in any order their sum is right to a relative 64 / 2^24."""
@@ -51,11 +51,13 @@ def squares(x: Tensor) -> Tensor:
     return found
 
 
-def refuse_half(module: nn.Module) -> None:
-    """Raise Unsupported where sums over people would be made in half precision."""
+def refuse_precision(module: nn.Module) -> None:
+    """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
             raise Unsupported(f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64")
+        if parameter.device.type == "mps":
+            raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
 
 
 def refuse_autocast(device: torch.device) -> None:
