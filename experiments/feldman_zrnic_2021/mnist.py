@@ -90,11 +90,12 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
 
 
 def recorded():
-    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra): lines}."""
+    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra, rate, momentum): lines}."""
     rows = {}
     for text in (HERE / "mnist.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        rows.setdefault((line["epsilon"], line["ours"], line["steps"], line["extra"]), []).append(line)
+        row = tuple(line.get(of, 0.0) for of in ("epsilon", "ours", "steps", "extra", "rate", "momentum"))
+        rows.setdefault(row, []).append(line)
     return rows
 
 
@@ -106,20 +107,24 @@ def show():
     from matplotlib import pyplot
 
     rows = recorded()
-    figure, panels = pyplot.subplots(1, len(rows), figsize=(4 * len(rows), 3.2), squeeze=False)
-    print("| budget | noise multiplier | steps | after them | more steps | after them | runs |")
-    print("|---" * 7 + "|")
-    for panel, (row, lines) in zip(panels[0], sorted(rows.items()), strict=True):
-        epsilon, ours, steps, extra = row
+    across = -(-len(rows) // 2)
+    figure, panels = pyplot.subplots(2, across, figsize=(4 * across, 6.4), squeeze=False)
+    for panel in panels.flat[len(rows) :]:
+        panel.set_axis_off()
+    print("| budget | noise multiplier | rate | momentum | steps | after them | more steps | after them | runs |")
+    print("|---" * 9 + "|")
+    for panel, (row, lines) in zip(panels.flat, sorted(rows.items()), strict=False):
+        epsilon, ours, steps, extra, rate, momentum = row
         budget = f"epsilon {epsilon:g}, {'exact Gaussian' if ours else 'as printed'}"
         plain, last = (float(np.mean([line[of] for line in lines])) for of in ("at_steps", "accuracy"))
         noise = lines[0]["noise_multiplier"]
-        print(f"| {budget} | {noise:.4g} | {steps} | {plain:.2f} % | {extra} | {last:.2f} % | {len(lines)} |")
+        after = f"{extra} | {last:.2f} %" if extra else "none | "
+        print(f"| {budget} | {noise:.4g} | {rate} | {momentum} | {steps} | {plain:.2f} % | {after} | {len(lines)} |")
         for line in lines:
             panel.plot(*zip(*[(step, found) for step, found, _ in line["curve"]], strict=True), linewidth=1)
         panel.axvline(steps, color="grey", linestyle=":", linewidth=1)
         panel.set(title=budget, xlabel="step (dotted: first budgets are used up)", ylim=(85, 100))
-    panels[0][0].set_ylabel("accuracy on the test images, %")
+    figure.supylabel("accuracy on the test images, %")
     figure.tight_layout()
     figure.savefig(HERE / "mnist.png", dpi=110)
 
