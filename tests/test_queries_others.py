@@ -72,6 +72,38 @@ def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
     assert len(found) == 1 or sum(abs(a - b) for a, b in zip(*found, strict=True)) <= 1
 
 
+@pytest.mark.parametrize("line", ["5", "5,x", "5,x,y,z", "5;x;y", '5,"x"y,z', " "])
+@pytest.mark.parametrize("types", [None, {"who": "whole"}])
+def test_a_line_with_other_fields_takes_nobody_out_of_a_folder(tmp_path, line, types):
+    """A file in a folder whose lines do not all fit its line of names is refused; nobody is missing silently."""
+    (tmp_path / "rows").mkdir()
+    for name, last in (("a", ()), ("b", ("3,y,s", line))):
+        (tmp_path / "rows" / f"{name}.csv").write_text("\n".join(["who,day,place", "1,x,p", "2,y,q", *last]) + "\n")
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        opened(tmp_path, tmp_path / "rows", types=types)
+
+
+def test_the_line_of_names_says_what_separates_fields(tmp_path):
+    """No other line does, in no file of a folder; names in quotes may hold anything."""
+    lines = {
+        "who;day;the place": "1;2,5;x",
+        '"who"|"day;hour"|"a,""b"",c,d"': "1|2;5|x,y;z",
+        "who\tday\tplace": "1\t2,5;3\tx",
+        "who": "1",
+    }
+    for number, (names, line) in enumerate(lines.items()):
+        (tmp_path / f"{number}.csv").write_bytes(f"\ufeff{names}\r\n{line}\r\n".encode())
+        with opened(tmp_path, tmp_path / f"{number}.csv", ledger=tmp_path / str(number)) as session:
+            assert without_noise(session, Count(where="who = 1", **CHEAP)) == [1]
+    (tmp_path / "either.csv").write_text("who;day,place\n1;2\n")
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.csv").write_text("who,day\n1,2\n")
+    (tmp_path / "rows" / "b.csv").write_text("who;day\n1;2\n")
+    for data, said in (("either.csv", "',' or ';' between"), ("rows", "the same in all files")):
+        with pytest.raises(DataError, match=said):
+            opened(tmp_path, tmp_path / data, ledger=tmp_path / "none")
+
+
 def test_times_of_a_csv_file_have_one_spelling(tmp_path):
     """Times are read as times in one spelling, which no other row changes; in others they are text."""
     spelled = ["{},01-02-03 10:00:00"] * 5

@@ -1,6 +1,7 @@
 """Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,12 @@ _FORM = (
     f"dateformat = {_DATE}, timestampformat = {_TIME}, "
     "auto_type_candidates = ['NULL', 'BOOLEAN', 'BIGINT', 'DOUBLE', 'TIME', 'DATE', 'TIMESTAMP', 'VARCHAR']"
 )
-_OPTIONS = {"read_parquet": "", "read_csv": _FORM}
+_DELIMITERS = ",;|\t"
+_IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
+_FIRST_LINE = (
+    "SELECT line FROM read_csv({0}, auto_detect = false, header = false, columns = {{'line': 'VARCHAR'}}, "
+    "delim = '\x01', quote = '', escape = '', comment = '', strict_mode = false) LIMIT 1"
+)
 # Entries of CSV files as SQL of one type; those that are spelled otherwise are missing.
 _TYPES = {
     "text": "{0}",
@@ -134,7 +140,7 @@ def _over(view: str) -> str:
 
 def _from_path(connection: Any, path: Path, table: str | None) -> str:
     if path.is_dir():
-        return _from_folder(path)
+        return _from_folder(connection, path)
     if not path.is_file():
         raise DataError(f"{path} is not there")
     suffix = (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix.lower()
@@ -142,7 +148,7 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
         if table is not None:
             raise ArgumentError("table= is for DuckDB files")
         read = _FILES[suffix]
-        return f"SELECT * FROM {read}({text(_literally(path))}, {_split(False)}{_OPTIONS[read]})"
+        return f"SELECT * FROM {read}({text(_literally(path))}, {_split(False)}{_form(connection, read, [path])})"
     if suffix in (".duckdb", ".db"):
         if table is None:
             raise ArgumentError(f"table= is missing: which table or view of {path}?")
@@ -151,7 +157,7 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
 
 
-def _from_folder(path: Path) -> str:
+def _from_folder(connection: Any, path: Path) -> str:
     found = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
     hidden = {each for each in found if any(part.startswith((".", "_")) for part in each.parts)}
     # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
@@ -165,7 +171,31 @@ def _from_folder(path: Path) -> str:
     if split and any("=" in part for part in path.parts):
         raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
     read, pattern = _FILES[kind], text(f"{_literally(path)}/**/*{kind}")
-    return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{_OPTIONS[read]})"
+    form = _form(connection, read, [path / each for each in found if each.suffix == kind])
+    return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{form})"
+
+
+def _form(connection: Any, read: str, paths: Iterable[Path]) -> str:
+    """How files are read: what separates the fields of CSV files is said by their lines of names, which are public."""
+    if read != "read_csv":
+        return ""
+    found = {_delimiter(connection, path) for path in paths} - {None}
+    if len(found) > 1:
+        raise DataError("data: what separates the names of columns must be the same in all files")
+    (delimiter,) = found or {","}
+    return f"{_FORM}, delim = {text(str(delimiter))}"
+
+
+def _delimiter(connection: Any, path: Path) -> str | None:
+    """What separates the names in a file's first line; None where there is one name at most."""
+    first = connection.execute(_FIRST_LINE.format(text(_literally(path)))).fetchone()
+    names = re.sub(_IN_QUOTES, r"\1", "" if first is None else first[0] or "")
+    found = {each: names.count(each) for each in _DELIMITERS}
+    most = max(found.values())
+    best = [each for each, times in found.items() if 0 < times == most]
+    if len(best) > 1:
+        raise DataError(f"data: {' or '.join(map(repr, best))} between the columns? Put their names into double quotes")
+    return best[0] if best else None
 
 
 def _split(split: bool) -> str:
