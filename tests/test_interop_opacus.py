@@ -517,6 +517,25 @@ def test_a_batch_whose_pieces_are_not_all_drawn_is_paid_for_and_not_released():
     assert max(map(len, rows)) == 4
 
 
+@pytest.mark.parametrize("name", ["noise_multiplier", "max_grad_norm"])
+def test_noise_stays_as_it_was_charged_until_the_last_piece(name):
+    """A step with less noise than everybody was charged for is refused; between two steps noise may change."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    before, pieces = parameters(module), iter(loader)
+    step(module, optimizer, *next(pieces))
+    setattr(optimizer, name, getattr(optimizer, name) / 2)
+    once = people.spent()
+    while loader.waiting:
+        with pytest.raises(ArgumentError, match="the last piece of a batch"):
+            step(module, optimizer, *next(pieces))
+    assert torch.equal(before, parameters(module))
+    np.testing.assert_array_equal(people.spent(), once)
+    step(module, optimizer, *next(pieces))
+    assert (people.spent() > once).all()
+
+
 def test_batch_memory_manager_is_refused_in_words():
     """It makes a loader of its own, which does not say whose the records are."""
     _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
