@@ -536,6 +536,22 @@ def test_noise_stays_as_it_was_charged_until_the_last_piece(name):
     assert (people.spent() > once).all()
 
 
+def test_only_the_last_loop_over_a_loader_goes_on():
+    """Pieces of a batch that was left for another loop are refused: nobody has paid for them any more."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    optimizer, loader = ours.individual(optimizer, loader, accounts(99.0), max_physical_batch_size=4)
+    before, outer = parameters(module), iter(loader)
+    step(module, optimizer, *next(outer))
+    assert loader.waiting
+    for x, y in loader:
+        step(module, optimizer, x, y)
+    after = parameters(module)
+    assert not torch.equal(before, after)
+    with pytest.raises(ArgumentError, match="another loop"):
+        step(module, optimizer, *next(outer))
+    assert torch.equal(after, parameters(module))
+
+
 def test_batch_memory_manager_is_refused_in_words():
     """It makes a loader of its own, which does not say whose the records are."""
     _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))

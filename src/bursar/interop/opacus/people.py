@@ -242,6 +242,7 @@ class _Loader(DataLoader[Any]):
         self._sampler = given.batch_sampler
         self._waiting: tuple[NDArray[np.int64], bool, bool] | None = None
         self._unfinished = False
+        self._loop: object = None
 
     @property
     def sample_rate(self) -> float:
@@ -250,8 +251,11 @@ class _Loader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         self._waiting, self._unfinished = None, False
+        self._loop = loop = object()
         pieces: Any = self.batch_sampler
         for piece in super().__iter__():
+            if self._loop is not loop:
+                raise ArgumentError("another loop over the loader was begun: what was left of this one has no price")
             if self._waiting is not None:
                 raise ArgumentError(
                     "a batch was drawn and no step was taken: every batch needs its step, empty ones too"
