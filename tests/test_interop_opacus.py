@@ -528,12 +528,35 @@ def test_noise_stays_as_it_was_charged_until_the_last_piece(name):
     setattr(optimizer, name, getattr(optimizer, name) / 2)
     once = people.spent()
     while loader.waiting:
-        with pytest.raises(ArgumentError, match="the last piece of a batch"):
+        with pytest.raises(ArgumentError, match="was not paid for"):
             step(module, optimizer, *next(pieces))
     assert torch.equal(before, parameters(module))
     np.testing.assert_array_equal(people.spent(), once)
     step(module, optimizer, *next(pieces))
     assert (people.spent() > once).all()
+
+
+def test_pieces_after_a_first_one_that_was_refused_are_refused():
+    """Without zero_grad nobody pays for the second batch; what is left of it is not released, either."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    pieces = iter(loader)
+    step(module, optimizer, *next(pieces))
+    while loader.waiting:
+        step(module, optimizer, *next(pieces))
+    before, once = parameters(module), people.spent()
+    for p in optimizer.params:
+        p.grad_sample = None
+    x, y = next(pieces)
+    nn.functional.cross_entropy(module(x), y).backward()
+    with pytest.raises(ArgumentError, match="zero_grad"):
+        optimizer.step()
+    while loader.waiting:
+        with pytest.raises(ArgumentError, match="was not paid for"):
+            step(module, optimizer, *next(pieces))
+    assert torch.equal(before, parameters(module))
+    np.testing.assert_array_equal(people.spent(), once)
 
 
 def test_only_the_last_loop_over_a_loader_goes_on():

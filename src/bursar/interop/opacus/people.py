@@ -102,7 +102,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         self._own_past = isinstance(people.budget, OWN_PAST)
         self._bounds = np.full(len(people.spent()), inf)
         self._paid = np.zeros(len(self._bounds))
-        self._sigma = inf
+        self._sigma: float | None = None
 
     @property
     def bounds(self) -> NDArray[np.float64]:
@@ -132,13 +132,13 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             _check_processed_flag(p.grad_sample)
         gradients = self.grad_samples
         rows, first, last = self._loader.take()
+        self._sigma = None if first else self._sigma
         if len(rows) != len(gradients[0]):
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
-        sigma = self.noise_multiplier * self.max_grad_norm
         if first:
-            self._begin(sigma)
-        elif sigma != self._sigma:
-            raise ArgumentError("optimizer: noise and clip may change after the last piece of a batch, not within it")
+            self._begin()
+        if self._sigma != self.noise_multiplier * self.max_grad_norm:
+            raise ArgumentError("the batch was not paid for: its first piece was refused, or noise or clip changed")
         norms = _norms(gradients)
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = np.minimum(1.0, self._paid[rows] * (1 - ROUNDING) / norms)
@@ -149,17 +149,17 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             self._bounds[rows[seen]] = norms[seen] * self._slack
         self.signal_skip_step(not last)
 
-    def _begin(self, sigma: float) -> None:
-        """Charge everybody for a batch, to which noise of this standard deviation will be added."""
+    def _begin(self) -> None:
+        """Charge everybody for a batch, at the noise that its last piece will find."""
         if any(p.summed_grad is not None for p in self.params) and not self._is_last_step_skipped:
             raise ArgumentError("optimizer: call zero_grad() between two steps")
         for p in self.params:
             p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
         bounds = self.bounds
-        self._sigma = sigma
+        sigma = self.noise_multiplier * self.max_grad_norm
         step = round_of(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
         active = np.asarray(self._people.charge(step, bounds))
-        self._paid = np.where(active, bounds, 0.0)
+        self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
 
 
 def _replaced(optimizer: Any) -> NoReturn:
