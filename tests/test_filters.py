@@ -216,7 +216,7 @@ def test_infinite_costs_never_fit():
 def test_absurd_noise_is_refused_and_numpys_numbers_are_plain():
     """A cost beyond every float is a refusal, not a crash; a state made from NumPy numbers is plain JSON."""
     for kind in (filters.Zcdp, filters.Gaussian, filters.Renyi, filters.Approximate, filters.Residue):
-        account = kind(epsilon=np.float64(1.0), delta=np.float32(1e-6))
+        account = kind(epsilon=np.float64(1.0), delta=np.float64(1e-6))
         with pytest.raises(BudgetExceeded):
             account.charge(m.Gaussian(1e-60))
         assert json.loads(json.dumps(account.state())) == account.state()

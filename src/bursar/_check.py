@@ -22,6 +22,8 @@ def number(**named: object) -> None:
             raise ArgumentError(f"{name}={value!r} must be a number")
         if isinstance(value, Rational) and not isinstance(value, Integral):
             raise ArgumentError(f"{name}={value!r} must be an int or a float, not a fraction")
+        if not isinstance(value, float | Integral):  # with NumPy's other floats, bounds would be rounded to theirs
+            raise ArgumentError(f"{name}={value!r} must be an int or a float: float({name}) is one")
         if value != value:
             raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
 
