@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from fractions import Fraction
 from math import inf, nan
 
@@ -95,6 +96,21 @@ def test_the_fast_path_is_the_general_law(size):
         norms[rng.random(size) < 0.05] = rng.choice([nan, inf, -inf, -0.0, 2.0, 1e300])
         assert np.array_equal(fast.charge(STEP, norms), slow.charge(STEP, norms, np.arange(size)))
         assert np.array_equal(fast.state()["spent"], slow.state()["spent"])
+
+
+@pytest.mark.parametrize("make", [lambda: filters.Gaussian(mu=1.0), lambda: odometers.Gaussian(delta=1e-5)])
+def test_whoever_joins_or_saves_waits_for_the_charge_that_is_under_way(make):
+    """From another thread: it would go into accounts that are replaced, or be saved in part."""
+    kind = individual.Filter if isinstance(make(), filters.Filter) else individual.Odometer
+    people = kind(3, make())
+    for wait in (lambda: people.join(1), people.state):
+        thread = threading.Thread(target=wait)
+        with people._lock:
+            thread.start()
+            thread.join(0.2)
+            assert thread.is_alive()
+        thread.join()
+    assert people.epsilon().shape == (4,) if kind is individual.Odometer else people.spent().shape == (4,)
 
 
 @each_budget

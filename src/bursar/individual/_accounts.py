@@ -40,6 +40,10 @@ class Accounts(Uncopyable):
             people: how many rows to append; or new ids. Keep the account of whoever leaves: a returning person must
                 not get a fresh one.
         """
+        with self._lock:  # what is being charged goes into the accounts that stay
+            self._join(people)
+
+    def _join(self, people: int | Sequence[Hashable]) -> None:
         if _is_count(people):
             _check.whole(0, people=people)
             if self._rows_of is not None:

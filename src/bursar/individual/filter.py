@@ -124,7 +124,8 @@ class Filter(Accounts):
         broke = ~self.charge(step, norms)
         most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
         nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, RANGE // 2)
-        self._spent[broke, ...] = nothing_left
+        with self._lock:
+            self._spent[broke, ...] = nothing_left
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -168,11 +169,12 @@ class Filter(Accounts):
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
-        return {
-            "budget": self._budget.state(),
-            "ids": None if self._rows_of is None else list(self._rows_of),
-            "spent": to_numpy(self._spent).copy(),
-        }
+        with self._lock:
+            return {
+                "budget": self._budget.state(),
+                "ids": None if self._rows_of is None else list(self._rows_of),
+                "spent": to_numpy(self._spent).copy(),
+            }
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, xp: Any = None, device: Any = None) -> Self:

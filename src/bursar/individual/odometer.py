@@ -131,11 +131,12 @@ class Odometer(Accounts):
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
-        return {
-            "boundary": self._boundary.state(),
-            "ids": None if self._rows_of is None else list(self._rows_of),
-            "totals": to_numpy(self._spent).copy(),
-        }
+        with self._lock:
+            return {
+                "boundary": self._boundary.state(),
+                "ids": None if self._rows_of is None else list(self._rows_of),
+                "totals": to_numpy(self._spent).copy(),
+            }
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, xp: Any = None, device: Any = None) -> Self:
