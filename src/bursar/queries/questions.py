@@ -20,6 +20,7 @@ from datetime import date, datetime
 from fractions import Fraction
 from itertools import pairwise, product
 from math import floor, inf, nextafter, prod, sqrt
+from numbers import Real
 from typing import Any
 
 from bursar import _check
@@ -68,6 +69,7 @@ class Question:
         if self.where is not None:
             parse(self.where)
         object.__setattr__(self, "by", _keys(self.by))
+        _plain(self, "clip", "per_group", "sigma", "rho")
         _check.within(1e-3, _MOST_CLIP, clip=self.clip)
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
@@ -77,7 +79,6 @@ class Question:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         else:
             _check.within(1e-12, 1e3, rho=self.rho)
-        _plain(self, "clip", "per_group", "sigma", "rho")
         if self.groups * self.coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         if self.price >= RANGE:
@@ -156,8 +157,8 @@ class People(Question):
 
     def __post_init__(self) -> None:
         if self.spare is not None:
-            _check.within(1e-12, 1e3, spare=self.spare)
             _plain(self, "spare")
+            _check.within(1e-12, 1e3, spare=self.spare)
         Question.__post_init__(self)
 
     @property
@@ -174,8 +175,8 @@ class _Bounded(Question):
 
     def __post_init__(self) -> None:
         _column(self.column)
-        _check.number(low=self.low, high=self.high)
         _plain(self, "low", "high")
+        _check.number(low=self.low, high=self.high)
         if not -_LARGEST <= self.low < self.high <= _LARGEST:
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {_LARGEST:g}")
         if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
@@ -280,11 +281,14 @@ def units_per_step(asked: Question) -> float:
 
 
 def _plain(asked: Question, *names: str) -> None:
-    """Numbers of NumPy and others become those that the record can hold."""
+    """Numbers of NumPy become those that the record can hold."""
     for name in names:
-        value = getattr(asked, name)
-        if value is not None and type(value) not in (int, float):
-            object.__setattr__(asked, name, float(value))
+        object.__setattr__(asked, name, _number(getattr(asked, name)))
+
+
+def _number(value: Any) -> Any:
+    plain = type(value) in (int, float, bool, Fraction) or not isinstance(value, Real)
+    return value if plain else float(value)
 
 
 def _column(column: object) -> None:
@@ -295,7 +299,7 @@ def _column(column: object) -> None:
 def _numbers(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ArgumentError(f"{name} must be numbers")
-    found = tuple(values)
+    found = tuple(map(_number, values))
     for value in found:
         _check.within(-_LARGEST, _LARGEST, **{name: value})
     return found
