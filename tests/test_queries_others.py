@@ -83,6 +83,18 @@ def test_a_line_with_other_fields_takes_nobody_out_of_a_folder(tmp_path, line, t
         opened(tmp_path, tmp_path / "rows", types=types)
 
 
+@pytest.mark.parametrize(
+    "lines", [('5,"a,p', '5,b",q'), ('"5,a,p', '5",b,q'), ('5,a,"p', '5,b,q"'), ('5,"a\nb",p', "5,b,q")]
+)
+@pytest.mark.parametrize("types", [None, {}, {"who": "whole", "day": "date"}])
+def test_quotes_that_are_left_open_take_in_nobodys_lines(tmp_path, lines, types):
+    """Two lines of one person, with a quote in each, and others' in between; so entries have no line breaks."""
+    text = ["who,day,place", "1,x,p", lines[0], "2,y,q", "3,y,s", lines[1], "4,x,p"]
+    (tmp_path / "a.csv").write_text("\n".join(text) + "\n")
+    with pytest.raises(DataError, match="each line must be a row"):
+        opened(tmp_path, tmp_path / "a.csv", types=types)
+
+
 def test_the_line_of_names_says_what_separates_fields(tmp_path):
     """No other line does, in no file of a folder; names in quotes may hold anything."""
     lines = {
@@ -299,7 +311,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
         ),
         (Count(rho=np.float64(0.01), per_group=np.int32(1)), Count(rho=0.01, per_group=1)),
         (People(sigma=np.int64(50), spare=np.float64(0.01)), People(sigma=50, spare=0.01)),
-        (Histogram(np.str_("n"), np.array([0, 1, 2]), sigma=50.0), Histogram("n", (0, 1, 2), sigma=50.0)),
+        (Histogram(np.str_("n"), np.array([0, 1, 2], np.float32), sigma=50.0), Histogram("n", (0, 1, 2), sigma=50.0)),
     ]
     with opened(tmp_path, table) as session:
         for number, (odd, plain) in enumerate(pairs):

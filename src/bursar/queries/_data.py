@@ -33,6 +33,7 @@ _FIRST_LINE = (
     "SELECT line FROM read_csv({0}, auto_detect = false, header = false, columns = {{'line': 'VARCHAR'}}, "
     "delim = '\x01', quote = '', escape = '', comment = '', strict_mode = false) LIMIT 1"
 )
+_ONE_LINE = "CASE WHEN regexp_matches({0}, '[\\r\\n]') THEN error('') ELSE {0} END"
 # Entries of CSV files as SQL of one type; those that are spelled otherwise are missing.
 _TYPES = {
     "text": "{0}",
@@ -79,12 +80,16 @@ def attach(connection: Any, data: Any, reading: Reading, *, load: bool = False) 
     """
     table, view = reading.table, reading.view
     name = "data" if view is None else "source"
-    described, given, reason = None, "data", ""
+    described, given, reason, lines = None, "data", "", ""
     try:
         if isinstance(data, str | Path):
             rows = _from_path(connection, Path(data).absolute(), table)  # a view is read again after changes of folder
             csv = "read_csv(" in rows
-            rows = rows if reading.types is None else _typed(connection, rows, csv, reading.types)
+            if csv:
+                lines = ": each line must be a row, with an entry for every column"
+                rows = _by_line(connection, rows, reading.types)
+            elif reading.types is not None:
+                raise ArgumentError("types= is for CSV files: other columns have types of their own")
             kind = "TABLE" if load and csv else "VIEW"
             connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {rows}")
         else:
@@ -103,7 +108,7 @@ def attach(connection: Any, data: Any, reading: Reading, *, load: bool = False) 
     except duckdb().Error:  # its message may quote entries: not even a context of ours
         reason = ""
     if described is None:
-        raise DataError(f"{given}: cannot be read as a table{reason if given == 'view' else ''}")
+        raise DataError(f"{given}: cannot be read as a table{reason if given == 'view' else lines}")
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 
@@ -120,17 +125,28 @@ def names_of_people(kinds: Mapping[str, str], person: str) -> str:
     )
 
 
-def _typed(connection: Any, rows: str, csv: bool, types: Mapping[str, str]) -> str:
-    """The rows with the types that the holder chose; nothing is guessed from any entry."""
-    if not csv:
-        raise ArgumentError("types= is for CSV files: other columns have types of their own")
-    rows = rows.removesuffix(")") + ", all_varchar = true, hive_types_autocast = false)"
-    names = [name for name, *_ in connection.execute(f"DESCRIBE {rows}").fetchall()]
-    unknown = ", ".join(repr(name) for name in types if name not in names)
+def _by_line(connection: Any, rows: str, types: Mapping[str, str] | None) -> str:
+    """The rows of CSV files, with the types that the holder chose, if any; then nothing is guessed from any entry.
+
+    An entry with a line break is refused: a quote that one line leaves open takes in other people's lines.
+    """
+    if types is not None:
+        rows = rows.removesuffix(")") + ", all_varchar = true, hive_types_autocast = false)"
+    kinds = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {rows}").fetchall()}
+    entries = {name: "{0}" if kind != "VARCHAR" else _ONE_LINE for name, kind in kinds.items()}
+    rows = _selected(entries, rows)
+    if types is None:
+        return rows
+    unknown = ", ".join(repr(name) for name in types if name not in kinds)
     if unknown:
         raise ArgumentError(f"types: {unknown}: no such column in the data")
-    columns = (f"{_TYPES[types.get(name, 'text')].format(quoted(name))} AS {quoted(name)}" for name in names)
-    return f"SELECT {', '.join(columns)} FROM ({rows})"
+    return _selected({name: _TYPES[types.get(name, "text")] for name in kinds}, rows)
+
+
+def _selected(entries: Mapping[str, str], rows: str) -> str:
+    """Columns of rows, each with {0} for what it was."""
+    listed = ", ".join(f"{entry.format(quoted(name))} AS {quoted(name)}" for name, entry in entries.items())
+    return f"SELECT {listed} FROM ({rows})"
 
 
 def _over(view: str) -> str:
