@@ -197,6 +197,18 @@ def test_broken_files_are_refused_in_one_line_without_their_content(tmp_path, te
         tables.read(tmp_path / "absent.csv", known)
 
 
+@pytest.mark.parametrize(
+    "lines", [("51,20,F,north,'x,yes", "52,20,F,north,x',yes"), ("51,20,'F,north,x,yes", "52,20',F,north,x,yes")]
+)
+def test_quotes_that_are_left_open_take_in_nobodys_lines(file, lines):
+    """Two lines of one person with a quote in each, in a column that is wanted or not, and others' in between."""
+    first, *others = CSV.splitlines()
+    text = [first, lines[0].replace("'", '"'), *others, lines[1].replace("'", '"')]
+    file.write_text("\n".join(text) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match="every line must be a row"):
+        tables.read(file, schema())
+
+
 def test_rows_of_one_person_are_found_by_the_person_column(file):
     """Rows with the same entry are the same person; a row of nobody is refused."""
     known = schema(person="secret")

@@ -20,6 +20,8 @@ __all__ = ["column_names", "encode", "feature_names", "labels", "people", "read"
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
+_LINES = "{} is not a well-formed table: every line must be a row, with as many entries as there are columns"
+
 Table = dict[str, Any]
 
 
@@ -155,18 +157,21 @@ def _load(path: Path, found: list[str], wanted: list[str], schema: Schema, skip_
     if path.suffix in (".parquet", ".pq"):
         parquet = _arrow("parquet")
         return _guarded(path, lambda: parquet.read_table(path, columns=wanted))
-    arrow, reader = _arrow(), _arrow("csv")
+    arrow, reader, compute = _arrow(), _arrow("csv"), _arrow("compute")
     skip = skip_rows + (0 if schema.names else 1)
-    return _guarded(
+    kinds = {name: arrow.string() if name in wanted else arrow.binary() for name in found}
+    table = _guarded(
         path,
         lambda: reader.read_csv(
             path,
             read_options=reader.ReadOptions(column_names=found, skip_rows=skip, use_threads=False),
-            convert_options=reader.ConvertOptions(
-                column_types=dict.fromkeys(wanted, arrow.string()), include_columns=wanted, strings_can_be_null=False
-            ),
+            convert_options=reader.ConvertOptions(column_types=kinds, strings_can_be_null=False),
         ),
     )
+    for column in table.columns:  # a quote that one line leaves open takes in other people's lines
+        if compute.any(compute.match_substring_regex(column, r"[\r\n]")).as_py():
+            raise DataError(_LINES.format(path))
+    return table.select(wanted)
 
 
 def _clean(name: str, column: Any, schema: Schema) -> Any:
@@ -203,7 +208,7 @@ def _guarded(path: Path, load: Any) -> Any:
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
     except (ValueError, KeyError, csv.Error):  # ArrowInvalid is a ValueError
-        problem = f"{path} is not a well-formed table: every line must have as many entries as there are columns"
+        problem = _LINES.format(path)
     raise DataError(problem)
 
 
