@@ -7,7 +7,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from bursar import filters, odometers
+from bursar import filters, individual, odometers
 from bursar import mechanisms as m
 from bursar.curves import zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
@@ -125,6 +125,26 @@ def test_numbers_of_other_precision_are_refused(make, kind):
     make(np.float64(0.3))
     with pytest.raises(ArgumentError, match="must be an int or a float"):
         make(kind(0.3))
+
+
+def test_whole_numbers_of_numpy_do_not_come_round_again():
+    """20,000 rounds cost rho = 10,000, also where their number is NumPy's: in its arithmetic they cost -8447."""
+    many = m.Repeated(m.Gaussian(1.0), np.int64(20_000))
+    assert not filters.Zcdp(rho=1.0).admits(many)
+    assert not individual.Filter(1, filters.Zcdp(rho=1.0)).admits(many, np.ones(1)).any()
+    plain, bound = odometers.Renyi(delta=1e-6), odometers.Renyi(delta=1e-6)
+    plain.charge(m.Repeated(m.Gaussian(1.0), 20_000))
+    bound.charge(many)
+    assert bound.epsilon() == plain.epsilon() > 10_000
+    for kind in (np.int8, np.uint16, np.int64):
+        assert "np." not in repr(m.Repeated(m.Gaussian(kind(100), kind(7)), kind(9)))
+        assert "np." not in repr(m.Renyi((kind(2), kind(3)), (kind(1), kind(1))))
+    for account in (filters.Renyi(epsilon=9.0, delta=1e-6), odometers.Renyi(delta=1e-6)):
+        state = account.state()
+        name = "spent" if "spent" in state else "totals"
+        saved = state | {name: np.array(state[name]), "count": np.int64(0)}
+        assert type(account).from_state(saved).state() == state
+        assert "np." not in repr(type(account).from_state(saved).state())
 
 
 def test_descriptions_are_frozen_values():

@@ -15,8 +15,10 @@ Names and symbols
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
+from numbers import Integral
+from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
@@ -54,6 +56,7 @@ class Gaussian(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
 
 
@@ -69,6 +72,7 @@ class SampledGaussian(Mechanism):
     sample_rate: float = 1.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
         _check.positive(sample_rate=self.sample_rate)
         _check.within(0, 1, sample_rate=self.sample_rate)
@@ -82,6 +86,7 @@ class DiscreteGaussian(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
 
 
@@ -93,6 +98,7 @@ class Laplace(Mechanism):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.noise(scale=self.scale, sensitivity=self.sensitivity)
 
 
@@ -103,6 +109,7 @@ class RandomizedResponse(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.positive(epsilon=self.epsilon)
         _check.amount(epsilon=self.epsilon)
 
@@ -114,6 +121,7 @@ class Pure(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.amount(epsilon=self.epsilon)
 
 
@@ -125,6 +133,7 @@ class Approximate(Mechanism):
     delta: float
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.amount(epsilon=self.epsilon)
         _check.within(0, 1, delta=self.delta)
 
@@ -140,6 +149,7 @@ class Exponential(Mechanism):
     eta: float
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.amount(eta=self.eta)
 
 
@@ -150,6 +160,7 @@ class Zcdp(Mechanism):
     rho: float
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check.amount(rho=self.rho)
 
 
@@ -164,8 +175,8 @@ class Renyi(Mechanism):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", tuple(self.orders))
-        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "orders", tuple(map(_whole, self.orders)))
+        object.__setattr__(self, "values", tuple(map(_whole, self.values)))
         if not self.orders or len(self.orders) != len(self.values):
             raise ArgumentError(
                 f"orders and values must be equally long and not empty, not {len(self.orders)} and {len(self.values)}"
@@ -185,6 +196,7 @@ class Repeated(Mechanism):
     count: int
 
     def __post_init__(self) -> None:
+        _settle(self)
         if not isinstance(self.mechanism, Mechanism):
             raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
         _check.whole(0, count=self.count)
@@ -203,3 +215,13 @@ class Composed(Mechanism):
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, Mechanism):
                 raise ArgumentError(f"mechanisms: {mechanism!r} must be a mechanism")
+
+
+def _settle(mechanism: Mechanism) -> None:
+    for field in fields(mechanism):  # type: ignore[arg-type]
+        object.__setattr__(mechanism, field.name, _whole(getattr(mechanism, field.name)))
+
+
+def _whole(value: Any) -> Any:
+    """NumPy's whole numbers as Python's: products of the former come round again at 2^63."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

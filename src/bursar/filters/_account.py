@@ -120,14 +120,14 @@ class Filter(Uncopyable, ABC):
         if state.get("filter") != cls.__name__:
             raise ArgumentError(f"state={state.get('filter')!r} must be the state of a {cls.__name__} filter")
         account = cls(**state["parameters"])
-        spent = tuple(inf if value == inf else value for value in state["spent"])
-        if len(spent) != len(account._spent) or not account._fits(spent):
-            raise ArgumentError("state: spent must fit the budget it came from")
-        for value in spent:
+        for value in state["spent"]:
             if value != inf:
                 _check.whole(0, spent=value)
+        spent = tuple(inf if value == inf else int(value) for value in state["spent"])
+        if len(spent) != len(account._spent) or not account._fits(spent):
+            raise ArgumentError("state: spent must fit the budget it came from")
         _check.whole(0, count=state["count"])
-        account._spent, account._count = spent, state["count"]
+        account._spent, account._count = spent, int(state["count"])
         return account
 
     def __repr__(self) -> str:

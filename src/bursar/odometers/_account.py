@@ -1,7 +1,7 @@
 """What all odometers share: charge, read, save and restore."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import exp, expm1, inf, log1p
@@ -205,8 +205,8 @@ class Odometer(Uncopyable, ABC):
                 if value != inf:
                     _check.whole(0, **{name: value})
         _check.whole(0, count=state["count"])
-        account._totals, account._excess = tuple(state["totals"]), tuple(state["excess"])
-        account._failures, account._count = list(state["failures"]), state["count"]
+        account._totals, account._excess = (_whole(state[name]) for name in ("totals", "excess"))
+        account._failures, account._count = list(map(int, state["failures"])), int(state["count"])
         return account
 
     def __repr__(self) -> str:
@@ -218,6 +218,11 @@ def as_floats(totals: tuple[Units, ...]) -> Any:
     """Units as float64 of the measure, rounded up."""
     floats = np.asarray([float(total) for total in totals])
     return np.where(floats > 0, floats / MEASURE * (1 + 6e-16), 0.0)
+
+
+def _whole(units: Sequence[Units]) -> tuple[Units, ...]:
+    """Also NumPy's whole numbers as Python's, whose sums have no end."""
+    return tuple(inf if value == inf else int(value) for value in units)
 
 
 def _added(first: tuple[Units, ...], second: tuple[Units, ...]) -> tuple[Units, ...]:

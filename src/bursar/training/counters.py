@@ -120,7 +120,7 @@ class SquareRoot(Counter):
     def mechanism(self) -> mechanisms.Gaussian:
         """The longest column of the square root, which is the first, as one mechanism; rounded up."""
         # each coefficient is off by at most 3 k units in the last place, its square by twice that
-        square = fsum(self._coefficients**2) * (1 + (8 * self.steps + 8) * 2.0**-53)
+        square = fsum(self._coefficients**2) * (1 + (8 * int(self.steps) + 8) * 2.0**-53)
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(square))
 
     def standard_error(self, step: int) -> float:
