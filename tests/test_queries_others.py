@@ -184,6 +184,7 @@ def test_types_are_for_the_columns_of_csv_files(tmp_path):
     for data, types, said in (
         (tmp_path / "rows", {"hour": "number"}, "'hour': no such column"),
         (tmp_path / "rows", {"hours": "float"}, "must be one of text, whole"),
+        (tmp_path / "rows", {"hours": ["number"]}, "must be one of text, whole"),
         (tmp_path / "rows", "number", "must name columns"),
         (pa.table({"who": [1]}), {"who": "whole"}, "types= for CSV files"),
     ):

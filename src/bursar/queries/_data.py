@@ -65,7 +65,7 @@ class Reading:
         if not isinstance(self.types, Mapping):
             raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
         for name, kind in self.types.items():
-            if kind not in _TYPES:
+            if not isinstance(kind, str) or kind not in _TYPES:
                 raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(_TYPES)}")
 
 
