@@ -58,7 +58,7 @@ def accuracy(module, x, y):
         return 100 * float(torch.cat([module(part).argmax(1) for part in x.split(1000)]).eq(y).double().mean())
 
 
-def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, average, seed):
+def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, decay, average, seed):
     """One training; (step, accuracy of the average, of the iterate) on the test images, shown here and not used."""
     torch.manual_seed(seed)
     module = network()
@@ -79,6 +79,9 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
     curve = []
 
     def look(run):
+        for group in run.optimizer.param_groups:
+            left = 1 - run.step / (steps + extra)
+            group["lr"] = rate / clip * (min(1.0, left / decay) if decay else 1.0)
         if run.step:
             averaged.update_parameters(module)
         if run.step and (run.step % 10 == 0 or run.step in (steps, steps + extra)):
@@ -90,11 +93,12 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
 
 
 def recorded():
-    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra, rate, momentum): lines}."""
+    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra, rate, momentum, decay): lines}."""
     rows = {}
     for text in (HERE / "mnist.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        row = tuple(line.get(of, 0.0) for of in ("epsilon", "ours", "steps", "extra", "rate", "momentum"))
+        told = ("epsilon", "ours", "steps", "extra", "rate", "momentum", "decay")
+        row = tuple(line.get(of, 0.0) for of in told)
         rows.setdefault(row, []).append(line)
     return rows
 
@@ -111,15 +115,18 @@ def show():
     figure, panels = pyplot.subplots(2, across, figsize=(4 * across, 6.4), squeeze=False)
     for panel in panels.flat[len(rows) :]:
         panel.set_axis_off()
-    print("| budget | noise multiplier | rate | momentum | steps | after them | more steps | after them | runs |")
-    print("|---" * 9 + "|")
+    print(
+        "| budget | noise multiplier | rate | momentum | decay | steps | after them | more steps | after them | runs |"
+    )
+    print("|---" * 10 + "|")
     for panel, (row, lines) in zip(panels.flat, sorted(rows.items()), strict=False):
-        epsilon, ours, steps, extra, rate, momentum = row
+        epsilon, ours, steps, extra, *how = row
         budget = f"epsilon {epsilon:g}, {'exact Gaussian' if ours else 'as printed'}"
         plain, last = (float(np.mean([line[of] for line in lines])) for of in ("at_steps", "accuracy"))
         noise = lines[0]["noise_multiplier"]
         after = f"{extra} | {last:.2f} %" if extra else "none | "
-        print(f"| {budget} | {noise:.4g} | {rate} | {momentum} | {steps} | {plain:.2f} % | {after} | {len(lines)} |")
+        settings = " | ".join(f"{value:g}" for value in how)
+        print(f"| {budget} | {noise:.4g} | {settings} | {steps} | {plain:.2f} % | {after} | {len(lines)} |")
         for line in lines:
             panel.plot(*zip(*[(step, found) for step, found, _ in line["curve"]], strict=True), linewidth=1)
         panel.axvline(steps, color="grey", linestyle=":", linewidth=1)
@@ -140,6 +147,9 @@ def main():
     parser.add_argument("--clip", type=float, default=CLIP)
     parser.add_argument("--rate", type=float, default=RATE, help="learning rate times clip")
     parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument(
+        "--decay", type=float, default=0.0, help="the last share of steps, over which the rate falls to 0"
+    )
     parser.add_argument("--average", type=float, default=AVERAGE, help="weight of the moving average of the iterates")
     parser.add_argument("--extra", type=float, default=EXTRA, help="more steps for filtering, as a share")
     parser.add_argument(
@@ -189,6 +199,7 @@ def train_all(options):
                     clip=options.clip,
                     rate=options.rate,
                     momentum=options.momentum,
+                    decay=options.decay,
                     average=options.average,
                     seed=seed,
                 )
@@ -202,6 +213,7 @@ def train_all(options):
                     "clip": options.clip,
                     "rate": options.rate,
                     "momentum": options.momentum,
+                    "decay": options.decay,
                     "seed": seed,
                     "average": options.average,
                     "accuracy": curve[-1][1],

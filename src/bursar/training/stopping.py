@@ -17,6 +17,7 @@ Source: theory 5.8; the proof is in docs/proofs/dropouts.md.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log
+from threading import Lock
 from typing import Any
 
 import array_api_compat
@@ -55,6 +56,7 @@ class _Doors(Uncopyable, ABC):
         # whoever cannot pay is not counted, and never takes part; the others have paid before anything is released
         self._inside = people.charge(price, norms)
         self._gathered: Callable[[Any], list[Any]] = lambda value: [value]
+        self._lock = Lock()  # one step after another: a drop is counted once
 
     def __repr__(self) -> str:
         return f"training.stopping.{type(self).__name__}(price={self._price!r}, budget={self._people.budget!r})"
@@ -97,6 +99,10 @@ class _Doors(Uncopyable, ABC):
             own data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
+        with self._lock:
+            return self._charge(step, norms)
+
+    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Array:
         self._refuse_more()
         room = self._people.allowance(_sized(step))
         stay = self._stay(step, room)
@@ -189,11 +195,12 @@ class Dropouts(_Doors):
         Returns:
             The accounts, for other uses. No further charge is possible here.
         """
-        if not self._closed:
-            if self._people.spent().shape[0] != self._inside.shape[0]:
-                raise ArgumentError("people: nobody may join while drops are counted")
-            self._closed = True
-            self._people._give_back(self._price, self._inside)
+        with self._lock:
+            if not self._closed:
+                if self._people.spent().shape[0] != self._inside.shape[0]:
+                    raise ArgumentError("people: nobody may join while drops are counted")
+                self._closed = True
+                self._people._give_back(self._price, self._inside)
         return self._people
 
     def _refuse_more(self) -> None:
