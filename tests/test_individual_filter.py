@@ -140,6 +140,29 @@ def test_a_person_at_the_sensitivity_pays_what_the_filter_charges(make):
         assert fresh.charge(repeated, np.array([2.0]))[0] == make().admits(repeated)
 
 
+@pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("step", [m.Gaussian(1.0, 1000.0), m.Repeated(m.Gaussian(1.0), 10**6)], ids=str)
+@pytest.mark.parametrize("most", [0.01, 8000.0])
+def test_small_contributions_pay_in_full_where_the_clip_costs_more_than_accounts_hold(step, most, xp):
+    """Clips whose price is over the range do not make the prices of smaller contributions smaller."""
+    norms = getattr(step, "mechanism", step).sensitivity * np.array([1.0, 0.3, 0.01, 1e-4, 1e-5, 1e-6])
+    exact = [getattr(step, "count", 1) * Fraction(norm) ** 2 for norm in norms.tolist()]
+    people = individual.Filter(6, filters.Gaussian(mu=most**0.5), xp=xp)
+    active = np.asarray(people.charge(step, xp.asarray(norms)))
+    spent = np.asarray(people.state()["spent"])[:, 0].tolist()
+    assert active.tolist() == [price <= Fraction(most) for price in exact]
+    assert all(Fraction(s, 10**15) >= price for s, price, a in zip(spent, exact, active, strict=True) if a)
+    allowed = np.asarray(people.allowance(step))
+    assert np.asarray(people.charge(step, xp.asarray(allowed))).all()
+
+
+def test_noise_that_hides_nothing_is_refused():
+    """Prices that no float holds are no prices."""
+    people = individual.Filter(1, filters.Gaussian(mu=1.0))
+    with pytest.raises(ArgumentError, match="too little noise"):
+        people.charge(m.Gaussian(1e-60, 1e60), np.array([1.0]))
+
+
 def test_4000_steps_at_the_clip():
     """A person whose norm is the clip 3.7 gets exactly the 4000 steps that the budget was made for."""
     step = m.Gaussian(sigma=100.0, sensitivity=3.7)

@@ -86,6 +86,16 @@ def test_unknown_contributions_are_infinite(make):
     assert np.isfinite(bounds[3])
 
 
+@every
+def test_small_contributions_count_in_full_where_the_clip_costs_more_than_accounts_hold(make):
+    """A promise that is far above the noise does not make the bounds of smaller contributions smaller."""
+    accounts, alone = (individual.Odometer(2, make()) for _ in range(2))
+    norms = np.array([0.2, 0.01])
+    accounts.charge(m.Gaussian(1.0, 1000.0), norms)
+    alone.charge(m.Gaussian(1.0, 0.2), norms)
+    assert np.all(accounts.epsilon() >= alone.epsilon() * (1 - 1e-9))
+
+
 def test_large_costs_saturate():
     """Totals that int64 cannot hold count as infinite instead of wrapping around."""
     accounts = individual.Odometer(2, odometers.Gaussian(delta=1e-5))

@@ -73,6 +73,7 @@ def _costs(price: Quadratic, norm: NDArray[np.float64], top: float, real: NDArra
         np.add(real, 2.0**52, out=real)
         np.subtract(units, _BITS, out=units)
     else:
+        np.minimum(real, float(price.full[0]), out=real)  # beyond int64 there is no whole number
         np.copyto(units, real.astype(np.int64))
     if np.ceil(top * top * price.factor[0]) > price.full[0]:  # costs increase with the norm
         np.minimum(units, price.full[0], out=units)

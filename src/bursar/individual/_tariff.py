@@ -26,6 +26,7 @@ Array = Any
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
 _EXACT = 2**53
+_MOST = 10**180  # units at the sensitivity, which is 1e-60 or more: the factor still fits a float
 TINY = 1e-150  # smaller contributions are rounded up to this, lest their squares vanish
 
 
@@ -43,7 +44,10 @@ class Priced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """cost = factor * norm**2, exactly ``full`` at the sensitivity: Gaussian noise in every notion."""
+    """cost = factor * norm**2, exactly ``full`` at the sensitivity: Gaussian noise in every notion.
+
+    A full price of RANGE stands for all that are larger; the factor is that of the price itself.
+    """
 
     full: tuple[int, ...]
     factor: tuple[float, ...]
@@ -114,28 +118,34 @@ def tariff(budget: Priced, mechanism: mechanisms.Mechanism) -> Tariff:
         times, leaf = times * leaf.count, leaf.mechanism
     if isinstance(leaf, mechanisms.Composed):
         raise Unsupported("charge the parts of a Composed one by one: each has its own norms")
-    full = _capped(budget, leaf, times)
+    prices = _prices(budget, leaf, times)
+    full = _capped(prices)
     if "sensitivity" not in {field.name for field in fields(leaf)}:  # type: ignore[arg-type]
         return Whole(full)
     sensitivity = float(leaf.sensitivity)  # type: ignore[attr-defined]
     if isinstance(leaf, mechanisms.Gaussian | mechanisms.DiscreteGaussian):
-        square = Fraction(sensitivity) ** 2
-        return Quadratic(full, tuple(_above(Fraction(units) / square) for units in full), sensitivity)
+        if not max(prices) < _MOST:
+            raise ArgumentError(f"step={mechanism!r} stands for too many rounds, or has too little noise")
+        square = Fraction(sensitivity) ** 2  # of the price itself: small contributions cost less than RANGE
+        return Quadratic(full, tuple(_above(Fraction(units) / square) for units in prices), sensitivity)
     grid = np.concatenate([[0.0], np.geomspace(sensitivity / _SPAN, sensitivity, _GRID)])
     grid[-1] = sensitivity
     rows = (
         [(0,) * len(full)]
         + [
-            _capped(budget, replace(leaf, sensitivity=float(norm)), times)  # type: ignore[type-var]
+            _capped(_prices(budget, replace(leaf, sensitivity=float(norm)), times))  # type: ignore[type-var]
             for norm in grid[1:]
         ]
     )
     return Table(grid, np.maximum.accumulate(np.array(rows, np.int64), axis=0), sensitivity)
 
 
-def _capped(budget: Priced, leaf: mechanisms.Mechanism, times: int) -> tuple[int, ...]:
-    price: tuple[Units, ...] = budget.person_price(leaf)
-    return tuple(RANGE if units == inf or times * units >= RANGE else int(times * units) for units in price)
+def _prices(budget: Priced, leaf: mechanisms.Mechanism, times: int) -> tuple[Units, ...]:
+    return tuple(times * units if times else 0 for units in budget.person_price(leaf))
+
+
+def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:
+    return tuple(RANGE if units >= RANGE else int(units) for units in prices)
 
 
 def _above(factor: Fraction) -> float:
