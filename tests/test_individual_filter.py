@@ -156,6 +156,22 @@ def test_small_contributions_pay_in_full_where_the_clip_costs_more_than_accounts
     assert np.asarray(people.charge(step, xp.asarray(allowed))).all()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda most: filters.RenyiCurve(orders=[2, 8], values=[1.0, most]),
+        lambda most: filters.Renyi(epsilon=most, delta=0.5, orders=[2, 8], weights=[1, 1]),
+    ],
+    ids=["RenyiCurve", "Renyi"],
+)
+def test_budgets_of_several_orders_are_below_what_counts_as_infinite(make):
+    """Where totals stop growing at 4600 of the measure, no budget is so large; just below, it ends."""
+    with pytest.raises(ArgumentError, match="must be below 4600"):
+        individual.Filter(1, make(4601.0))
+    people = individual.Filter(1, make(4599.0))
+    assert not people.charge(m.Zcdp(40_000.0), np.array([True]))[0]
+
+
 def test_noise_that_hides_nothing_is_refused():
     """Prices that no float holds are no prices."""
     people = individual.Filter(1, filters.Gaussian(mu=1.0))

@@ -96,6 +96,21 @@ def test_small_contributions_count_in_full_where_the_clip_costs_more_than_accoun
     assert np.all(accounts.epsilon() >= alone.epsilon() * (1 - 1e-9))
 
 
+def test_restarts_fit_twice_into_int64():
+    """What the open filter holds and what comes to it cannot come round at 2^63; larger filters are refused."""
+    for make in (
+        lambda step: odometers.FeldmanZrnic(delta=1e-5, alpha=2.0, step=step),
+        lambda step: odometers.GaussianRestarts(delta=1e-5, step=step),
+    ):
+        with pytest.raises(errors.ArgumentError, match="step must be below 4600"):
+            individual.Odometer(1, make(4600.0))
+        accounts, alone = individual.Odometer(1, make(4599.0)), make(4599.0)
+        for _ in range(5):
+            accounts.charge(m.Gaussian(1.0, 60.0), np.array([60.0]))
+            alone.charge(m.Gaussian(1.0, 60.0))
+            assert accounts.epsilon()[0] == alone.epsilon()
+
+
 def test_large_costs_saturate():
     """Totals that int64 cannot hold count as infinite instead of wrapping around."""
     accounts = individual.Odometer(2, odometers.Gaussian(delta=1e-5))

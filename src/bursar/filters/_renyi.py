@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, MEASURE, Units, budget, to_float, up
+from bursar._units import FAILURE, MEASURE, RANGE, Units, budget, to_float, up
 from bursar.curves import _mixture, approximate, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 from bursar.filters._account import WithFailures, refuse_failures
@@ -91,8 +91,11 @@ class Renyi(WithFailures):
         return self._price(leaf)[:-2]
 
     def person_mixture(self, totals: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For accounts per person: whether totals (n, m), in units, still fit by the mixture of all orders."""
-        curves = totals / MEASURE * (1 + 1e-15)
+        """For accounts per person: whether totals (n, m), in units, still fit by the mixture of all orders.
+
+        Totals of half of RANGE or more count as infinite.
+        """
+        curves = np.where(totals < RANGE // 2, totals / MEASURE * (1 + 1e-15), inf)
         delta = _mixture.allowed_delta(curves, self._lam, self._log_weights, float(self._parameters["epsilon"]))
         verdict: NDArray[np.bool_] = delta <= self._parameters["delta"] * (1 - 1e-15)
         return verdict

@@ -18,6 +18,8 @@ __all__ = ["Filter"]
 
 Array = Any
 
+_SEVERAL = RANGE // 2  # twice of it cannot overflow: with several totals, amounts from here on count as infinite
+
 _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.Gaussian,
     filters.Zcdp,
@@ -59,9 +61,9 @@ class Filter(Accounts):
         self._budget = budget
         self._most = budget.person_budget()
         self._mixture = budget.person_mixture if isinstance(budget, filters.Renyi) else None
-        for most in self._most:
-            if most >= RANGE:
-                raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of its measure per person")
+        range_ = RANGE if len(self._most) == 1 else _SEVERAL
+        if max(self._most) >= range_:
+            raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
         self._tariff = lru_cache(maxsize=64)(self._tariff_of)
         super().__init__(people, len(self._most), xp, device)
 
@@ -123,7 +125,7 @@ class Filter(Accounts):
             norms = self._xp.full((count,), price.sensitivity, dtype=self._xp.float64, device=self._device)
         broke = ~self.charge(step, norms)
         most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
-        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, RANGE // 2)
+        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, _SEVERAL)
         with self._lock:
             self._spent[broke, ...] = nothing_left
 
@@ -230,10 +232,8 @@ class Filter(Accounts):
             return before + xp.where(fits, cost, 0)[:, None], fits
         columns = [price(given, xp, column) for column in range(len(self._most))]
         known = columns[0][1]
-        cap = RANGE // 2  # twice of it cannot overflow, and no budget reaches it
-        after = xp.minimum(
-            before + xp.stack([xp.minimum(cost, xp.asarray(cap)) for cost, _ in columns], axis=1), xp.asarray(cap)
-        )
+        cap = xp.asarray(_SEVERAL)
+        after = xp.minimum(before + xp.stack([xp.minimum(cost, cap) for cost, _ in columns], axis=1), cap)
         return after, known & self._holds(after)
 
     def _holds(self, totals: Array) -> Array:

@@ -74,6 +74,10 @@ class Odometer(Accounts):
     ) -> None:
         if not isinstance(boundary, _KINDS):
             raise Unsupported(f"boundary={boundary!r}: accounts per person need Renyi, Gaussian, Line or restarts")
+        if isinstance(boundary, Restarts) and boundary._size >= _MOST:
+            raise ArgumentError(
+                f"boundary={boundary!r}: step must be below {_MOST / MEASURE:g} of its measure per person"
+            )
         if boundary.count:
             raise ArgumentError(f"boundary={boundary!r} must be fresh, not charged {boundary.count} times")
         self._boundary = boundary
