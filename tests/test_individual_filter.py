@@ -349,6 +349,11 @@ def test_accounts_are_saved_exactly_and_never_copied(make):
             attempt(people)
     with pytest.raises(ArgumentError):
         individual.Filter.from_state(people.state() | {"spent": people.state()["spent"] - 10**17})
+    with pytest.raises(ArgumentError, match="fit the budget"):  # the next charge would come round at 2^63
+        individual.Filter.from_state(people.state() | {"spent": np.full_like(people.state()["spent"], 2**63 - 1)})
+    for _ in range(40):
+        people.write_off(STEP)  # until nothing is left
+    assert np.array_equal(individual.Filter.from_state(people.state()).state()["spent"], people.state()["spent"])
 
 
 def test_answers_come_in_the_library_of_the_question():

@@ -132,6 +132,9 @@ def test_state_is_exact(make):
         restored = individual.Odometer.from_state(restored.state())
         np.testing.assert_array_equal(restored.state()["totals"], straight.state()["totals"])
         np.testing.assert_array_equal(restored.epsilon(), straight.epsilon())
+    state = restored.state()
+    with pytest.raises(errors.ArgumentError, match="stands for infinity"):  # the next charge would come round at 2^63
+        individual.Odometer.from_state(state | {"totals": np.full_like(state["totals"], 2**63 - 1)})
 
 
 def test_people_by_id():

@@ -191,6 +191,8 @@ class Filter(Accounts):
         accounts = cls(people, budget, xp=xp, device=device)
         if spent.shape != tuple(accounts._spent.shape) or spent.dtype != np.int64 or np.any(spent < 0):
             raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
+        if np.any(spent > (accounts._most[0] if len(accounts._most) == 1 else _SEVERAL)):
+            raise ArgumentError("state: spent must fit the budget it came from")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
 

@@ -155,6 +155,8 @@ class Odometer(Accounts):
         accounts = cls(people, kinds[name].from_state(state["boundary"]), xp=xp, device=device)
         if totals.shape != tuple(accounts._spent.shape) or totals.dtype != np.int64 or np.any(totals < 0):
             raise ArgumentError("state: totals must be int64, >= 0, with a row for each person")
+        if np.any(totals > _MOST):
+            raise ArgumentError(f"state: totals must be at most {_MOST}, which stands for infinity")
         accounts._spent = accounts._xp.asarray(totals.copy(), device=device)
         return accounts
 
