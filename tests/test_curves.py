@@ -177,6 +177,36 @@ def test_renyi_conversion_is_the_best_order_rounded_up(values, delta):
         assert truth <= renyi.epsilon(values, orders, delta=delta) <= truth + 1e-12 * (1 + truth)
 
 
+@pytest.mark.parametrize("order", [1 + 1e-12, 1.00066, 1.0226, 2.0, 540.9, 782719.4])
+@pytest.mark.parametrize("move", [-1e-5, -1e-14, 0.0, 1e-14, 3e-13, 1e-5])
+@pytest.mark.parametrize("value", [6.7e-8, 5e-3, 47.7, 978.4429450979004])
+def test_conversions_round_against_the_person_also_where_logarithms_vanish(order, move, value):
+    """Where order * delta is nearly one, the logarithm's argument is what is rounded; judged by 50 digits."""
+    delta = min((1 + move) / order, 1 - 2.0**-50)
+    with mp.workdps(50):
+        alpha, tail = mp.mpf(order), mp.log(mp.mpf(order) * mp.mpf(delta)) / (mp.mpf(order) - 1)
+        truth, shift = mp.mpf(value) - tail, mp.log(1 - 1 / alpha)
+        assert renyi.epsilon([value], [order], delta=delta) >= truth + shift
+        assert renyi.budget(order, epsilon=value, delta=delta) <= mp.mpf(value) - shift + tail
+        assert renyi.mironov([value], [order], delta=delta) >= mp.mpf(value) - mp.log(mp.mpf(delta)) / (alpha - 1)
+
+
+@pytest.mark.parametrize(
+    ("rho", "delta"),
+    [(488.9429972820484, 0.9999836886137694), (101.47185088572255, 0.9999979884064704), (15.0688, 0.999990148765268)],
+)
+def test_zcdp_conversion_is_never_below_the_best_order(rho, delta):
+    """With delta near one the best order times delta is nearly one, too; judged by 40 digits."""
+    with mp.workdps(40):
+
+        def bound(x):
+            lam = mp.exp(x)
+            return (1 + lam) * mp.mpf(rho) - mp.log1p(1 / lam) - mp.log((1 + lam) * mp.mpf(delta)) / lam
+
+        best = mp.findroot(lambda x: mp.diff(bound, x), np.log(zcdp.best_order(rho, delta=delta) - 1))
+        assert zcdp.epsilon(rho, delta=delta) >= bound(best)
+
+
 def test_conversions_refuse_nonsense_and_count_unknown_as_infinite():
     """NaN and negative totals are infinite; deltas outside (0, 1) and orders up to 1 are refused."""
     assert renyi.epsilon([nan, -1.0], [2.0, 3.0], delta=1e-5) == inf

@@ -274,7 +274,7 @@ def budget(order: float, /, *, epsilon: float, delta: float) -> float:
     _check.positive(epsilon=epsilon)
     _check.between(0, 1, delta=delta)
     shift, tail = float(np.log1p(-1 / order)), float(-np.log(order * delta) / (order - 1))
-    return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail))
+    return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail) + order / (order - 1))
 
 
 def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
@@ -285,7 +285,7 @@ def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
     """
     _check.between(0, 1, delta=delta)
     grid, curve = _checked(orders), _known(np.asarray(values, np.float64))
-    best: Floats = np.min(curve + -np.log(delta) / (grid - 1) * _GUARD, axis=-1)
+    best: Floats = np.min((curve - np.log(delta) / (grid - 1)) * _GUARD, axis=-1)
     return best
 
 
@@ -293,7 +293,10 @@ def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
     _check.between(0, 1, delta=delta)
     shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
     curve = _known(values)
-    bounds: Floats = curve + shift + tail + 1e-15 * (curve + np.abs(shift) + np.abs(tail))
+    rounding = (
+        curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)
+    )  # the last: that of both logarithms' arguments
+    bounds: Floats = curve + shift + tail + 1e-15 * rounding
     return bounds
 
 
