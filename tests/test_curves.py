@@ -96,6 +96,19 @@ def test_tiny_pure_mechanisms_do_not_cancel_to_zero():
     assert values == pytest.approx(np.array([1.5, 2.0, 100.0]) * 0.5e-18, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "mechanism",
+    [m.Pure(1e-200), m.Exponential(1e-200), m.SampledGaussian(1.0, 1.0, 1e-200), m.SampledGaussian(1e60, 1e-60, 1e-30)],
+    ids=str,
+)
+def test_what_costs_something_never_costs_nothing(mechanism):
+    """Values that floats cannot hold are rounded up, not to 0; what costs nothing stays at 0."""
+    assert np.all(renyi.values(mechanism, [1.05, 2.0, 2.5]) > 0)
+    assert renyi.cost(mechanism, 2.0) > 0
+    for nothing in (m.Pure(0.0), m.Exponential(0.0), m.Repeated(mechanism, 0)):
+        assert np.all(renyi.values(nothing, [1.05, 2.0, 2.5]) == 0)
+
+
 GRID = [(q, z) for q in (1e-3, 0.01, 0.1, 0.5, 0.9) for z in (0.4, 0.7, 1.0, 2.0, 5.0, 20.0)]
 
 
@@ -117,7 +130,7 @@ def test_fractional_orders_are_below_dp_accountings_series(rate, noise):
         assert renyi.sampled_gaussian(rate, noise, [order])[0] <= theirs * (1 + 1e-9) + 1e-13
 
 
-@pytest.mark.parametrize("order", [1.05, 1.5, 2.0, 2.5, 3.7, 10.9, 32.0, 100.5])
+@pytest.mark.parametrize("order", [1 + 2.0**-40, 1 + 2.0**-20, 1.05, 1.5, 2.0, 2.5, 3.7, 10.9, 32.0, 100.5])
 @pytest.mark.parametrize(("rate", "noise"), [(1e-4, 100.0), (1e-3, 20.0), (0.01, 2.0), (0.1, 0.7), (0.9, 0.4)])
 def test_sampled_gaussian_both_directions_against_mpmath(rate, noise, order):
     """At whole and fractional orders, to 1e-9 relative and never below; "remove" is the larger direction."""

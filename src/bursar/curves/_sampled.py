@@ -114,6 +114,10 @@ def _log_excess(u: Floats, log_u1: Floats, power: float) -> Floats:
         series = np.log(abs(power * (power - 1)) / 2 * total) + 2 * np.log(np.abs(v))
         raised = power * log_u1
         large = raised > 600
-        direct = np.log(np.expm1(np.where(large, 0.0, raised)) - power * u)
+        known = np.where(large, 0.0, log_u1)
+        if abs(power - 1) < 0.5:  # (1+u) ((1+u)^(b-1) - 1) - (b-1) u: nothing cancels where b is nearly one
+            direct = np.log(np.exp(known) * np.expm1((power - 1) * known) - (power - 1) * u)
+        else:
+            direct = np.log(np.expm1(power * known) - power * u)
         result = np.where(small, series, np.where(large, raised, direct))
     return np.where(np.isnan(result), np.where(u == 0, -inf, inf), result)

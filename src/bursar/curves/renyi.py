@@ -28,6 +28,7 @@ __all__ = ["ORDERS", "Renyi", "budget", "cost", "epsilon", "failure", "mironov",
 Floats = NDArray[np.float64]
 
 _GUARD = 1 + 1e-12
+_LEAST = 1e-300  # smaller values are rounded up to this, lest they vanish
 
 ORDERS: tuple[float, ...] = (
     *(1 + j / 20 for j in range(1, 20)),
@@ -169,7 +170,8 @@ def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse | mechanisms.Ap
 
 @_values.register
 def _(mechanism: mechanisms.Exponential, orders: Floats) -> Floats:
-    return np.minimum(orders * (mechanism.eta**2 / 8), _randomized_response(mechanism.eta, orders))
+    square = max(mechanism.eta**2 / 8, _LEAST) if mechanism.eta else 0.0
+    return np.minimum(orders * square, _randomized_response(mechanism.eta, orders))
 
 
 @_values.register
@@ -195,14 +197,14 @@ def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
 
 def _randomized_response(epsilon: float, orders: Floats) -> Floats:
     """theory 2.3, as A - 1 = tanh(eps/2) sinh(lam eps) + 2 sinh(lam eps / 2)^2: nothing cancels."""
-    if epsilon == inf:
-        return np.full_like(orders, inf)
+    if epsilon == inf or not epsilon:
+        return np.full_like(orders, epsilon)
     lam = orders - 1
     x = lam * epsilon
     far = x > 500
     y = np.where(far, 0.0, x)
     near = np.log1p(np.tanh(epsilon / 2) * np.sinh(y) + 2 * np.sinh(y / 2) ** 2)
-    return np.minimum(np.where(far, x, near) / lam, epsilon)
+    return np.maximum(np.minimum(np.where(far, x, near) / lam, epsilon), _LEAST)
 
 
 def _expm1_minus(x: Floats) -> Floats:
@@ -240,7 +242,7 @@ def sampled_gaussian(
     safe = np.where(proper, z, 1.0)
     curve = _sampled.remove if direction == "remove" else _sampled.add
     with np.errstate(over="ignore"):
-        table = np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1)
+        table = np.maximum(np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1), _LEAST)
     return np.where(proper[..., None], table, np.where(z[..., None] == inf, 0.0, inf))
 
 
