@@ -44,6 +44,18 @@ def test_zero_is_free_clipped_is_clipped_and_unknown_is_infinite():
     assert (found[3:] == np.inf).all()
 
 
+@pytest.mark.parametrize(
+    "norms",
+    [np.ma.array([0.0, 5.0], mask=[True, False]), np.array([5j, 5.0]), np.array(["5", "1"]), np.array([True, True])],
+)
+def test_norms_are_real_numbers(norms):
+    """What is hidden under a mask or beside a real part would not be counted: refused, and nothing is counted."""
+    kept = individual.Losses(2, least=2.0, most=2000.0)
+    with pytest.raises(ArgumentError, match="real numbers"):
+        kept.record(STEP, norms)
+    assert not kept.counts(0.005).any()
+
+
 def test_a_step_below_the_least_noise_is_unknown():
     """A relative noise that no bucket can hold is never counted at a larger one."""
     kept = individual.Losses(1, least=4.0, most=40.0)

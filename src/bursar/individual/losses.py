@@ -247,7 +247,10 @@ class Losses:
         if not isinstance(step, mechanisms.Gaussian | mechanisms.SampledGaussian):
             raise ArgumentError(f"step={step!r} must be Gaussian or SampledGaussian")
         rate = float(step.sample_rate) if isinstance(step, mechanisms.SampledGaussian) else 1.0
-        values = to_numpy(norms).astype(np.float64)
+        values = to_numpy(norms)
+        if isinstance(norms, np.ma.MaskedArray) or values.dtype.kind not in "fiu":
+            raise ArgumentError("norms must be real numbers, and no masked array: say whose they are with people=")
+        values = values.astype(np.float64)
         who = np.arange(self._n) if people is None else to_numpy(people)
         if values.shape != (len(who),) or who.ndim != 1 or not np.issubdtype(who.dtype, np.integer):
             raise ArgumentError(f"norms must have shape ({len(who)},)")
