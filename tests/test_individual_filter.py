@@ -405,6 +405,12 @@ def test_tensors_of_ids_are_numbers():
     """To Python two tensors of one number differ; here they are one person, who has one account."""
     with pytest.raises(ArgumentError, match="different"):
         individual.Filter(torch.tensor([7, 7]), filters.Gaussian(mu=1.0))
+    with pytest.raises(ArgumentError, match="different"):
+        individual.Filter(list(torch.tensor([7, 7])), filters.Gaussian(mu=1.0))
+    people = individual.Filter(list(torch.tensor([7, 9])), filters.Gaussian(mu=1.0))
+    with pytest.raises(ArgumentError, match="new"):
+        people.join(list(torch.tensor([9])))
+    assert people.charge(STEP, np.array([0.1]), people=list(torch.tensor([9]))).tolist() == [True]
     people = individual.Filter(torch.tensor([7, 9]), filters.Gaussian(mu=1.0))
     assert people.charge(STEP, np.array([1.0]), people=torch.tensor([9])).tolist() == [True]
     assert people.charge(STEP, np.array([1.0]), people=[7]).tolist() == [True]

@@ -71,7 +71,7 @@ class Accounts(Uncopyable):
             return None
         if self._rows_of is not None:
             people = people.tolist() if array_api_compat.is_torch_array(people) else people
-            found = [self._rows_of.get(person, -1) for person in people]
+            found = [self._rows_of.get(_plain_id(person), -1) for person in people]
             rows = np.asarray(found, np.int64)
         else:
             rows = to_numpy(people)
@@ -123,13 +123,18 @@ class Accounts(Uncopyable):
 def _ids(people: Any) -> list[Hashable]:
     """Ids in an order that stays: row by row, arrays of contributions are in that order."""
     if array_api_compat.is_torch_array(people):
-        people = people.tolist()  # tensors of the same number are different to Python
+        people = people.tolist()
     no_list = isinstance(people, str | bytes | Set | Mapping) and not isinstance(people, KeysView)
     no_list = no_list or len(getattr(people, "shape", (0,))) != 1
-    ids = [] if no_list else list(people)
+    ids = [] if no_list else [_plain_id(person) for person in people]
     if no_list or not all(isinstance(person, Hashable) and person == person for person in ids):
         raise ArgumentError("people must be a number, or a list of ids that are hashable, in an order that stays")
     return ids
+
+
+def _plain_id(person: Any) -> Any:
+    """Tensors of the same number are different to Python, so that one person would have two accounts."""
+    return person.item() if array_api_compat.is_torch_array(person) and not person.ndim else person
 
 
 def _is_count(people: object) -> bool:
