@@ -358,6 +358,11 @@ def test_either_of_two_filters_with_delta_split():
     assert again.state() == both.state()
     with pytest.raises(errors.CopyRefused):
         copy.copy(both)
+    for changed in ({"open": [True, True]}, {"count": 0}, {"parts": [], "open": []}):
+        with pytest.raises(errors.ArgumentError):
+            filters.Either.from_state(both.state() | changed)
+    with pytest.raises(errors.ArgumentError, match="it lacks open"):
+        filters.Either.from_state({name: value for name, value in both.state().items() if name != "open"})
 
 
 @pytest.mark.parametrize(

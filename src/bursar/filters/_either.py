@@ -112,15 +112,18 @@ class Either(Uncopyable):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """The account that ``state()`` described, to the last unit."""
-        if state.get("filter") != cls.__name__:
-            raise ArgumentError(f"state={state.get('filter')!r} must be the state of {cls.__name__}")
+        _check.saved(state, "filter", "parts", "open", "count")
+        if state["filter"] != cls.__name__:
+            raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
         parts = state["parts"]
         fresh = cls(*(_KINDS[part["filter"]](**part["parameters"]) for part in parts))
         if len(state["open"]) != len(parts) or not all(isinstance(value, bool) for value in state["open"]):
             raise ArgumentError("state: open must be one of true and false for each filter")
         _check.whole(0, count=state["count"])
         fresh._filters = tuple(_KINDS[part["filter"]].from_state(part) for part in parts)
-        fresh._open, fresh._count = tuple(state["open"]), state["count"]
+        fresh._open, fresh._count = tuple(state["open"]), int(state["count"])
+        if any(is_open and account.count != fresh.count for account, is_open in fresh._pairs()):
+            raise ArgumentError("state: a filter that is open must have been charged for every round")
         return fresh
 
     def __repr__(self) -> str:
