@@ -51,3 +51,12 @@ def test_checks_name_argument_and_value(check, bad):
     for value in bad:
         with pytest.raises(ArgumentError, match=r"^sigma=.* must be "):
             check(sigma=value)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-320, 0.1, 0.067404, 1.23401, 1.23499, 9.9991, 123456.7, 1e30, inf])
+def test_bounds_are_shown_rounded_up_or_down(value):
+    """What a person reads is never below an upper bound nor above a lower one, and decimals stay what they are."""
+    low, high = _units.shown(value, 4, down=True), _units.shown(value, 4)
+    assert float(low) <= value <= float(high)
+    assert float(high) <= value * (1 + 1.1e-3)
+    assert (_units.shown(0.1, 4), _units.shown(1.23401, 4), _units.shown(9.9991, 4)) == ("0.1", "1.235", "10")

@@ -7,14 +7,26 @@ fraction); what is computed is rounded up when it is spent and down when it is a
 Arrays of units are int64. Amounts of RANGE or more count as infinite there.
 """
 
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, nextafter
 from sys import float_info
 
 from bursar.errors import ArgumentError
 
-__all__ = ["FAILURE", "MEASURE", "RANGE", "Units", "as_float", "budget", "exact", "range_checked", "to_float", "up"]
+__all__ = [
+    "FAILURE",
+    "MEASURE",
+    "RANGE",
+    "Units",
+    "as_float",
+    "budget",
+    "exact",
+    "range_checked",
+    "shown",
+    "to_float",
+    "up",
+]
 
 MEASURE = 10**15
 """Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence."""
@@ -70,6 +82,13 @@ def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
     if not down and Fraction(value) * per < units:
         return nextafter(value, inf)
     return value
+
+
+def shown(value: float, digits: int, *, down: bool = False) -> str:
+    """A bound for people to read: so many digits, rounded up (or down), as ``format(value, "g")`` writes them."""
+    context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
+    rounded = context.create_decimal(repr(float(value)))
+    return f"{float(rounded):.{digits}g}"
 
 
 def range_checked(units: int, *, name: str) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import special, stats
 
 from bursar import _check, filters, mechanisms, odometers
+from bursar._units import shown
 from bursar.curves import approximate, gaussian, renyi, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -78,7 +79,7 @@ class Comparison:
         lines = [f"{self.mechanism!r}, delta={self.delta:g}: epsilon after so many rounds"]
         lines.append(f"{'':{width}}  {'promise':9}" + "".join(f"{rounds:>10}" for rounds in self.rounds))
         for bound in self.bounds:
-            numbers = "".join(f"{epsilon:>10.4g}" for epsilon in bound.epsilons)
+            numbers = "".join(f"{shown(epsilon, 4):>10}" for epsilon in bound.epsilons)
             lines.append(f"{bound.name:{width}}  {bound.promise:9}{numbers}")
         return "\n".join(lines)
 

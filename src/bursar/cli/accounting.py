@@ -36,6 +36,8 @@ def epsilon(
     from bursar import mechanisms
 
     run = mechanisms.Repeated(_step(sigma, sensitivity, sample_rate), steps)
+    from bursar._units import shown
+
     rows = [row for row in _notions(run, delta) if row is not None]
     if as_json:
         print(dumps({"steps": steps, "delta": delta, "bounds": rows}))
@@ -44,7 +46,7 @@ def epsilon(
     for column in ("notion", "total", "epsilon", "holds", "source"):
         table.add_column(column, justify="right" if column == "epsilon" else "left")
     for row in rows:
-        table.add_row(row["notion"], row["total"], f"{row['epsilon']:.6g}", row["holds"], row["source"])
+        table.add_row(row["notion"], row["total"], shown(row["epsilon"], 6), row["holds"], row["source"])
     Console().print(table, "Adding or removing one person, with all of that person's records.")
 
 
@@ -94,6 +96,8 @@ def calibrate(
     """The least noise for a number of steps, or the steps for a noise, for each kind of filter."""
     if (steps is None) == (sigma is None):
         raise ArgumentError("give either --steps or --sigma")
+    from bursar._units import shown
+
     rows = [
         _calibrated(kind, epsilon, delta, steps, sigma, sensitivity, sample_rate)
         for kind in ("Gaussian", "Zcdp", "Renyi", "Approximate")
@@ -105,7 +109,8 @@ def calibrate(
     for column in ("filter", "sigma", "noise multiplier", "steps", "note"):
         table.add_column(column, justify="left" if column in ("filter", "note") else "right")
     for row in rows:
-        numbers = ["" if row[key] is None else f"{row[key]:.10g}" for key in ("sigma", "noise_multiplier", "steps")]
+        numbers = ["" if row[key] is None else shown(row[key], 10) for key in ("sigma", "noise_multiplier")]
+        numbers.append("" if row["steps"] is None else str(row["steps"]))
         table.add_row(row["filter"], *numbers, row["note"])
     Console().print(table)
 

@@ -40,6 +40,7 @@ def losses(
     import numpy as np
 
     from bursar import _check
+    from bursar._units import shown
 
     _check.positive(noise_multiplier=noise_multiplier)
     _check.between(0, 1, delta=delta)
@@ -65,7 +66,7 @@ def losses(
         for group in [None, *([] if labels is None else np.unique(labels))]:
             chosen = epsilons if group is None else epsilons[labels == group]
             quantiles = np.quantile(chosen, LEVELS, method="higher")
-            table.add_row(name, "all" if group is None else str(group), *(f"{q:.4g}" for q in quantiles))
+            table.add_row(name, "all" if group is None else str(group), *(shown(q, 4) for q in quantiles))
     Console().print(table, STATUS)
 
 

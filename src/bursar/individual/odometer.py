@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from bursar import _check, mechanisms, odometers
-from bursar._units import MEASURE, RANGE
+from bursar._units import MEASURE, RANGE, shown
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, to_numpy
 from bursar.individual._tariff import Table, Tariff, tariff
@@ -42,7 +42,8 @@ class Statement:
 
     def __str__(self) -> str:
         return (
-            f"For {self.person} alone: what was published so far depends on your data with epsilon {self.epsilon:.4g}, "
+            f"For {self.person} alone: what was published so far depends on your data with epsilon "
+            f"{shown(self.epsilon, 4)}, "
             f"except with probability {self.delta:.3g}. This number is itself computed from your data: whoever you "
             "show it to learns something about them."
         )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import inf
 
+from bursar._units import shown
+
 __all__ = ["LossStatement"]
 
 
@@ -37,7 +39,8 @@ class LossStatement:
         return (
             f"if the noise, the sampling rates and the size of your contribution to each of the {self.steps} steps had "
             "been fixed in advance, what was published would depend on your data with epsilon "
-            f"{self.epsilon:.4g} (and not less than {self.least:.4g}), except with probability {self.delta:.3g}. "
+            f"{shown(self.epsilon, 4)} (and not less than {shown(self.least, 4, down=True)}), "
+            f"except with probability {self.delta:.3g}. "
             "Where they depended on results published before, as in training, this number is an approximation and no "
             "guarantee. What is guaranteed then is the budget of the account that admitted the steps, if there was one."
         )
