@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import time
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -363,6 +364,20 @@ def test_either_of_two_filters_with_delta_split():
             filters.Either.from_state(both.state() | changed)
     with pytest.raises(errors.ArgumentError, match="it lacks open"):
         filters.Either.from_state({name: value for name, value in both.state().items() if name != "open"})
+
+
+@pytest.mark.parametrize("kind", ["Approximate", "Basic", "Gaussian", "Pure", "Renyi", "RenyiOrder", "Rogers", "Zcdp"])
+def test_every_filter_that_either_takes_can_be_saved(kind):
+    """With budgets of an epsilon and a delta each; the delta of the whole is not below the sum."""
+    options = {"alpha": 20.0} if kind == "RenyiOrder" else {}
+    both = filters.Either(
+        filters.Residue(epsilon=1.0, delta=1e-7), getattr(filters, kind)(epsilon=1.0, delta=3e-7, **options)
+    )
+    both.charge(m.Pure(0.01))
+    again = filters.Either.from_state(json.loads(json.dumps(both.state())))
+    assert again.state() == both.state()
+    assert Fraction(both.delta) >= Fraction(1e-7) + Fraction(3e-7)
+    assert both.delta == pytest.approx(4e-7, rel=1e-15)
 
 
 @pytest.mark.parametrize(

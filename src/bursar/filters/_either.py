@@ -1,5 +1,7 @@
 """Several filters side by side: right only when delta is split between them."""
 
+from fractions import Fraction
+from math import inf, nextafter
 from threading import Lock
 from typing import Any, Self
 
@@ -7,14 +9,15 @@ from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.filters._account import Filter, rounds
-from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, Zcdp
+from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiOrder, Zcdp
 from bursar.filters._renyi import Renyi
 from bursar.filters._residue import Residue
+from bursar.filters._rogers import Rogers
 
 __all__ = ["Either"]
 
 _KINDS: dict[str, type[Filter]] = {
-    kind.__name__: kind for kind in (Approximate, Basic, Gaussian, Pure, Renyi, Residue, Zcdp)
+    kind.__name__: kind for kind in (Approximate, Basic, Gaussian, Pure, Renyi, RenyiOrder, Residue, Rogers, Zcdp)
 }
 
 
@@ -56,8 +59,10 @@ class Either(Uncopyable):
 
     @property
     def delta(self) -> float:
-        """The delta of the promise, the sum of all. Public."""
-        return sum(account.delta or 0.0 for account in self._filters)
+        """The delta of the promise, the sum of all, rounded up. Public."""
+        exact = sum(Fraction(account.delta or 0.0) for account in self._filters)
+        near = float(exact)
+        return near if near >= exact else nextafter(near, inf)
 
     @property
     def count(self) -> int:
