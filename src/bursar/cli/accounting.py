@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar._units import shown
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
@@ -36,7 +37,6 @@ def epsilon(
     from bursar import mechanisms
 
     run = mechanisms.Repeated(_step(sigma, sensitivity, sample_rate), steps)
-    from bursar._units import shown
 
     rows = [row for row in _notions(run, delta) if row is not None]
     if as_json:
@@ -66,9 +66,9 @@ def _notions(run: Any, delta: float) -> Any:
     try:
         exact, plain = gaussian.of(run), zcdp.of(run)
         yield _row(
-            "Gaussian DP, exact", f"mu = {exact.mu:.6g}", exact.epsilon(delta=delta), filtered, "theory 3.3, 4.3"
+            "Gaussian DP, exact", f"mu = {shown(exact.mu, 6)}", exact.epsilon(delta=delta), filtered, "theory 3.3, 4.3"
         )
-        yield _row("zCDP", f"rho = {plain.rho:.6g}", plain.epsilon(delta=delta), filtered, "theory 3.2, 4.2")
+        yield _row("zCDP", f"rho = {shown(plain.rho, 6)}", plain.epsilon(delta=delta), filtered, "theory 3.2, 4.2")
     except Unsupported:
         pass  # sampled Gaussians are not Gaussian and have no useful rho
     curve = renyi.of(run)
@@ -96,7 +96,6 @@ def calibrate(
     """The least noise for a number of steps, or the steps for a noise, for each kind of filter."""
     if (steps is None) == (sigma is None):
         raise ArgumentError("give either --steps or --sigma")
-    from bursar._units import shown
 
     rows = [
         _calibrated(kind, epsilon, delta, steps, sigma, sensitivity, sample_rate)

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar._units import shown
 from bursar.cli._files import new_file
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError, LedgerError
@@ -47,7 +48,7 @@ def quote(plan: PlanFile, ledger: Other = None, as_json: Json = False) -> None:
     table = _table("key", "rho at most", "of the budget", "released", "standard error", "95 % margin")
     for key, each in quotes.items():
         for place, (name, error) in enumerate(each.standard_errors.items()):
-            first = (key, f"{each.rho:.6g}", f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
+            first = (key, shown(each.rho, 6), f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
             table.add_row(*first, name, f"{error:.6g}", f"{each.margins[name]:.6g}")
     _console().print(table)
 
@@ -130,11 +131,11 @@ def show(path: Ledger, as_json: Json = False) -> None:
         return
     table = _table("number", "time", "analyst", "purpose", "key", "ask", "rho at most")
     for each in asked:
-        kind, price = each["question"]["ask"], f"{each['rho at most']:.6g}"
+        kind, price = each["question"]["ask"], shown(each["rho at most"], 6)
         cells = (each["number"], each["time"], each["analyst"], each["purpose"] or "", each["key"], kind, price)
         table.add_row(*map(str, cells))
     _console().print(table)
-    _console().print(f"budget: rho = {terms['rho']:.6g}", f"head: {head}", sep="\n", soft_wrap=True)
+    _console().print(f"budget: rho = {shown(terms['rho'], 6)}", f"head: {head}", sep="\n", soft_wrap=True)
 
 
 @ledger.command("export")
@@ -226,7 +227,7 @@ def statement(
     table = _table("number", "time", "analyst", "purpose", "key", "ask", "rho")
     for line in found.lines:
         cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
-        table.add_row(*map(str, cells), f"{line.rho:.6g}")
+        table.add_row(*map(str, cells), shown(line.rho, 6))
     _console().print(f"{PRIVATE}, and for this person", table, found.words, sep="\n")
 
 

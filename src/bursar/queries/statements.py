@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bursar import _check
-from bursar._units import to_float
+from bursar._units import shown, to_float
 from bursar.curves import zcdp
 from bursar.ledger import Ledger
 
@@ -51,11 +51,12 @@ class Statement:
         """What it means."""
         number = sum(bool(line.key) for line in self.lines)
         answers = "1 answer" if number == 1 else f"{number} answers"
+        rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
         return (
-            f"{answers} used your records. They cost rho = {self.rho:.6g} of your budget of "
-            f"{self.budget:.6g}, which will never be exceeded. So whoever knows all answers that are ever given, and "
+            f"{answers} used your records. They cost rho = {rho} of your budget of "
+            f"{budget}, which will never be exceeded. So whoever knows all answers that are ever given, and "
             "everything about everybody else, can tell whether your records were there only as well as "
-            f"(epsilon = {self.epsilon:.6g}, delta = {self.delta:g})-differential privacy allows."
+            f"(epsilon = {epsilon}, delta = {delta})-differential privacy allows."
         )
 
 

@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bursar._units import shown
+
 __all__ = ["ADJACENCY", "Card"]
 
 ADJACENCY = "add or remove one person, with all of that person's records"
@@ -57,16 +59,20 @@ class Card:
         return self.seed.startswith("reproducible")
 
     @property
+    def _promise(self) -> str:
+        return f"({shown(self.epsilon, 6)}, {shown(self.delta, 6)})"
+
+    @property
     def charged_at_most(self) -> str:
         """Who was charged what, at most."""
-        most = f"{self.measure} = {self.total:.6g}, which is ({self.epsilon:.6g}, {self.delta:g})-DP"
+        most = f"{self.measure} = {shown(self.total, 6)}, which is {self._promise}-DP"
         if self.individual:
             return f"each person, for what that person contributed, and nobody more than {most}"
         return f"everybody the same, the worst case of every step: {most}"
 
     def to_markdown(self) -> str:
         """The card in words."""
-        clip, noise = f"{self.max_grad_norm:g}", f"{self.sigma:.6g}"
+        clip, noise = f"{self.max_grad_norm:g}", shown(self.sigma, 6, down=True)
         taken = f"{self.steps} steps" + (
             f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
         )
@@ -80,7 +86,7 @@ class Card:
         lines = [
             "# What this model promises",
             "",
-            f"**({self.epsilon:.6g}, {self.delta:g})-differential privacy**: whoever sees the model learns almost "
+            f"**{self._promise}-differential privacy**: whoever sees the model learns almost "
             "the same about you whether or not your records were in the data.",
             "",
             f"- **Between which data sets**: {self.adjacency}.",
@@ -91,7 +97,7 @@ class Card:
             f"- **How it was trained**: {self.algorithm}; {taken}, learning rate {self.learning_rate:g}; "
             f"the model is {averaged}.",
             f"- **Noise**: each person's gradient is clipped to L2 norm {clip}; the sum of all gets Gaussian noise of "
-            f"standard deviation {noise} ({self.noise_multiplier:.6g} times the clip) {when}.",
+            f"standard deviation {noise} ({shown(self.noise_multiplier, 6, down=True)} times the clip) {when}.",
             f"- **Divisor of the sums**: {self.divisor:.10g}, {self.divisor_from}{count}.",
             f"- **Who was charged what**: {self.charged_at_most}.",
             f"- **Labels**: {self.classes_from}.",
