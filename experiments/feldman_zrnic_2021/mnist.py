@@ -171,7 +171,9 @@ def train_all(options):
     if options.quick:
         train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
     if options.tune:
+        fewer = TUNE / len(train[0])
         train, test = tuple(part[:TUNE] for part in train), tuple(part[-TUNE:] for part in train)
+    how = {name: getattr(options, name) for name in ("clip", "rate", "momentum", "decay", "average")}
     for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
         noise_multiplier, steps = ROWS[epsilon]
         steps = options.steps or (6 if options.quick else steps)
@@ -179,7 +181,6 @@ def train_all(options):
         if options.ours:
             budget, noise_multiplier = filters.Gaussian(epsilon=epsilon, delta=DELTA), None
         if options.tune:  # as much noise for one person as there, and no claim
-            fewer = TUNE / len(images("train", options.data / "mnist")[1])
             budget = filters.Gaussian(mu=budget.mu / fewer)
             noise_multiplier = noise_multiplier and noise_multiplier * fewer
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -196,12 +197,8 @@ def train_all(options):
                     steps=steps,
                     extra=extra,
                     filtering=filtering,
-                    clip=options.clip,
-                    rate=options.rate,
-                    momentum=options.momentum,
-                    decay=options.decay,
-                    average=options.average,
                     seed=seed,
+                    **how,
                 )
                 line = {
                     "epsilon": epsilon,
@@ -210,12 +207,8 @@ def train_all(options):
                     "steps": steps,
                     "extra": extra,
                     "filtering": filtering,
-                    "clip": options.clip,
-                    "rate": options.rate,
-                    "momentum": options.momentum,
-                    "decay": options.decay,
                     "seed": seed,
-                    "average": options.average,
+                    **how,
                     "accuracy": curve[-1][1],
                     "at_steps": next(found for step, found, _ in curve if step == steps),
                     "seconds": round(seconds, 1),

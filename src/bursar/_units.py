@@ -7,6 +7,7 @@ fraction); what is computed is rounded up when it is spent and down when it is a
 Arrays of units are int64. Amounts of RANGE or more count as infinite there.
 """
 
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, nextafter
@@ -26,6 +27,7 @@ __all__ = [
     "shown",
     "to_float",
     "up",
+    "whole",
 ]
 
 MEASURE = 10**15
@@ -70,7 +72,7 @@ def as_float(value: float | Fraction) -> float:
         return inf
 
 
-def to_float(units: Units, *, per: int = MEASURE, down: bool = False) -> float:
+def to_float(units: Units | Fraction, *, per: int = MEASURE, down: bool = False) -> float:
     """Units as a float in the measure, rounded up (spent) or down (left)."""
     if units in (inf, -inf):
         return float(units)
@@ -89,6 +91,11 @@ def shown(value: float, digits: int, *, down: bool = False) -> str:
     context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
     rounded = context.create_decimal(repr(float(value)))
     return f"{float(rounded):.{digits}g}"
+
+
+def whole(units: Iterable[Units]) -> tuple[Units, ...]:
+    """Also NumPy's whole numbers as Python's, whose sums have no end."""
+    return tuple(inf if value == inf else int(value) for value in units)
 
 
 def range_checked(units: int, *, name: str) -> int:

@@ -37,7 +37,6 @@ def epsilon(
     from bursar import mechanisms
 
     run = mechanisms.Repeated(_step(sigma, sensitivity, sample_rate), steps)
-
     rows = [row for row in _notions(run, delta) if row is not None]
     if as_json:
         print(dumps({"steps": steps, "delta": delta, "bounds": rows}))
@@ -96,7 +95,6 @@ def calibrate(
     """The least noise for a number of steps, or the steps for a noise, for each kind of filter."""
     if (steps is None) == (sigma is None):
         raise ArgumentError("give either --steps or --sigma")
-
     rows = [
         _calibrated(kind, epsilon, delta, steps, sigma, sensitivity, sample_rate)
         for kind in ("Gaussian", "Zcdp", "Renyi", "Approximate")

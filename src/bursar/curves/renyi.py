@@ -295,9 +295,7 @@ def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
     _check.between(0, 1, delta=delta)
     shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
     curve = _known(values)
-    rounding = (
-        curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)
-    )  # the last: that of both logarithms' arguments
+    rounding = curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)  # the last: both logarithms' arguments
     bounds: Floats = curve + shift + tail + 1e-15 * rounding
     return bounds
 

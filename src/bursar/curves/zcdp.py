@@ -181,9 +181,7 @@ def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: flo
     lam = np.exp(log_lam)
     alpha = 1 + lam
     slope, shift, tail = alpha * rho, -np.log1p(1 / lam), -np.log(alpha * delta) / lam  # shift: log(1 - 1/alpha)
-    rounding = (
-        slope + np.abs(shift) + np.abs(tail) + alpha / lam
-    )  # the last: that of the argument of log(alpha * delta)
+    rounding = slope + np.abs(shift) + np.abs(tail) + alpha / lam  # the last: the argument of log(alpha * delta)
     bound: NDArray[np.float64] = slope + shift + tail + _GUARD * rounding
     return bound
 

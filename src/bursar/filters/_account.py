@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
-from bursar._units import FAILURE, Units, exact, to_float
+from bursar._units import FAILURE, Units, exact, to_float, whole
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = ["Filter", "WithFailures", "refuse_failures", "rounds"]
@@ -123,7 +123,7 @@ class Filter(Uncopyable, ABC):
         for value in state["spent"]:
             if value != inf:
                 _check.whole(0, spent=value)
-        spent = tuple(inf if value == inf else int(value) for value in state["spent"])
+        spent = whole(state["spent"])
         if len(spent) != len(account._spent) or not account._fits(spent):
             raise ArgumentError("state: spent must fit the budget it came from")
         _check.whole(0, count=state["count"])

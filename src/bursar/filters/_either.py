@@ -1,12 +1,12 @@
 """Several filters side by side: right only when delta is split between them."""
 
 from fractions import Fraction
-from math import inf, nextafter
 from threading import Lock
 from typing import Any, Self
 
 from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
+from bursar._units import to_float
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.filters._account import Filter, rounds
 from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiOrder, Zcdp
@@ -60,9 +60,7 @@ class Either(Uncopyable):
     @property
     def delta(self) -> float:
         """The delta of the promise, the sum of all, rounded up. Public."""
-        exact = sum(Fraction(account.delta or 0.0) for account in self._filters)
-        near = float(exact)
-        return near if near >= exact else nextafter(near, inf)
+        return to_float(sum((Fraction(account.delta or 0.0) for account in self._filters), Fraction(0)), per=1)
 
     @property
     def count(self) -> int:

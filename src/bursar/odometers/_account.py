@@ -1,7 +1,7 @@
 """What all odometers share: charge, read, save and restore."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import exp, expm1, inf, log1p
@@ -12,7 +12,7 @@ import numpy as np
 
 from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
-from bursar._units import FAILURE, MEASURE, Units, budget, exact, up
+from bursar._units import FAILURE, MEASURE, Units, budget, exact, up, whole
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Odometer", "Price", "as_floats"]
@@ -205,7 +205,7 @@ class Odometer(Uncopyable, ABC):
                 if value != inf:
                     _check.whole(0, **{name: value})
         _check.whole(0, count=state["count"])
-        account._totals, account._excess = (_whole(state[name]) for name in ("totals", "excess"))
+        account._totals, account._excess = (whole(state[name]) for name in ("totals", "excess"))
         account._failures, account._count = list(map(int, state["failures"])), int(state["count"])
         return account
 
@@ -218,11 +218,6 @@ def as_floats(totals: tuple[Units, ...]) -> Any:
     """Units as float64 of the measure, rounded up."""
     floats = np.asarray([float(total) for total in totals])
     return np.where(floats > 0, floats / MEASURE * (1 + 6e-16), 0.0)
-
-
-def _whole(units: Sequence[Units]) -> tuple[Units, ...]:
-    """Also NumPy's whole numbers as Python's, whose sums have no end."""
-    return tuple(inf if value == inf else int(value) for value in units)
 
 
 def _added(first: tuple[Units, ...], second: tuple[Units, ...]) -> tuple[Units, ...]:
