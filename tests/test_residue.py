@@ -362,6 +362,9 @@ def test_either_of_two_filters_with_delta_split():
     for changed in ({"open": [True, True]}, {"count": 0}, {"parts": [], "open": []}):
         with pytest.raises(errors.ArgumentError):
             filters.Either.from_state(both.state() | changed)
+    for part in ({"filter": "Nobody", "parameters": {}}, {"filter": "Zcdp"}, 1):
+        with pytest.raises(errors.ArgumentError):
+            filters.Either.from_state(both.state() | {"parts": [part, part]})
     with pytest.raises(errors.ArgumentError, match="it lacks open"):
         filters.Either.from_state({name: value for name, value in both.state().items() if name != "open"})
 

@@ -111,27 +111,34 @@ def show():
     from matplotlib import pyplot
 
     rows = recorded()
-    across = -(-len(rows) // 2)
-    figure, panels = pyplot.subplots(2, across, figsize=(4 * across, 6.4), squeeze=False)
-    for panel in panels.flat[len(rows) :]:
-        panel.set_axis_off()
+    budgets = sorted({row[0] for row in rows})
+    figure, panels = pyplot.subplots(2, 2, figsize=(11, 8), sharey=True)
     print(
         "| budget | noise multiplier | rate | momentum | decay | steps | after them | more steps | after them | runs |"
     )
     print("|---" * 10 + "|")
-    for panel, (row, lines) in zip(panels.flat, sorted(rows.items()), strict=False):
+    for row, lines in sorted(rows.items()):
         epsilon, ours, steps, extra, *how = row
-        budget = f"epsilon {epsilon:g}, {'exact Gaussian' if ours else 'as printed'}"
+        accounting = "exact Gaussian" if ours else "as printed"
         plain, last = (float(np.mean([line[of] for line in lines])) for of in ("at_steps", "accuracy"))
         noise = lines[0]["noise_multiplier"]
         after = f"{extra} | {last:.2f} %" if extra else "none | "
         settings = " | ".join(f"{value:g}" for value in how)
-        print(f"| {budget} | {noise:.4g} | {settings} | {steps} | {plain:.2f} % | {after} | {len(lines)} |")
+        print(
+            f"| epsilon {epsilon:g}, {accounting} | {noise:.4g} | {settings} | {steps} | {plain:.2f} % | {after} "
+            f"| {len(lines)} |"
+        )
+        panel = panels.flat[budgets.index(epsilon)]
+        color, label = None, f"{accounting}, {steps} steps"
         for line in lines:
-            panel.plot(*zip(*[(step, found) for step, found, _ in line["curve"]], strict=True), linewidth=1)
-        panel.axvline(steps, color="grey", linestyle=":", linewidth=1)
-        panel.set(title=budget, xlabel="step (dotted: first budgets are used up)", ylim=(85, 100))
-    figure.supylabel("accuracy on the test images, %")
+            step, found, _ = zip(*line["curve"], strict=True)
+            (drawn,) = panel.plot(step, found, linewidth=1, label=label, color=color)
+            color, label = drawn.get_color(), None  # one color and one entry for all seeds of a row
+            panel.plot(steps, line["at_steps"], "o", markersize=4, color=color)
+        panel.set(title=f"epsilon {epsilon:g}", xlabel="step", ylim=(85, 100))
+        panel.legend(title="dots: everybody's budget until here", loc="lower right", fontsize=8, title_fontsize=8)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("accuracy on the test images, %")
     figure.tight_layout()
     figure.savefig(HERE / "mnist.png", dpi=110)
 

@@ -119,6 +119,9 @@ class Either(Uncopyable):
         if state["filter"] != cls.__name__:
             raise ArgumentError(f"state={state['filter']!r} must be the state of {cls.__name__}")
         parts = state["parts"]
+        for part in parts:
+            _check.saved(part, "filter", "parameters")
+            _check.one_of(tuple(_KINDS), filter=part["filter"])
         fresh = cls(*(_KINDS[part["filter"]](**part["parameters"]) for part in parts))
         if len(state["open"]) != len(parts) or not all(isinstance(value, bool) for value in state["open"]):
             raise ArgumentError("state: open must be one of true and false for each filter")
