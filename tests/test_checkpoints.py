@@ -1,9 +1,12 @@
 """Checkpoints: a run that is killed at any moment goes on, and nobody's account is below what was released."""
 
+import collections
+import datetime
 import functools
 import json
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -262,7 +265,7 @@ def test_losses_that_cannot_be_filled_are_refused_before_anybody_is_charged(data
         with pytest.raises(errors.ArgumentError, match="losses"):
             job().fit(*data, losses=losses)
     job().fit(*data, checkpoint=tmp_path / "run")
-    with pytest.raises(errors.ArgumentError, match="did not count them"):
+    with pytest.raises(errors.ArgumentError, match="as the checkpoint's run did"):
         job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
 
 
@@ -279,3 +282,82 @@ def test_losses_refuse_a_price_that_is_not_gaussian(data):
     ask = functools.partial(StillActive, at_least=10, epsilon=0.1)
     with pytest.raises(errors.Unsupported, match="losses: Pure"):
         job(filters.Zcdp(rho=2.0)).fit(*data, counting=ask, losses=fresh_losses())
+
+
+@pytest.mark.parametrize("kept", [np.ones(2), datetime.date(2026, 1, 1), lambda: 0])
+def test_a_checkpoint_that_could_not_be_read_is_refused_and_the_last_one_kept(data, tmp_path, kept):
+    """What a callback keeps must be plain: told when it is saved, and the run can be resumed."""
+
+    def note(run):
+        if run.step == 2:
+            run.history["kept"] = [kept]
+
+    with pytest.raises(errors.DataError, match=r"run\.history"):
+        job().fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=1)
+    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).step == 10
+
+
+def test_named_tuples_are_kept_as_tuples(data, tmp_path):
+    """They hold nothing but what tuples hold."""
+    pair = collections.namedtuple("pair", "a b")
+    with pytest.raises(Crash):
+        job().fit(
+            *data,
+            callbacks=[lambda run: run.history.update(kept=[pair(1, 2)]), crash_at(4)],
+            checkpoint=tmp_path / "run",
+            checkpoint_every=2,
+        )
+    assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history["kept"] == [(1, 2)]
+
+
+def test_accounts_with_ids_can_be_resumed_or_are_refused_at_once(data, tmp_path):
+    """NumPy's numbers are numbers; what PyTorch's reader does not take is named before anything is released."""
+    with pytest.raises(Crash):
+        job(individual.Filter(np.arange(30) + 100, filters.Gaussian(mu=2.0))).fit(
+            *data, callbacks=[crash_at(5)], checkpoint=tmp_path / "numbers", checkpoint_every=2
+        )
+    again = job()
+    assert again.fit(*data, checkpoint=tmp_path / "numbers", resume=True).step == 10
+    assert again.accounts.spent([100])[0] > 0
+    accounts = individual.Filter([uuid.uuid4() for _ in range(30)], filters.Gaussian(mu=2.0))
+    with pytest.raises(errors.DataError, match="people's ids"):
+        job(accounts).fit(*data, checkpoint=tmp_path / "uuids")
+    assert not accounts.spent().any()
+
+
+def test_a_run_goes_on_as_it_began(data, tmp_path):
+    """Another divisor, another way of spending the remainder, another optimizer, losses that are left out: refused
+    before anything is charged."""
+    with pytest.raises(Crash):
+        job().fit(*data, losses=fresh_losses(), callbacks=[crash_at(5)], checkpoint=tmp_path / "run")
+    before = (tmp_path / "run" / "state.pt").read_bytes()
+    for change in ({"divisor": 60}, {"spend_remainder": False}):
+        with pytest.raises(errors.ArgumentError, match=f"{next(iter(change))}=.*checkpoint"):
+            job(**change).fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+    with pytest.raises(errors.ArgumentError, match="losses"):
+        job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+    module = nn.Linear(3, 2)
+    other = training.Trainer(
+        module,
+        BY_RECORD,
+        torch.optim.Adam(module.parameters()),
+        filters.Gaussian(mu=2.0),
+        max_grad_norm=1.0,
+        noise_multiplier=4.0,
+        divisor=30,
+        steps=10,
+    )
+    with pytest.raises(errors.ArgumentError, match="optimizer='Adam' must be"):
+        other.fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "state.pt").read_bytes() == before
+    job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
+
+
+def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
+    """Nothing is guessed from it."""
+    with pytest.raises(Crash):
+        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
+    lines = tmp_path / "run" / "journal.jsonl"
+    lines.write_text(lines.read_text() + "[3]\n")
+    with pytest.raises(errors.DataError, match=r"journal\.jsonl.*can't be read"):
+        job().fit(*data, checkpoint=tmp_path / "run", resume=True)

@@ -475,3 +475,140 @@ def test_sums_over_many_people_are_not_rounded_on_the_way():
     engine._records_at_once = 1
     many = engine.sums(x[:1].expand(1000, *x.shape[1:]), y[:1].expand(1000), 0.7)[0]
     assert all(torch.allclose(all_, 1000 * part, rtol=1e-12, atol=0.0) for all_, part in zip(many, one, strict=True))
+
+
+def test_squares_that_vanish_in_single_precision_are_charged():
+    """Inputs of 2.6e-23, whose squares are below the smallest float32, times a residual of 1e19: norms are not below
+    what is contributed."""
+    module = nn.Linear(10_000, 1, bias=False)
+    with torch.no_grad():
+        module.weight.zero_()
+    x = torch.full((3, 10_000), 2.6e-23)
+    x[:, 0], x[2] = 3.8e-23, 0.0
+    y = torch.tensor([[9e18], [0.0], [9e18]])
+    engine = Gradients(module, lambda output, goals: ((output - goals) ** 2).sum(1))
+    sums, norms = engine.sums(x, y, lambda rows, found: torch.ones(len(rows), dtype=torch.float64))
+    assert norms[0] >= sums[0].norm() > 0.04
+    assert norms[1] == 0.0
+    assert norms[2] == 0.0  # nothing contributed costs nothing
+
+
+@pytest.mark.parametrize("clip", [1e-2, 1e-4, 1e-6, 3e-7])
+def test_weights_too_small_for_single_precision_are_rounded_down(clip):
+    """A gradient of 1e38, clipped: its weight is no normal float32, and the contribution is never above the clip."""
+    module = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        module.weight.zero_()
+    engine = Gradients(module, lambda output, goals: ((output - goals) ** 2).sum(1))
+    for goal in (9e18, 8e18, 7e18, 6e18, 5e18, 4e18):
+        sums, _ = engine.sums(torch.tensor([[9e18]]), torch.tensor([[goal]]), clip)
+        assert sums[0].norm() <= clip
+
+
+class Secretive(nn.Module):
+    """Keeps the mean of its inputs by a way that PyTorch does not count."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.out = kind, nn.Linear(5, 3)
+        if kind == "buffer":
+            self.register_buffer("mean", torch.zeros(5))
+        else:
+            self.mean = nn.Parameter(torch.zeros(5), requires_grad=False)
+
+    def forward(self, x):
+        kept = self.out.weight[0] if self.kind == "trained" else self.mean
+        kept.data.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return self.out(x)
+
+
+@pytest.mark.parametrize("kind", ["buffer", "frozen", "trained"])
+def test_what_is_changed_behind_pytorchs_back_is_refused(kind):
+    """Values are compared, not versions."""
+    with pytest.raises(errors.Unsupported, match=r"'mean' is changed by the forward pass|gradients per record differ"):
+        Gradients(Secretive(kind), BY_RECORD).norms(torch.randn(4, 5), torch.zeros(4, dtype=torch.long))
+
+
+@pytest.mark.parametrize("change", ["replaced", "frozen", "half"])
+def test_a_module_that_was_changed_since_is_refused(change):
+    """Layers replaced, frozen or made half precision after the fact: sums would be of other parameters."""
+    module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    engine = Gradients(module, BY_RECORD)
+    if change == "replaced":
+        module[2] = nn.Linear(4, 3)
+    elif change == "frozen":
+        module[0].requires_grad_(False)
+    else:
+        module.half()
+    with pytest.raises(errors.BursarError, match=r"replace or freeze layers first|train in float32 or float64"):
+        engine.norms(torch.randn(4, 5), torch.zeros(4, dtype=torch.long))
+
+
+class Mixing(nn.Module):
+    """Mixes records, but only in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(x - x.mean(0) if self.training else x)
+
+
+def test_a_mode_that_changes_between_passes_is_looked_at_again():
+    """A module that behaves in evaluation mode, and is then set to training mode."""
+    module = Mixing().eval()
+    engine = Gradients(module, BY_RECORD)
+    x, y = torch.randn(4, 5), torch.zeros(4, dtype=torch.long)
+    engine.norms(x, y)
+    module.train()
+    with pytest.raises(errors.Unsupported, match="in training mode"):
+        engine.norms(x, y)
+
+
+def test_people_are_whole_numbers_of_a_sensible_size():
+    """Hashes in place of numbers, and types without a smallest element."""
+    module, x, y = setting("linear")
+    for people in (torch.arange(6) + 10**13, torch.arange(6).to(torch.uint16), torch.arange(6) + 0j):
+        with pytest.raises(errors.ArgumentError, match="people"):
+            Gradients(module, BY_RECORD).norms(x, y, people=people)
+
+
+def test_a_few_records_are_found_among_very_many():
+    """More records than single precision can number."""
+    few, _ = naive.spread([torch.empty(2**24 + 4).view(-1, 1)], None)
+    assert few[0].shape == (4, 1)
+
+
+class Barely(nn.Module):
+    """Mixes records a little, by a way that has no gradient."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.first = nn.Embedding(9, 5) if words else nn.Linear(4, 5)
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.out(x + 1e-9 * x.mean(0).detach())
+
+
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_mixture_with_a_tiny_weight_is_found(words, training):
+    """One person's input of 1e9 would be in everybody's gradient."""
+    module = Barely(words).train(training)
+    x = torch.arange(6) if words else torch.randn(6, 4)
+    with pytest.raises(errors.Unsupported, match="depend on the other records"):
+        Gradients(module, BY_RECORD).norms(x, torch.zeros(6, dtype=torch.long))
+
+
+def test_a_loss_that_mixes_records_a_little_is_found():
+    """A term of the whole batch in everybody's loss."""
+    module, x, y = setting("linear")
+
+    def loss(output, goals):
+        return BY_RECORD(output, goals) + 1e-7 * (output.mean(0) ** 2).sum()
+
+    with pytest.raises(errors.Unsupported, match="depend on the other records"):
+        Gradients(module, loss).norms(x, y)

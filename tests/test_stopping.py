@@ -1,5 +1,6 @@
 """Noisy counts of the people who dropped out, and the sparse vector technique: prices, noise, accounts, audits."""
 
+import os
 from fractions import Fraction
 from itertools import product
 
@@ -544,3 +545,27 @@ def test_counts_do_not_show_the_last_digits_of_their_noise():
     assert accounts.count != exact
     assert abs(accounts.count - exact) <= 2**-16
     assert (accounts.count * 2**15).is_integer()
+
+
+@pytest.mark.parametrize("sigma", [0.4, 0.45, 1.0, 20.0])
+def test_closing_never_leaves_less_than_nothing_spent(sigma):
+    """Also with many orders, at some of which the price is more than an account counts."""
+    people = individual.Filter(3, filters.Renyi(epsilon=16.0, delta=1e-5))
+    Dropouts(people, Tree(steps=1, sigma=sigma)).close()
+    assert (people.spent() >= 0).all()
+    individual.Filter.from_state(people.state())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_may_not_count_with_the_same_noise():
+    """Two processes with the same noise would show, by their difference, who dropped out."""
+    doors = Dropouts(individual.Filter(3, filters.Zcdp(rho=1.0)), Tree(steps=5, sigma=20.0))
+    child = os.fork()
+    if child == 0:
+        try:
+            doors.charge(mechanisms.Gaussian(sigma=10.0), np.ones(3))
+        except errors.ArgumentError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    doors.charge(mechanisms.Gaussian(sigma=10.0), np.ones(3))

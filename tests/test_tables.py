@@ -216,6 +216,17 @@ def test_rows_of_one_person_are_found_by_the_person_column(file):
     assert tables.people(tables.read(file, schema()), schema()) is None
 
 
+@pytest.mark.parametrize("ids", [[1.0, float("nan"), 2.0], [1, None, 2], ["a", "", "b"], ["a", " ", "b"]])
+@pytest.mark.parametrize("missing", [["", "?"], ["?"]])
+def test_rows_of_nobody_are_refused(tmp_path, ids, missing):
+    """NaN, null, blank: not a person of that name."""
+    known = schema(person="secret", missing=missing)
+    rows = {"age": [1, 2, 3], "hours": [20, 20, 20], "sex": ["F"] * 3, "place": ["north"] * 3, "bought": ["no"] * 3}
+    parquet.write_table(pa.table(rows | {"secret": ids}), tmp_path / "data.parquet")
+    with pytest.raises(DataError, match="whose it is"):
+        tables.people(tables.read(tmp_path / "data.parquet", known), known)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -354,12 +365,19 @@ def test_a_crash_while_saving_leaves_nothing_half_written(people_file, tmp_path,
     assert jobs.load(old).schema == result.model.schema
 
 
-@pytest.mark.parametrize("damage", ["model.json", "weights.npz", "pickle", "format"])
+@pytest.mark.parametrize("damage", ["model.json", "weights.npz", "pickle", "format", "list", "bytes", "nan"])
 def test_damaged_models_are_refused(people_file, tmp_path, damage):
     """A missing file, a pickle in place of the weights, another format: DataError, and nothing is unpickled."""
     out = jobs.save(trained(people_file, steps=2), tmp_path / "model")
     if damage == "pickle":
         np.savez(out / "weights.npz", coef=np.array([{"a": 1}], dtype=object), intercept=np.zeros(1))
+    elif damage == "list":
+        (out / "model.json").write_text("[]", encoding="utf-8")
+    elif damage == "bytes":
+        (out / "weights.npz").write_bytes(b"PK\x03\x04 something else")
+    elif damage == "nan":
+        found = dict(np.load(out / "weights.npz"))
+        np.savez(out / "weights.npz", coef=found["coef"] * np.nan, intercept=found["intercept"])
     elif damage == "format":
         described = json.loads((out / "model.json").read_text(encoding="utf-8"))
         (out / "model.json").write_text(json.dumps(described | {"format": 99}), encoding="utf-8")

@@ -1,5 +1,6 @@
 """The trainer: its algorithms written out, its accounts in exact arithmetic, callbacks, refusals."""
 
+import contextlib
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import nn
 
 from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training import policies, stopping
+from bursar.training.callbacks import Progress
 from bursar.training.gradients import naive
 from bursar.training.runs import correct
 from bursar.training.together import source
@@ -423,6 +425,8 @@ def test_callbacks_look_on(data, capsys):
         (lambda module: torch.optim.SGD(module[2].parameters(), lr=1.0), "2 of the module's 4"),
         (lambda module: torch.optim.SGD, "torch.optim.Optimizer"),
         (lambda module: None, "optimizer=None"),
+        (lambda module: torch.optim.LBFGS(module.parameters()), "optimizer=LBFGS computes the loss again"),
+        (lambda module: torch.optim.SparseAdam(module.parameters()), "SparseAdam"),
     ],
 )
 def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words):
@@ -444,7 +448,7 @@ def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words
         (lambda x, y: {"targets": y.tolist()}, "targets must be a tensor"),
         (lambda x, y: {"people": np.arange(N)}, "people must be a tensor"),
         (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "people must be a tensor"),
-        (lambda x, y: {"people": torch.arange(N) // 2}, "as many people as there are accounts"),
+        (lambda x, y: {"people": torch.arange(N) * 2}, "more people than there are accounts"),
         (lambda x, y: {"callbacks": print}, "callbacks must be a list"),
         (lambda x, y: {"callbacks": [3]}, "callbacks must be a list"),
     ],
@@ -530,3 +534,139 @@ def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(d
     assert "spends the remainder" not in words
     assert "theory 5.6 for Poisson samples" in words
     assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words
+
+
+@pytest.mark.parametrize("individual_accounts", [True, False])
+@pytest.mark.parametrize(
+    "values", [lambda o, t: torch.ones(len(o), 50), lambda o, t: torch.ones(2 * len(o)), lambda *_: 1]
+)
+def test_a_question_gives_one_number_for_each_record(data, individual_accounts, values):
+    """More numbers than records would be a sum of another sensitivity; nobody is charged for it."""
+    x, y = data
+    job = trainer(filters.Zcdp(rho=1.0), individual=individual_accounts)
+    with pytest.raises(errors.ArgumentError, match="one number for each"):
+        job.fit(x, y, callbacks=[lambda run: run.noisy_sum(values, sigma=1.0)])
+    assert not job._job.run.released
+
+
+def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
+    """The caller's filter may be charged elsewhere: neither the card nor accounts look at it again."""
+    budget = filters.Zcdp(rho=0.1)
+    job = trainer(budget)
+    accounts = individual.Filter(3, budget)
+    job.fit(*data)
+    before = job.card(delta=1e-5).epsilon
+    budget.charge(mechanisms.Zcdp(0.09))
+    accounts.budget.charge(mechanisms.Zcdp(0.09))
+    assert job.card(delta=1e-5).epsilon == before
+    assert individual.Filter.from_state(accounts.state()).budget.left == pytest.approx(0.1)
+
+
+def test_the_planned_steps_fit_whatever_the_clip_is(data):
+    """Noise is a multiple of the clip: rounded up, so that the last step of full contributions fits."""
+    randoms = np.random.default_rng(0)
+    for _ in range(100):
+        clip, steps = float(randoms.lognormal(0.0, 2.0)), int(randoms.integers(1, 200))
+        budget = filters.Gaussian(mu=float(randoms.lognormal()))
+        job = trainer(budget, max_grad_norm=clip, steps=steps)
+        budget.charge(mechanisms.Repeated(mechanisms.Gaussian(job.noise_multiplier * clip, clip), steps))
+
+
+def test_another_budget_that_is_exceeded_does_not_end_the_run_in_silence(data):
+    """A callback's own filter refuses: that is the callback's error, not the end of this run's budget."""
+    own = filters.Zcdp(rho=0.01)
+    with pytest.raises(errors.BudgetExceeded):
+        trainer(filters.Zcdp(rho=1.0)).fit(*data, callbacks=[lambda run: own.charge(mechanisms.Zcdp(0.1))])
+
+
+def test_callbacks_are_closed_however_a_run_ends(data):
+    """Spent budgets, errors and the end of the plan all take the bar away."""
+
+    def broken(run):
+        if run.step == 2:
+            raise ZeroDivisionError
+
+    for options, others in (
+        ({}, []),
+        ({}, [broken]),
+        ({"individual": False, "steps": None, "noise_multiplier": 9.0}, []),
+    ):
+        progress = Progress()
+        with contextlib.suppress(ZeroDivisionError):
+            trainer(filters.Zcdp(rho=0.05), **options).fit(*data, callbacks=[progress, *others])
+        assert not progress._bar.live.is_started
+
+
+def test_an_odometer_belongs_to_one_run(data):
+    """A second run with the same policy is refused before anything is released, and so is an odometer in use."""
+    policy = policies.EarlyStopping(target=N, every=50, odometer=odometers.Renyi(delta=1e-5))
+    trainer(filters.Zcdp(rho=1.0), steps=2).fit(*data, callbacks=[policy])
+    again = trainer(filters.Zcdp(rho=1.0), steps=2)
+    with pytest.raises(errors.ArgumentError, match="another run"):
+        again.fit(*data, callbacks=[policy])
+    assert not again._job.run.released
+    with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
+        policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
+
+
+def test_what_stands_in_front_of_the_accounts_is_theirs(data):
+    """Other accounts, other things, or fewer counts than steps are refused."""
+    elsewhere = stopping.Dropouts(individual.Filter(N, filters.Zcdp(rho=1.0)), stopping.Tree(steps=20, sigma=50.0))
+    for counting in (lambda _: elsewhere, lambda people: people):
+        with pytest.raises(errors.ArgumentError, match="of the accounts that it is given"):
+            trainer(filters.Zcdp(rho=1.0)).fit(*data, counting=counting)
+    with pytest.raises(errors.ArgumentError, match="10 counts are fewer"):
+        trainer(filters.Zcdp(rho=1.0)).fit(
+            *data, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=10, sigma=50.0))
+        )
+
+
+def test_a_seed_of_the_counts_is_on_the_card(data):
+    """Noise from a generator of the caller's is reproducible as far as anybody can tell."""
+    for noise, words in ((np.random.default_rng(0), "not private"), (None, "operating system")):
+        job = trainer(filters.Zcdp(rho=1.0))
+        tree = stopping.Tree(steps=20, sigma=50.0)
+        job.fit(*data, counting=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
+        assert words in job.card(delta=1e-5).seed
+
+
+def test_a_card_is_stated_at_the_budgets_own_delta(data):
+    """Another delta is refused, not ignored."""
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5))
+    job.fit(*data)
+    with pytest.raises(errors.ArgumentError, match="its own delta=1e-05"):
+        job.card(delta=1e-9)
+
+
+def test_shares_need_accounts_per_person(data):
+    """Where everybody is charged the worst case there is nothing to show."""
+    job = trainer(filters.Zcdp(rho=1.0), individual=False)
+    job.fit(*data)
+    with pytest.raises(errors.ArgumentError, match="individual=False"):
+        job.shares()
+    with pytest.raises(errors.ArgumentError, match="individual=False"):
+        _ = job.holder_report
+
+
+def test_the_last_accounts_may_be_of_people_without_records(data):
+    """As any other may be."""
+    x, y = data
+    accounts = individual.Filter(N + 3, filters.Zcdp(rho=1.0))
+    run = trainer(accounts).fit(x, y, torch.arange(N))
+    assert run.step == 20
+    assert (accounts.spent()[N:] == 0).all()
+    sampled = individual.Filter(N + 3, filters.RenyiOrder(alpha=8.0, rho=0.3))
+    assert trainer(sampled, sample_rate=0.1, noise_multiplier=2.0).fit(x, y, torch.arange(N)).step == 20
+    assert (sampled.spent()[N:] == 0).all()
+
+
+def test_noise_is_not_drawn_before_a_run_begins(data, monkeypatch):
+    """Processes forked from one that has made a trainer must not share its noise."""
+    from bursar.training import trainer as room
+
+    made = []
+    monkeypatch.setattr(room, "source", lambda *told: made.append(told) or source(*told))
+    job = trainer(filters.Zcdp(rho=1.0))
+    assert not made
+    job.fit(*data)
+    assert len(made) == 1

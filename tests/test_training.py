@@ -144,6 +144,8 @@ def test_groups_that_leave_a_row_to_nobody_are_refused():
     for nobody in (None, np.nan):
         with pytest.raises(DataError, match="whose"):
             LogisticRegression().fit(x, y, groups=["a"] * 39 + [nobody] if nobody is None else [1.0] * 39 + [nobody])
+    with pytest.raises(ArgumentError, match="all of one kind"):
+        LogisticRegression().fit(x, y, groups=np.array([1, "a"] * 20, dtype=object))
 
 
 @pytest.mark.parametrize("individual_accounts", [True, False])

@@ -106,6 +106,7 @@ def test_what_cannot_be_finished_is_refused_before_any_training(folder):
     assert "must end in" in call("train", data, *options, "--holder-report", folder / "spends.doc", code=2)
     assert "no rows" in call("train", folder / "none.csv", *options, code=2)
     assert not out.exists()
+    assert "can't be written" in call("train", data, *options[:-1], data / "model", code=2)
 
 
 def test_answers_overwrite_nothing(folder):

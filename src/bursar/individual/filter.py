@@ -58,7 +58,7 @@ class Filter(Accounts):
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
-        self._budget = budget
+        self._budget = type(budget).from_state(budget.state())  # the caller's may be charged elsewhere
         self._most = budget.person_budget()
         self._mixture = budget.person_mixture if isinstance(budget, filters.Renyi) else None
         range_ = RANGE if len(self._most) == 1 else _SEVERAL
@@ -75,8 +75,8 @@ class Filter(Accounts):
 
     @property
     def budget(self) -> filters.Filter:
-        """What everybody may spend. Public."""
-        return self._budget
+        """What everybody may spend: a fresh filter. Public."""
+        return type(self._budget).from_state(self._budget.state())
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """Charge everybody who can pay; the others are left out and keep what they have.
@@ -206,7 +206,8 @@ class Filter(Accounts):
             raise Unsupported(f"{step!r} has no exact full price")
         full = self._xp.asarray(price.full, dtype=self._xp.int64, device=self._device)
         with self._lock:
-            self._spent = self._spent - self._xp.where(who[:, None], full[None, :], 0)
+            undone = who[:, None] & (self._spent < _SEVERAL)  # what was not counted to the end stays so
+            self._spent = self._spent - self._xp.where(undone, full[None, :], 0)
 
     def _plain(self, given: Array) -> bool:
         """Whether the fast path applies: one order, NumPy, float64."""

@@ -30,13 +30,15 @@ class Progress:
         self._task: TaskID | None = None
 
     def __call__(self, run: Run) -> None:
-        """Move on; the bar goes away when the run ends."""
+        """Move on."""
         if self._task is None:
             self._task = self._bar.add_task("training", total=run.last)
             self._bar.start()
         self._bar.update(self._task, completed=run.step)
-        if run.reason is not None or run.step == run.last:
-            self._bar.stop()
+
+    def close(self) -> None:
+        """The bar goes away."""
+        self._bar.stop()
 
 
 class Evaluation:

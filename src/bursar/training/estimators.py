@@ -293,4 +293,7 @@ def _people(groups: Any, rows: int) -> Any:
         raise ArgumentError("groups must have one entry for each row of X")
     if any(owner is None or owner != owner for owner in groups.tolist()):
         raise DataError("groups must say of every row whose it is: None and NaN are nobody")
-    return np.unique(groups, return_inverse=True)[1]
+    try:
+        return np.unique(groups, return_inverse=True)[1]
+    except TypeError as mixed:
+        raise ArgumentError("groups must be all of one kind: all numbers, or all text") from mixed

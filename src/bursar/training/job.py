@@ -1,6 +1,7 @@
 """One run of a trainer: charge, release, step, tell the callbacks, and again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from bursar.training.holder import Counted, Watch
 from bursar.training.journal import Journal, mechanism, plain
 from bursar.training.passes import FullBatch, Poisson, Records
 from bursar.training.runs import Run, Values, of_people, over
+from bursar.training.stopping import Doors
 from bursar.training.together import Noise, Together
 
 __all__ = ["Job", "Settings"]
@@ -65,6 +67,7 @@ class Job:
         self._records, self.people, self._journal = records, people, journal
         self._counting, self._losses = counting, losses
         self.seeded, self.owned = settings.seeded, records.people is not None
+        self._refused: BudgetExceeded | None = None
         self._print = None if journal is None else records.fingerprint()
         self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
         if settings.sample_rate is not None:
@@ -99,9 +102,9 @@ class Job:
         if state["records"] != self._print:
             raise ArgumentError("resume: these are not the checkpoint's records of the same people in the same order")
         _check_same(state["public"]["settings"], self._public_settings())
+        if (self._losses is None) != (state["losses"] is None):
+            raise ArgumentError("losses: as the checkpoint's run did, count them or do not")
         if self._losses is not None:
-            if state["losses"] is None:
-                raise ArgumentError("losses: the checkpoint's run did not count them")
             counts = {name: part.numpy() for name, part in state["losses"].items()}
             self._losses.merge(individual.Losses.from_state(counts))
         run.released = {mechanism(fields): times for fields, times in state["public"]["released"]}
@@ -123,7 +126,8 @@ class Job:
         """Steps until the plan, the budget or a callback says that it is enough."""
         run, last = self.run, self._settings.last
         if self._counting is not None:
-            run.accounts = self._counting(self.people)
+            run.accounts = self._doors(self._counting(self.people))
+            self.seeded = self.seeded or run.accounts.reproducible
             if not self._together.alone:
                 run.accounts.among(self._together.gathered)
             self._count(run.accounts.price)
@@ -132,21 +136,34 @@ class Job:
         try:
             self._tell(callbacks)
             while run.reason is None and (last is None or run.step < last):
-                self._step()
+                with self._refusal():
+                    self._step()
                 self._tell(callbacks)
                 if run.step % save_every == 0:
                     self.save()
-        except BudgetExceeded:  # the worst case of everybody, for a step or a callback's question: a public fact
+        except BudgetExceeded as refused:  # the worst case of everybody, for a step or a question: a public fact
+            if refused is not self._refused:  # of some other budget, which a callback keeps
+                raise
             run.reason = run.reason or "the budget is spent"
         run.reason = run.reason or "all planned steps are done"
         self.save()
+
+    def _doors(self, accounts: Any) -> Any:
+        """What stands in front of the accounts, if it does."""
+        if not isinstance(accounts, Doors) or accounts.people is not self.people:
+            raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
+        if accounts.most is not None and self._settings.last and accounts.most < self._settings.last - self.run.step:
+            raise ArgumentError(f"counting: {accounts.most} counts are fewer than steps: {self._settings.last}")
+        if isinstance(self._pass, Poisson) and not accounts.own_samples:
+            self._pass.forget_samples()
+        return accounts
 
     def save(self) -> None:
         """Write a checkpoint."""
         if self._journal is None:
             return
         run = self.run
-        accounts = self.people.state()
+        accounts = _plain_numbers(self.people.state())
         if "spent" in accounts and isinstance(accounts["spent"], np.ndarray):
             accounts["spent"] = torch.from_numpy(accounts["spent"])
         public = {
@@ -198,11 +215,21 @@ class Job:
         found = over(self.run.module, records.inputs, records.targets, values)
         held = of_people(found, records.people, records.count)
         self._begin(asked)
-        active = np.asarray(self._counted(self.people).charge(asked, held), dtype=bool)
+        with self._refusal():
+            active = np.asarray(self._counted(self.people).charge(asked, held), dtype=bool)
         self._count(asked)
         total = torch.tensor([float(held[active].sum())], dtype=torch.float64)
         sigma = asked.sigma  # type: ignore[attr-defined]
         return rounded(float(self._together.noisy_total([total], sigma, self._noise)[0]), sigma)
+
+    @contextmanager
+    def _refusal(self) -> Iterator[None]:
+        """Remember that it was this run's budget that was exceeded."""
+        try:
+            yield
+        except BudgetExceeded as refused:
+            self._refused = refused
+            raise
 
     def _begin(self, step: Mechanism) -> None:
         if self._journal is not None:
@@ -223,9 +250,11 @@ class Job:
         self._losses.record(step, np.full(self._records.count, step.sensitivity))
 
     def _public_settings(self) -> dict[str, Any]:
-        """What the card says of every step."""
-        names = ("max_grad_norm", "noise_multiplier", "sample_rate")
-        return {name: getattr(self._settings, name) for name in names}
+        """What the card says of every step, and whose state the optimizer's is."""
+        names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder")
+        return {name: getattr(self._settings, name) for name in names} | {
+            "optimizer": type(self.run.optimizer).__name__
+        }
 
     def _pay_in_full(self, step: Mechanism) -> None:
         """What the step costs at most, or all that is left."""
@@ -261,5 +290,5 @@ def _plain_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain_numbers(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_plain_numbers(each) for each in value)
+        return (list if isinstance(value, list) else tuple)(_plain_numbers(each) for each in value)
     return value.item() if isinstance(value, np.generic) else value

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +148,6 @@ def save(trained: Trained, out: Path, *, force: bool = False) -> Path:
     """Write the folder, whole or not at all; what is there already is kept unless force says otherwise."""
     out = Path(out)
     check_free(out, force=force)
-    out.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         _write(trained, made)
@@ -172,6 +172,12 @@ def check_free(out: Path, *, force: bool) -> None:
         raise ArgumentError(f"{out} exists already; choose another folder, or overwrite it with --force")
     if out.exists() and not (out / "model.json").is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ArgumentError(f"{out} is not a model's folder, so it is not overwritten, not even with --force")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ArgumentError(f"{out} can't be written: {error.strerror}") from error
 
 
 def load(folder: Path) -> Model:
@@ -179,16 +185,19 @@ def load(folder: Path) -> Model:
     folder = Path(folder)
     try:
         described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        with np.load(folder / "weights.npz", allow_pickle=False) as weights:
+        with (folder / "weights.npz").open("rb") as file, np.load(file, allow_pickle=False) as weights:
             coef, intercept = weights["coef"], weights["intercept"]
-    except (OSError, ValueError, KeyError) as error:
+        found, described_schema = described["format"], described["schema"]
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise DataError(f"{folder} does not hold a model that bursar saved") from error
-    if described.get("format") != FORMAT:
-        raise DataError(f"{folder}: format {described.get('format')!r} is not {FORMAT}, the one this version reads")
-    schema = Schema.parse(described["schema"])
+    if found != FORMAT:
+        raise DataError(f"{folder}: format {found!r} is not {FORMAT}, the one this version reads")
+    schema = Schema.parse(described_schema)
     columns = 1 if len(schema.classes) == 2 else len(schema.classes)
     if coef.shape != (columns, len(tables.feature_names(schema))) or intercept.shape != (columns,):
         raise DataError(f"{folder}: the weights do not fit the schema")
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise DataError(f"{folder}: the weights are not all numbers")
     return Model(schema, coef, intercept)
 
 

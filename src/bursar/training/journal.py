@@ -22,6 +22,8 @@ from bursar.mechanisms import Mechanism
 
 __all__ = ["Journal", "mechanism", "plain"]
 
+WHAT = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
+
 
 class Journal:
     """A folder with the last checkpoint and the lines since.
@@ -51,12 +53,23 @@ class Journal:
         self._written += 1
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint by this one, which has seen every line so far."""
+        """Replace the checkpoint by this one, which has seen every line so far.
+
+        Raises:
+            DataError: it holds something that could not be read again; the last one was kept.
+        """
         fresh = self._state.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            torch.save(state | {"seen": self._written}, file)
+            try:
+                torch.save(state | {"seen": self._written}, file)
+            except Exception as refused:
+                raise DataError(f"checkpoint: {WHAT}; the last checkpoint was kept") from refused
             file.flush()
             os.fsync(file.fileno())
+        try:
+            torch.load(fresh, weights_only=True)
+        except Exception as refused:
+            raise DataError(f"checkpoint: {WHAT}; the last checkpoint was kept") from refused
         fresh.replace(self._state)
         self._sync_folder()
 
@@ -73,7 +86,10 @@ class Journal:
         lines = self._read()
         if len(lines) < state["seen"]:
             raise DataError("checkpoint: the journal is shorter than the checkpoint says; nothing was changed")
-        return state, [mechanism(json.loads(line)) for line in lines[state["seen"] :]]
+        try:
+            return state, [mechanism(json.loads(line)) for line in lines[state["seen"] :]]
+        except (ValueError, KeyError, TypeError, AttributeError) as broken:
+            raise DataError(f"checkpoint: {str(self._lines)!r} can't be read; nothing was changed") from broken
 
     def close(self) -> None:
         """Nothing more will be written."""

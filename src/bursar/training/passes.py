@@ -34,12 +34,17 @@ class Records:
         inputs: tensors with the records on the first axis.
         targets: a tensor with the records on the first axis.
         people: (records,) whole numbers from 0, or None where each record is a person.
+        count: how many people there are at least; the last of them may have no records.
     """
 
-    def __init__(self, inputs: tuple[Tensor, ...], targets: Tensor, people: Tensor | None) -> None:
+    def __init__(
+        self, inputs: tuple[Tensor, ...], targets: Tensor, people: Tensor | None, count: int | None = None
+    ) -> None:
         people = None if people is None else people.cpu()
         self.inputs, self.targets, self.people = inputs, targets, people
         self.count = len(inputs[0]) if people is None else int(people.max()) + 1 if len(people) else 0
+        if people is not None and count is not None:
+            self.count = max(self.count, count)
         if people is not None:
             self._order = torch.argsort(people, stable=True)
             self._numbers = torch.bincount(people, minlength=self.count)
@@ -129,6 +134,10 @@ class Poisson:
         self._bounds: Array | None = None
         self._seen: Array | None = None
         self._steps = 0
+
+    def forget_samples(self) -> None:
+        """Use refreshes alone from now on."""
+        self._own_past, self._seen = False, None
 
     def sums(self, gradients: Gradients, records: Records, accounts: Any, step: Any) -> list[Tensor]:
         """The private sum of this step's contributions."""

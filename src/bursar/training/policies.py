@@ -2,7 +2,8 @@
 
 A policy reads what is public in the run, sets ``noise_multiplier`` or ``sample_rate`` for the next step, asks a
 question that is paid for (``run.noisy_sum``), or stops. The guarantee holds whatever a policy does: that is what
-filters are for. What it remembers it keeps in ``run.history``, and so in checkpoints. One's own is a function:
+filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in checkpoints: a run has one
+of each class at most. One's own is a function:
 
     def halve_at_the_end(run):
         if run.step == run.steps - 100:
@@ -162,6 +163,8 @@ class EarlyStopping:
     def __init__(self, *, target: float, every: int, odometer: Odometer, sigma: float = 100.0) -> None:
         _check.positive(target=target, sigma=sigma)
         _check.whole(1, every=every)
+        if not isinstance(odometer, Odometer) or odometer.count:
+            raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
         self._target, self._every, self._sigma = target, every, sigma
         self._odometer = odometer
         self._run: Run | None = None
@@ -180,6 +183,8 @@ class EarlyStopping:
 
     def __call__(self, run: Run) -> None:
         """Ask when it is time; stop when the count is above the target by three standard deviations."""
+        if self._run not in (None, run):
+            raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run
         _ = self.odometer  # also when the question is refused
         if run.step and run.step % self._every == 0:

@@ -89,6 +89,8 @@ def promise(
 def _stated(budget: Any, delta: float | None) -> tuple[float, float]:
     """(epsilon, delta) of a budget."""
     if budget.epsilon is not None and budget.delta is not None:
+        if delta not in (None, budget.delta):
+            raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
         return float(budget.epsilon), float(budget.delta)
     if delta is None:
         raise ArgumentError(f"delta=None: the budget {budget!r} has no delta of its own, so give one")

@@ -156,12 +156,20 @@ def of_people(values: NDArray[np.float64], people: Any, count: int) -> NDArray[n
 def over(
     module: nn.Module, batch: tuple[Tensor, ...], targets: Tensor, values: Callable[[Tensor, Tensor], Tensor]
 ) -> NDArray[np.float64]:
-    """One number for each record, with the module in evaluation mode."""
+    """One number for each record, with the module in evaluation mode.
+
+    Raises:
+        ArgumentError: values gave anything else than one number for each record.
+    """
     device = next(module.parameters()).device
     with evaluating(module), torch.no_grad():
         parts = []
         for start in range(0, len(targets), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            output = module(*(part[some].clone().to(device) for part in batch))
-            parts.append(values(output, targets[some].to(device)).double().cpu())
+            output, goals = module(*(part[some].clone().to(device) for part in batch)), targets[some].to(device)
+            found = values(output, goals)
+            if not isinstance(found, Tensor) or found.shape != (len(goals),):
+                shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise ArgumentError(f"values must give one number for each of {len(goals)} records, not {shape}")
+            parts.append(found.double().cpu())
         return np.asarray(torch.cat(parts).numpy())

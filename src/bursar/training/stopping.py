@@ -14,6 +14,7 @@ Names and symbols
 Source: theory 5.8; the proof is in docs/proofs/dropouts.md.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log
@@ -36,18 +37,23 @@ LEAST = 0.01
 """Whoever can contribute less than this share of a step's sensitivity has dropped out."""
 
 
-class _Doors(Uncopyable, ABC):
+class Doors(Uncopyable, ABC):
     """Accounts that people leave once and for good; the price of asking about them is booked in advance."""
 
     _answered: Any
+    own_samples: bool
+    """Whether drops may depend on a person's own past samples, as they do where bounds depend on them."""
 
-    def __init__(self, people: individual.Filter, price: mechanisms.Mechanism, norm: Any, least: float) -> None:
+    def __init__(
+        self, people: individual.Filter, price: mechanisms.Mechanism, norm: Any, noise: Any, least: float
+    ) -> None:
         if not isinstance(people, individual.Filter):
             raise ArgumentError(f"people={people!r} must be an individual.Filter")
         _check.between(0, 1, least=least)
         if not people.budget.admits(price):
             raise ArgumentError(f"people: {price!r} costs more than the whole budget {people.budget!r}")
         self._people, self._price, self._least = people, price, least
+        self._noise, self.reproducible = np.random.default_rng() if noise is None else noise, noise is not None
         held = people.spent()
         self._xp = array_api_compat.array_namespace(held)
         self._device = array_api_compat.device(held)
@@ -56,10 +62,21 @@ class _Doors(Uncopyable, ABC):
         # whoever cannot pay is not counted, and never takes part; the others have paid before anything is released
         self._inside = people.charge(price, norms)
         self._gathered: Callable[[Any], list[Any]] = lambda value: [value]
+        self._process = os.getpid()
         self._lock = Lock()  # one step after another: a drop is counted once
 
     def __repr__(self) -> str:
         return f"training.stopping.{type(self).__name__}(price={self._price!r}, budget={self._people.budget!r})"
+
+    @property
+    def people(self) -> individual.Filter:
+        """The accounts that it stands in front of. PRIVATE."""
+        return self._people
+
+    @property
+    def most(self) -> int | None:
+        """How many steps the price is for; None: any number. Public."""
+        return None
 
     @property
     def price(self) -> mechanisms.Mechanism:
@@ -99,6 +116,8 @@ class _Doors(Uncopyable, ABC):
             own data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
+        if os.getpid() != self._process:
+            raise ArgumentError("this process was forked since: it would answer with the same noise as the other")
         with self._lock:
             return self._charge(step, norms)
 
@@ -136,14 +155,15 @@ class _Doors(Uncopyable, ABC):
         """Something to release about this step's numbers, which are private."""
 
 
-class Dropouts(_Doors):
+class Dropouts(Doors):
     """Everybody's accounts, and after each step a noisy count of the people who have dropped out so far.
 
     Args:
         people: private. The accounts. The price of the counts is booked in each of them now; whoever cannot pay it is
             not counted and takes no part.
         counter: public. A Tree or a SquareRoot: how many steps there are at most, and the noise.
-        noise: public. The generator of the noise; by default one that the operating system seeds.
+        noise: public. The generator of the noise; by default one that the operating system seeds. A card says of
+            any other that the noise is reproducible.
         least: public, in (0, 1). Whoever can contribute less than this share of a step's sensitivity has dropped out.
 
     Use it in place of the accounts: in ``descend``, or in a loop of one's own. Public after each charge: ``count``,
@@ -164,6 +184,8 @@ class Dropouts(_Doors):
     (True, 66.9)
     """
 
+    own_samples = True  # each count is a Gaussian round, whatever the samples were
+
     def __init__(
         self,
         people: individual.Filter,
@@ -174,10 +196,15 @@ class Dropouts(_Doors):
     ) -> None:
         if not isinstance(counter, Counter):
             raise ArgumentError(f"counter={counter!r} must be a Tree or a SquareRoot")
-        super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, least)
+        super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, noise, least)
         self._counter, self._step, self._dropped, self._closed = counter, 0, 0, False
-        self._errors = counter.errors(np.random.default_rng() if noise is None else noise)
+        self._errors = counter.errors(self._noise)
         self._answered = 0.0
+
+    @property
+    def most(self) -> int:
+        """How many counts there may be. Public."""
+        return self._counter.steps
 
     @property
     def count(self) -> float:
@@ -218,7 +245,7 @@ class Dropouts(_Doors):
         return rounded(self._dropped + next(self._errors), self._counter.sigma)
 
 
-class StillActive(_Doors):
+class StillActive(Doors):
     """Everybody's accounts, and after each step the answer to "are at least so many people still active?".
 
     Args:
@@ -226,7 +253,7 @@ class StillActive(_Doors):
             booked in each of them now; whoever cannot pay it is not counted and takes no part.
         at_least: public. So many people.
         epsilon: public, > 0. The price, whatever the number of steps.
-        noise: public. The generator of the noise; by default one that the operating system seeds.
+        noise: public. As for ``Dropouts``.
         least: public, in (0, 1). As for ``Dropouts``.
 
     Public after each charge: ``still``. Once it is False it remains so, and no more is asked.
@@ -236,6 +263,8 @@ class StillActive(_Doors):
     Source: theory 5.8; Dwork & Roth (2014), Alg. 1; for queries that all move one way Lyu, Su & Li (2017), Thm 5; for
         other releases in between Vadhan & Wang (2021). docs/proofs/dropouts.md.
     """
+
+    own_samples = False  # its price is not a sum of prices of rounds
 
     def __init__(
         self,
@@ -248,8 +277,7 @@ class StillActive(_Doors):
     ) -> None:
         _check.number(at_least=at_least)
         _check.positive(epsilon=epsilon)
-        super().__init__(people, mechanisms.Pure(epsilon), True, least)
-        self._noise = np.random.default_rng() if noise is None else noise
+        super().__init__(people, mechanisms.Pure(epsilon), True, noise, least)
         self._at_least, self._scale = at_least, 2.0 / epsilon
         self._threshold = at_least + self._noise.laplace(0.0, self._scale)  # secret
         self._answered = True

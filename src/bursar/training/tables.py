@@ -76,10 +76,10 @@ def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
     """(rows,) the number of the person that each row belongs to, private; None where each row is a person."""
     if schema.person is None:
         return None
-    column = table[schema.person]
-    if column.null_count:
+    column = table[schema.person].to_numpy(zero_copy_only=False)
+    if any(entry in (None, "") for entry in column):
         raise DataError(f"column {schema.person!r}: every row must say whose it is; a row of nobody cannot be charged")
-    return np.asarray(np.unique(column.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1])
+    return np.asarray(np.unique(column.astype(str), return_inverse=True)[1])
 
 
 def feature_names(schema: Schema) -> list[str]:
@@ -186,6 +186,8 @@ def _clean(name: str, column: Any, schema: Schema) -> Any:
         return compute.if_else(compute.is_finite(entries), entries, None).cast(arrow.float64())
     if not (any(test(entries.type) for test in simple) or arrow.types.is_floating(entries.type)):
         raise DataError(f"column {name!r}: its type {entries.type} is not supported; use text or numbers")
+    if arrow.types.is_floating(entries.type):
+        entries = compute.if_else(compute.is_nan(entries), None, entries)
     text = compute.utf8_trim_whitespace(entries.cast(arrow.string()))
     text = compute.if_else(compute.is_in(text, value_set=arrow.array(schema.missing, arrow.string())), None, text)
     if not numeric:

@@ -7,6 +7,8 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
+import inspect
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,8 @@ class Trainer:
         module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
         loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
         optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
-        budget: public. A fresh filter: what each person may spend. Or an ``individual.Filter``, private: accounts that
-            are in use already.
+        budget: public. A fresh filter: what each person may spend in this training; it is copied, not charged. Or an
+            ``individual.Filter``, private: accounts that are in use already, which are charged.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which somebody who
@@ -101,7 +103,7 @@ class Trainer:
         if not isinstance(public, filters.Filter) or public.count:
             raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
         self._settings = Settings(
-            budget=public,
+            budget=type(public).from_state(public.state()),  # ours: the card must not change with the caller's
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
             noise_multiplier=_noise_multiplier(noise_multiplier, public, steps, max_grad_norm, sample_rate),
@@ -115,7 +117,7 @@ class Trainer:
             seeded=seed is not None,
         )
         self._together = Together(group)
-        self._randomness = source(self._gradients.parameters[0].device, seed), np.random.default_rng(seed)
+        self._seed = seed
         self._job: Job | None = None
 
     @property
@@ -147,7 +149,8 @@ class Trainer:
             inputs: (records, ...) tensor or several, private.
             targets: (records, ...) tensor, private.
             people: (records,) whole numbers 0 to n - 1, private: whose each record is; None: each is a person.
-            callbacks: each is called with the run before the first step and after every step; see ``Run``.
+            callbacks: each is called with the run before the first step and after every step; see ``Run``. One that
+                has a method ``close`` is closed when the run is over, however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             losses: private, fresh: filled with everybody's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
@@ -171,8 +174,10 @@ class Trainer:
         inputs = as_inputs(inputs)
         if not check_batch(inputs, targets, people):
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-        records = Records(inputs, targets, people)
+        held = len(self._given.spent()) if isinstance(self._given, individual.Filter) else None
+        records = Records(inputs, targets, people, held)
         self._check_losses(losses, records.count)
+        randomness = source(self._gradients.parameters[0].device, self._seed), np.random.default_rng(self._seed)
         self._gradients.prepare(inputs, targets)
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
         try:
@@ -184,7 +189,7 @@ class Trainer:
                 self._module,
                 self._optimizer,
                 self._together,
-                self._randomness,
+                randomness,  # drawn now, not when the trainer was made: processes forked since share nothing
                 records,
                 accounts,
                 counting,
@@ -197,6 +202,8 @@ class Trainer:
             self._together.agree(self._module)
             job.go(told, checkpoint_every)
         finally:
+            for callback in told:
+                getattr(callback, "close", lambda: None)()
             if journal is not None:
                 journal.close()
         return job.run
@@ -204,11 +211,11 @@ class Trainer:
     @property
     def holder_report(self) -> HolderReport:
         """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
-        return self._finished().watch.report()
+        return self._watched().watch.report()
 
     def shares(self) -> Any:
         """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
-        return self._finished().watch.shares()
+        return self._watched().watch.shares()
 
     @property
     def accounts(self) -> Any:
@@ -237,6 +244,11 @@ class Trainer:
             raise ArgumentError("nothing was trained yet: call fit first")
         return self._job
 
+    def _watched(self) -> Job:
+        if not self._settings.individual:
+            raise ArgumentError("individual=False: everybody is charged the worst case, so there are no shares to show")
+        return self._finished()
+
     def _check_losses(self, losses: individual.Losses | None, count: int) -> None:
         if losses is None:
             return
@@ -254,7 +266,7 @@ class Trainer:
             if state is not None:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
             if len(self._given.spent()) != count:
-                raise ArgumentError("people: the records must be of as many people as there are accounts")
+                raise ArgumentError("people: the records are of more people than there are accounts")
             return self._given
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())
@@ -271,6 +283,14 @@ def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
     """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
+    asked = inspect.signature(optimizer.step).parameters.get("closure")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
+    if asked is not None and asked.default is inspect.Parameter.empty:
+        raise ArgumentError(
+            f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
+            "use one whose step needs no closure"
+        )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = sum(id(parameter) not in held for parameter in parameters)
     if missing:
@@ -293,4 +313,8 @@ def _noise_multiplier(
     if given is not None:
         _check.positive(noise_multiplier=given)
         return float(given)
-    return calibrate.sigma(budget, steps or 1, sensitivity=clip, sample_rate=sample_rate or 1.0) / clip
+    sigma = calibrate.sigma(budget, steps or 1, sensitivity=clip, sample_rate=sample_rate or 1.0)
+    multiplier = sigma / clip
+    while multiplier * clip < sigma:  # rounded down: then the last step would not fit
+        multiplier = math.nextafter(multiplier, math.inf)
+    return multiplier

@@ -50,6 +50,9 @@ def individual(
     Returns:
         The optimizer and the loader to use from here on, in place of the ones given.
 
+    Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
+    pass charges the wrong people, and nothing can tell.
+
     Nobody is told that accounts have run out: stop after a number of steps that was fixed in advance.
 
     Guarantee: everybody is charged at every step, sampled or not, for a bound that is fixed before the step's coin is

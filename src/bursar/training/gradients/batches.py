@@ -13,6 +13,10 @@ __all__ = ["Batch", "Chunk", "as_inputs", "check_batch", "chunks", "prepared"]
 
 Batch = Tensor | Sequence[Tensor]
 
+MOST_PEOPLE = 2**31
+
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -48,9 +52,11 @@ def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -
         if part is not None and part.shape[0] != count:
             raise ArgumentError(f"{name} must have {count} records on the first axis, not {part.shape[0]}")
     if people is not None:
-        whole = people.dim() == 1 and not people.is_floating_point() and people.dtype != torch.bool
+        whole = people.dim() == 1 and people.dtype in WHOLE
         if not whole or (count and int(people.min()) < 0):
             raise ArgumentError("people must be whole numbers from 0, one for each record")
+        if count and int(people.max()) >= MOST_PEOPLE:
+            raise ArgumentError(f"people: {int(people.max())} is too large: number the people from 0 to n - 1")
     return count
 
 

@@ -21,7 +21,7 @@ from bursar.training.gradients import naive
 from bursar.training.gradients.batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
 from bursar.training.gradients.layers import refuse_unsupported
 from bursar.training.gradients.precision import exact, refuse_autocast, refuse_precision
-from bursar.training.gradients.recording import recording
+from bursar.training.gradients.recording import recording, untouched
 from bursar.training.gradients.uses import Each, Use, combined
 
 __all__ = ["Gradients", "Weigh", "check", "clipping"]
@@ -68,6 +68,7 @@ class Gradients:
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
+        self._modes: list[bool] = []
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -115,14 +116,16 @@ class Gradients:
         """
         inputs = as_inputs(inputs)
         check_batch(inputs, targets, None)
+        with untouched(self._module):
+            return self._check(inputs, targets)
 
+    def _check(self, inputs: Sequence[Tensor], targets: Any) -> Tensor:
         def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
             return self._of_records(inputs, targets, slice(None), None)
 
         try:
             norms = naive.compare(self._module, self._loss, inputs, targets, fast)
-            if any(layer.training for layer in self._module.modules()):
-                naive.independent(inputs, targets, fast, self._parameters[0].device)
+            naive.independent(self._module, inputs, targets, fast)
             return norms
         except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
             if all(parameter.dtype == torch.float64 for parameter in self._parameters):
@@ -138,6 +141,7 @@ class Gradients:
         Raises:
             Unsupported: as ``check``.
         """
+        self._check_parameters()
         few, goals = naive.spread(inputs, targets)
         self.check(few, goals)
         held = 0
@@ -153,7 +157,20 @@ class Gradients:
             self._module(*(prepared(part, self._parameters[0].device) for part in few))
         uses = self._of_records(few, goals, slice(None), None)
         held += sum(use.bytes for use in uses if use is not None)
+        self._modes = self._modes_now()
         self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
+
+    def _check_parameters(self) -> None:
+        """Refuse a module that was changed: what is trained would not be what sums are made of."""
+        now = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
+        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+            raise ArgumentError(
+                "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
+            )
+        refuse_precision(self._module)
+
+    def _modes_now(self) -> list[bool]:
+        return [layer.training for layer in self._module.modules()]
 
     def _pass(
         self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
@@ -167,7 +184,8 @@ class Gradients:
         ]
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
-        if self._records_at_once is None:
+        self._check_parameters()
+        if self._records_at_once is None or self._modes != self._modes_now():  # what was compared is what is trained
             self.prepare(inputs, targets)
         parts = list(chunks(count, people, self._records_at_once or 1))
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
@@ -230,7 +248,7 @@ class Gradients:
                 if use is not None:
                     if broken.any():  # zero times infinity is not zero
                         use.clear(broken.to(total.device))
-                    use.add_to(total, weights.to(use.device, use.dtype))
+                    use.add_to(total, _rounded(weights, use.dtype).to(use.device))
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
@@ -244,6 +262,11 @@ def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
     norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
     norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
     return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def _rounded(weights: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights in the precision of the sums; none becomes larger than the margin of the norms allows."""
+    return torch.where(weights < torch.finfo(dtype).tiny, 0.0, weights).to(dtype)
 
 
 def _checked_weights(weights: Any, norms: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ Once in evaluation mode, where nothing is random, and once as the module is, whe
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ ABSOLUTE, RELATIVE = 1e-6, 1e-3
 def spread(inputs: Sequence[Tensor], targets: Any) -> tuple[list[Tensor], Any]:
     """A few records from all over, to compare: neighbours are more often alike."""
     count = inputs[0].shape[0]
-    rows = torch.unique(torch.linspace(0, max(count - 1, 0), min(FEW, count)).long())
+    rows = torch.unique(torch.linspace(0, max(count - 1, 0), min(FEW, count), dtype=torch.float64).long())
     return [part[rows] for part in inputs], None if targets is None else targets[rows]
 
 
@@ -82,28 +82,58 @@ def compare(
     return torch.tensor(norms, dtype=torch.float64)
 
 
-def independent(inputs: Sequence[Tensor], targets: Any, fast: Fast, device: torch.device) -> None:
-    """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
+def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+    """Compare a record's gradient among the others with its gradient among copies of itself, and among others that are
+    not numbers, the same coins for all. What is not a number shows wherever it is added in, however small its weight.
 
     Raises:
-        Unsupported: they differ, so this module mixes records while it is trained.
+        Unsupported: they differ, so this module or its loss mixes records.
     """
+    device = next(module.parameters()).device
     among = _drawn_alike(fast, inputs, targets, device)
     for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
         copies = torch.full((inputs[0].shape[0],), number)
         alone = _drawn_alike(
             fast, [part[copies] for part in inputs], None if targets is None else targets[copies], device
         )
-        squares, apart = 0.0, 0.0
-        for use, other in zip(among, alone, strict=True):
-            if use is not None and other is not None:
-                squares += float(other.of(number).norm()) ** 2
-                apart += float((use.of(number) - other.of(number)).norm()) ** 2
-        if apart**0.5 > RELATIVE * squares**0.5 + ABSOLUTE:  # False where one is not a number
-            raise Unsupported(
-                "module: in training mode gradients per record depend on the other records, or on coins that are not "
-                "PyTorch's"
-            )
+        _refuse_mixture(module, among, alone, number)
+        only = torch.arange(inputs[0].shape[0]) == number
+        with suppress(RuntimeError, ValueError, IndexError), _unknown(module, only):
+            broken = _drawn_alike(fast, [_but(part, only) for part in inputs], _but(targets, only), device)
+            _refuse_mixture(module, among, broken, number)
+
+
+def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use | None], number: int) -> None:
+    squares, apart = 0.0, 0.0
+    for use, changed in zip(among, other, strict=True):
+        if use is not None and changed is not None and torch.isfinite(use.of(number)).all():
+            squares += float(use.of(number).norm()) ** 2
+            apart += float((changed.of(number) - use.of(number)).norm()) ** 2
+    if not apart**0.5 <= RELATIVE * squares**0.5 + ABSOLUTE:
+        mode = "training" if module.training else "evaluation"
+        raise Unsupported(
+            f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
+            "or on coins that are not PyTorch's"
+        )
+
+
+def _but(part: Any, only: Tensor) -> Any:
+    """The same numbers in the rows that are kept, NaN in all others; what holds no real numbers stays as it is."""
+    if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
+        return part
+    kept = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
+    return torch.where(kept, part, torch.nan)
+
+
+@contextmanager
+def _unknown(module: nn.Module, only: Tensor) -> Iterator[None]:
+    """Within this context trained layers give NaN for all records but one: also where inputs are whole numbers."""
+    with ExitStack() as stack:
+        for layer in module.modules():
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                handle = layer.register_forward_hook(lambda _layer, _inputs, output: _but(output, only))
+                stack.callback(handle.remove)
+        yield
 
 
 def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Use | None]:

@@ -41,13 +41,20 @@ def full(x: Tensor) -> Tensor:
 
 
 def squares(x: Tensor) -> Tensor:
-    """(n,) float64: sums of squares over all axes but the first, right to a relative 4e-6."""
+    """(n,) float64: sums of squares over all axes but the first, right to a relative 4e-6, none too small by underflow.
+
+    A square below the smallest normal number may become zero: so much is added for each, where that could matter.
+    """
     flat = x.flatten(1)
     whole = flat.shape[1] // PIECE * PIECE
     found: Tensor = torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square_()
     if whole:
         pieces = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), -1, PIECE), dim=2)
         found += pieces.double().square_().sum(1)
+    lost = flat.shape[1] * torch.finfo(x.dtype).tiny
+    doubtful = found < lost * 2**20
+    if doubtful.any():
+        found[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bursar.errors import Unsupported
@@ -12,7 +13,7 @@ from bursar.training.gradients.precision import full
 from bursar.training.gradients.sequences import FORWARDS
 from bursar.training.gradients.tape import Made, Tape
 
-__all__ = ["recording"]
+__all__ = ["recording", "untouched"]
 
 
 @contextmanager
@@ -33,6 +34,20 @@ def recording(module: nn.Module, records: int) -> Iterator[Tape]:
             raise Unsupported(
                 f"module: buffer {name!r} is changed by the forward pass: what it keeps of the records would be in the "
                 "model, and nobody is charged for it"
+            )
+
+
+@contextmanager
+def untouched(module: nn.Module) -> Iterator[None]:
+    """Within this context nothing that is saved with the module may change its values, by whatever way."""
+    held = [*module.named_parameters(), *module.named_buffers()]
+    before = [tensor.detach().clone() for _, tensor in held]
+    yield
+    for (name, tensor), old in zip(held, before, strict=True):
+        if not torch.allclose(tensor, old, rtol=0.0, atol=0.0, equal_nan=True):
+            raise Unsupported(
+                f"module: {name!r} is changed by the forward pass: what it keeps of the records would be in the model, "
+                "and nobody is charged for it"
             )
 
 
