@@ -100,7 +100,8 @@ def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
             return mechanism.count * cost(mechanism.mechanism, order) if mechanism.count else Fraction(0)
         case mechanisms.Composed():
             return sum((cost(part, order) for part in mechanism.mechanisms), Fraction(0))
-    return float(values(mechanism, [order])[0])
+    value = float(values(mechanism, [order])[0])
+    return Fraction(value) if value < inf else inf  # sums of such are exact
 
 
 def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:

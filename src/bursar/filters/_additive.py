@@ -195,7 +195,8 @@ class Approximate(WithFailures):
 
     def _most(self, delta: Fraction) -> int:
         """Units of the largest V admitted: 2 (sqrt(ell + epsilon) - sqrt(ell))**2, rounded down."""
-        return budget(2 * Fraction(zcdp.mironov(epsilon=self._parameters["epsilon"], delta=float(delta))))
+        below = to_float(delta, per=1, down=True)
+        return budget(2 * Fraction(zcdp.mironov(epsilon=self._parameters["epsilon"], delta=below)))
 
     def _holds(self, totals: tuple[Units, ...], delta: Fraction) -> bool:
         return totals[0] <= self._most(delta)
