@@ -723,3 +723,27 @@ def test_a_clock_that_goes_backwards(where, monkeypatch):
         times = [entry.public["time"] for entry in book.entries()]
         assert times == sorted(times, reverse=True)
         assert clean(book, head=head)
+
+
+def test_reading_waits_for_other_threads(where):
+    """A connection keeps one result: a step of one thread never comes between another's question and its answer."""
+    book = opened(where)
+    ask(book, "first", {"p": RHO // 4})
+    begun, go_on = Event(), Event()
+
+    def slow():
+        begun.set()
+        assert go_on.wait(30)
+
+    reads = [lambda: book.head, lambda: book.entries(), lambda: book.find("first"), lambda: book.spent("p")]
+    reads += [lambda: book.charges("p"), lambda: list(export(book)), lambda: book.keeper.totals()]
+    with ThreadPoolExecutor() as pool:
+        writer = pool.submit(book.transaction, slow)
+        assert begun.wait(30)
+        waiting = [pool.submit(read) for read in reads]
+        time.sleep(0.2)
+        assert not any(found.done() for found in waiting)
+        go_on.set()
+        writer.result(30)
+        assert all(found.result(30) is not None for found in waiting)
+    book.close()

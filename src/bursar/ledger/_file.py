@@ -22,6 +22,21 @@ __all__ = ["File"]
 Result = TypeVar("Result")
 
 
+class Found:
+    """The rows of one step."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows that are left."""
+        return list(self._rows)
+
+
 class File:
     """A ledger's file: ``desk`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
 
@@ -133,8 +148,12 @@ class File:
                 fresh.unlink(missing_ok=True)
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
-        """Execute SQL of our own making where the ledger is."""
-        return self.desk.run(sql, parameters)
+        """Execute SQL of our own making where the ledger is.
+
+        All of its rows are fetched before another thread has its turn: a connection keeps one result, the last.
+        """
+        with self.lock:
+            return Found(self.desk.run(sql, parameters).fetchall())
 
     def transact(self, work: Callable[[], Result]) -> Result:
         """One transaction, all of it or nothing; within another one, a part of that.

@@ -102,7 +102,8 @@ class Postgres:
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
         """Execute SQL of our own making on the server."""
-        return self._do(lambda connection: connection.execute(self._spelled(sql), parameters or []))
+        with self.lock:  # a step of another thread would be one of this thread's transaction
+            return self._do(lambda connection: connection.execute(self._spelled(sql), parameters or []))
 
     def send(self, table: str, blocks: Iterable[str]) -> None:
         """Copy blocks of text, in PostgreSQL's own format, into a table."""
