@@ -236,3 +236,35 @@ def test_a_ledger_is_made_by_the_first_question_only(folder):
     assert run("query", "ask", plan, "--json") == answers
     plan.write_text('create = "no"\n' + PLAN)
     assert "must be true or false" in run("query", "ask", plan, code=2)
+
+
+def test_a_plan_that_cannot_be_asked_to_its_end_charges_nobody(folder):
+    """A question dearer than the budget, or under a key that another one has, stops all before the first."""
+    plan = folder / "plan.toml"
+    dear = MORE.replace("0.001", "3.0")
+    plan.write_text(PLAN + dear)
+    assert "rho = 3" in run("query", "ask", plan, code=1)
+    assert json.loads(run("query", "list", plan, "--json")) == {}
+    plan.write_text(PLAN)
+    run("query", "ask", plan)
+    plan.write_text(PLAN.replace("sigma = 20", "sigma = 21").replace('key = "middle"', 'key = "other"'))
+    assert "was used for another question" in run("query", "ask", plan, code=2)
+    assert set(json.loads(run("query", "list", plan, "--json"))) == {"rows", "middle"}
+
+
+def test_an_export_with_line_separators_in_text_is_unbroken(folder):
+    """Some characters end lines for Python and not for JSON."""
+    plan = folder / "plan.toml"
+    plan.write_text(PLAN.replace("place = 'x'", "place = 'x\u2028y\u0085z'"))
+    run("query", "ask", plan)
+    run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
+    assert "3 entries, unbroken" in run("ledger", "check", folder / "record.jsonl")
+    (folder / "empty.jsonl").write_text("")
+    run("ledger", "check", folder / "empty.jsonl", code=2)
+
+
+def test_a_plan_shows_no_password(folder):
+    """Its repr may end in a log."""
+    plan = folder / "plan.toml"
+    plan.write_text(PLAN.replace("people.ledger", "postgresql://u:SECRET@h/db"))
+    assert "SECRET" not in repr(Plan.read(plan))

@@ -747,3 +747,14 @@ def test_reading_waits_for_other_threads(where):
         writer.result(30)
         assert all(found.result(30) is not None for found in waiting)
     book.close()
+
+
+def test_a_second_name_of_the_file_does_not_open_it_again(path):
+    """A hard link is another name without another budget."""
+    opened(path).close()
+    os.link(path, path.with_name("copy"))
+    for place in (path, path.with_name("copy")):
+        with pytest.raises(LedgerError, match="another name"):
+            opened(place)
+    path.with_name("copy").rename(path.with_name("people.ledger.new"))  # as a crash leaves it while a ledger is made
+    opened(path).close()

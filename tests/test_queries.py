@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import csv, parquet
 
 from bursar import filters
 from bursar.curves import zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, UnknownPerson
-from bursar.ledger import _chain
+from bursar.ledger import Watch, _chain
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._forms import described, question
 from bursar.queries._noise import _measurement
@@ -735,3 +736,75 @@ def test_keys_may_be_a_column_of_a_public_table(library):
     wards = (module.table if library == "pyarrow" else module.DataFrame)(listed | {"d": days})
     for column, keys in listed.items():
         assert Count(sigma=2.0, by={column: wards[column]}) == Count(sigma=2.0, by={column: keys})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_folder_hides_nobodys_rows(tmp_path, kind):
+    """Folders that are links, which no reader follows, and files without the person's column, whose rows would be
+    nobody's, are refused."""
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    for where, name, column in ((folder, "a", "who"), (elsewhere, "b", "who")):
+        where.mkdir()
+        table = pa.table({column: ["ann", "bob"], "n": [1, 2]})
+        if kind == "csv":
+            csv.write_csv(table, where / f"{name}.csv")
+        else:
+            parquet.write_table(table, where / f"{name}.parquet")
+    (folder / "more").symlink_to(elsewhere)
+    with pytest.raises(DataError, match="link to a folder"):
+        opened(tmp_path / "l", folder)
+    (folder / "more").unlink()
+    lacking = pa.table({"whose": ["cy", "dee"], "n": [1, 2]})
+    if kind == "csv":
+        csv.write_csv(lacking, folder / "c.csv")
+    else:
+        parquet.write_table(lacking, folder / "c.parquet")
+    with pytest.raises(DataError, match="'who' must be in all files"):
+        opened(tmp_path / "l", folder)
+    with opened(
+        tmp_path / "l", folder, view="SELECT coalesce(who, whose) AS person, n FROM data", person="person"
+    ) as s:
+        assert without_noise(s, People(sigma=100.0)) == [4]
+
+
+def test_what_only_looks_equal_is_another_question(path):
+    """To Python 1 is True; a question about the one is not answered by what was made ready for the other."""
+    with opened(path) as session:
+        analyst = session.analyst("ann")
+        analyst.quote(Count(by={"n": [1, 0]}, sigma=100.0))
+        with pytest.raises(ArgumentError):
+            analyst.quote(Count(by={"n": [True, False]}, sigma=100.0))
+
+
+def test_arguments_of_a_wrong_type_leave_the_session_open(path):
+    """Whole numbers of NumPy are whole numbers; a key that is none is named."""
+    with opened(path) as session:
+        analyst = session.analyst("ann")
+        with pytest.raises(ArgumentError, match="reserved="):
+            analyst.ask(Count(sigma=100.0), key="a", reserved=[5])
+        with pytest.raises(ArgumentError, match="key="):
+            session.release([5])
+        session.ledger.limit(np.int64(10**12), analyst="bea")
+        session.ledger.reserve(np.int64(10**12), key="later")
+        session.watch(np.int64(300), epsilon=0.2)
+        analyst.ask(Count(sigma=100.0), key="a")
+        assert all(finding.holds for finding in session.verify())
+
+
+def test_a_watch_without_noise_and_a_budget_of_nothing_are_refused(path):
+    """The threshold's noise is drawn by the session; less than a unit is no budget."""
+    with opened(path) as session, pytest.raises(ArgumentError, match="no noise"):
+        session.ledger.watch(Watch(300, 0.2))
+    with pytest.raises(ArgumentError, match="1e-15 of rho"):
+        opened(path.with_name("other"), budget=filters.Zcdp(rho=1e-16))
+
+
+def test_passwords_are_in_no_message(tmp_path, monkeypatch):
+    """Connection strings that are spelled otherwise are refused, not taken for files."""
+    monkeypatch.chdir(tmp_path)
+    for place in ("PostgreSQL://u:SECRET@h/db", "postgresql+psycopg://u:SECRET@h/db", " postgresql://u:SECRET@h/db",
+                  "host=h password=SECRET"):  # fmt: skip
+        with pytest.raises(ArgumentError, match="begins with postgresql") as refused:
+            opened(place)
+        assert "SECRET" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

@@ -165,13 +165,12 @@ def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wro
     from bursar.ledger import check_export
 
     try:
-        lines = exported.read_text(encoding="utf-8").splitlines()
+        lines = exported.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # no other ends: text may hold them
     except (OSError, UnicodeDecodeError):
         raise LedgerError(f"{exported} cannot be read") from None
     print(f"{check_export(lines)} entries, unbroken")
-    if lines:
-        last = json.loads(lines[-1])
-        print(f"head: {last['number']}:{last['hash']}")
+    last = json.loads(lines[-1])
+    print(f"head: {last['number']}:{last['hash']}")
 
 
 @ledger.command("retire")

@@ -99,6 +99,7 @@ class Ledger(Reading):
         """
         scope = scope_of(analyst, purpose)
         _check.whole(0, units=units)
+        units = int(units)
         whose, name_of = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
         def work() -> None:
@@ -125,6 +126,7 @@ class Ledger(Reading):
         """
         name(key=key)
         _check.whole(1, units=units)
+        units = int(units)
         whose = {kind: told for kind, told in (("analyst", analyst), ("purpose", purpose)) if told is not None}
         name(**whose)
 
@@ -145,6 +147,7 @@ class Ledger(Reading):
 
     def release(self, key: str) -> None:
         """Give back what was reserved under a key."""
+        name(key=key)
 
         def work() -> None:
             if key not in self._agreed.reserved:
@@ -164,6 +167,8 @@ class Ledger(Reading):
         """
         if not isinstance(self._keeper, Counting):
             raise Unsupported("these accounts cannot tell how many people are missing")
+        if watch.noise is None:
+            raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
 
         def work() -> None:
             if self._agreed.watch is not None:

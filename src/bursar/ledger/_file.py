@@ -85,7 +85,12 @@ class File:
         if not self.path.is_file():
             raise LedgerError(f"{self.name} is not a file")
         self._alone()
+        left_over = self.path.with_name(self.path.name + ".new")  # by a crash while it was made
+        if left_over.exists() and left_over.samefile(self.path):
+            left_over.unlink()
         self._status = self.path.stat()
+        if self._status.st_nlink > 1:
+            raise LedgerError(f"{self.name} has another name (a hard link), under which it could be opened beside this")
         try:
             with private_files():
                 self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")

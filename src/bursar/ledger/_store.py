@@ -1,10 +1,12 @@
 """The door to the database that holds a ledger; behind it, one file (``File``) or a server (``Postgres``)."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bursar.errors import ArgumentError
 from bursar.ledger._desk import Desk
 
 if TYPE_CHECKING:
@@ -65,8 +67,12 @@ class Store(Protocol):
 
 
 def on_a_server(where: Path | str) -> bool:
-    """Whether this is a connection string, not a path."""
-    return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+    """Whether this is a connection string, not a path; what only looks like one is refused without being quoted."""
+    if not isinstance(where, str) or where.startswith(("postgresql://", "postgres://")):
+        return isinstance(where, str)
+    if "://" in where or re.search(r"\b(host|dbname|user|password)\s*=", where):
+        raise ArgumentError("ledger: a connection string begins with postgresql:// ; what was given is no path either")
+    return False
 
 
 def door(where: Path | str) -> Store:

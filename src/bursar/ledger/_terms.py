@@ -23,6 +23,8 @@ def check_terms(budget: Zcdp | None, person: str | None) -> None:
         return
     if not isinstance(budget, Zcdp) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
+    if not budget.person_budget()[0]:
+        raise ArgumentError(f"budget={budget!r} is less than 1e-15 of rho, which no question costs")
     if budget.person_budget()[0] >= RANGE:
         raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
 

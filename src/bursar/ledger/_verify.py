@@ -74,6 +74,8 @@ def check_export(lines: Iterable[str]) -> int:
         if not right:
             raise DataError(f"entry {count}: the chain is broken here")
         before, count = entry["hash"], count + 1
+    if not count:
+        raise DataError("there is not even a first entry")
     return count
 
 

@@ -41,14 +41,16 @@ class Watch:
 
     people: int
     epsilon: float
-    noise: int = field(default=0, repr=False)
-    """Of the threshold. Private."""
+    noise: int | None = field(default=None, repr=False)
+    """Of the threshold. Private. ``Session.watch`` draws it."""
 
     def __post_init__(self) -> None:
         _check.whole(0, people=self.people)
+        object.__setattr__(self, "people", int(self.people))
         _check.positive(epsilon=self.epsilon)
         if self.people >= 2**53 or not 1e-6 <= self.epsilon <= 100:
             raise ArgumentError(f"epsilon={self.epsilon!r} must be in [1e-6, 100], and people={self.people} below 2^53")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
 
     @classmethod
     def recorded(cls, public: Mapping[str, Any], private: Mapping[str, Any]) -> Self:
@@ -79,4 +81,6 @@ class Watch:
 
     def speaks(self, missing: int, noise: int) -> bool:
         """Whether so many missing people, with fresh noise, pass the threshold."""
+        if self.noise is None:
+            raise ArgumentError("this watch's threshold has no noise")
         return missing + noise >= self.people + self.noise

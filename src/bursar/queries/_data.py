@@ -69,13 +69,16 @@ class Reading:
                 raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(_TYPES)}")
 
 
-def attach(connection: Any, data: Any, reading: Reading, *, load: bool = False) -> Mapping[str, str]:
+def attach(
+    connection: Any, data: Any, reading: Reading, *, person: str | None = None, load: bool = False
+) -> Mapping[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
     Args:
         connection: to DuckDB.
         data: a path, or what ``as_arrow`` returned.
         reading: how the holder wants it read.
+        person: a column that all files of a folder must have, or none of them.
         load: whether CSV files are read now, once; else at every question, like all others.
     """
     table, view = reading.table, reading.view
@@ -83,7 +86,8 @@ def attach(connection: Any, data: Any, reading: Reading, *, load: bool = False) 
     described, given, reason, lines = None, "data", "", ""
     try:
         if isinstance(data, str | Path):
-            rows = _from_path(connection, Path(data).absolute(), table)  # a view is read again after changes of folder
+            path = Path(data).absolute()  # a view is read again after changes of folder
+            rows = _from_path(connection, path, table, person)
             csv = "read_csv(" in rows
             if csv:
                 lines = ": each line must be a row, with an entry for every column"
@@ -154,9 +158,9 @@ def _over(view: str) -> str:
     return f"WITH data AS (SELECT * FROM source) SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
-def _from_path(connection: Any, path: Path, table: str | None) -> str:
+def _from_path(connection: Any, path: Path, table: str | None, person: str | None) -> str:
     if path.is_dir():
-        return _from_folder(connection, path)
+        return _from_folder(connection, path, person)
     if not path.is_file():
         raise DataError(f"{path} is not there")
     suffix = (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix.lower()
@@ -173,8 +177,16 @@ def _from_path(connection: Any, path: Path, table: str | None) -> str:
     raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
 
 
-def _from_folder(connection: Any, path: Path) -> str:
-    found = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
+def _names(connection: Any, rows: str, person: str) -> bool:
+    """Whether there is a column of this name."""
+    return any(name == person for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall())
+
+
+def _from_folder(connection: Any, path: Path, person: str | None) -> str:
+    inside = list(path.rglob("*"))
+    if any(each.is_symlink() and each.is_dir() for each in inside):
+        raise DataError(f"{path} holds a link to a folder, which would not be read: put the folder itself there")
+    found = [each.relative_to(path) for each in inside if each.is_file()]
     hidden = {each for each in found if any(part.startswith((".", "_")) for part in each.parts)}
     # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
     kinds = {each.suffix for each in found if each not in hidden}
@@ -187,7 +199,12 @@ def _from_folder(connection: Any, path: Path) -> str:
     if split and any("=" in part for part in path.parts):
         raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
     read, pattern = _FILES[kind], text(f"{_literally(path)}/**/*{kind}")
-    form = _form(connection, read, [path / each for each in found if each.suffix == kind])
+    files = [path / each for each in found if each.suffix == kind]
+    form = _form(connection, read, files)
+    if person is not None:
+        has = {_names(connection, f"{read}({text(_literally(each))}, {_split(False)}{form})", person) for each in files}
+        if len(has) > 1:
+            raise DataError(f"{path}: column {person!r} must be in all files: rows of nobody would be left out")
     return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{form})"
 
 

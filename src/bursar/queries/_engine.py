@@ -48,7 +48,7 @@ class DuckDB:
         self._ledger = ledger
         self._person = person
         self._kinds = dict(kinds)
-        self._compiled = lru_cache(maxsize=16)(self._compile)
+        self._once = lru_cache(maxsize=16)(lambda asked, _: self._compile(asked))
 
     @classmethod
     def open(cls, ledger: Ledger, data: Any, reading: _data.Reading, *, person: str) -> Self:
@@ -108,6 +108,9 @@ class DuckDB:
             if self._ledger.store.closed:
                 raise
             raise DataError("the data cannot be read; nothing was charged") from None
+
+    def _compiled(self, asked: Question) -> Compiled:
+        return self._once(asked, repr(asked))  # to Python 1 and True are the same
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds)

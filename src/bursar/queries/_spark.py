@@ -96,7 +96,7 @@ class Spark:
         self._data = data.toDF(*(f"c{place}" for place in range(len(kinds))))
         self._spark = data.sparkSession
         self._dialect = SparkDialect(kinds)
-        self._compiled = lru_cache(maxsize=16)(self._compile)
+        self._once = lru_cache(maxsize=16)(lambda asked, _: self._compile(asked))
         self._cells: dict[str, Any] = {}
 
     @classmethod
@@ -178,6 +178,9 @@ class Spark:
         """Remove what the last question computed on its way; not in a forked process, where it is its parent's."""
         if not self._ledger.store.closed:
             self._keeper.finish()
+
+    def _compiled(self, asked: Question) -> Compiled:
+        return self._once(asked, repr(asked))  # to Python 1 and True are the same
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds, self._dialect)

@@ -28,7 +28,7 @@ run again after a crash.
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,7 +65,7 @@ class Plan:
     """What a file of questions says. Every field is public."""
 
     folder: Path
-    told: Mapping[str, Any]
+    told: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
     questions: tuple[tuple[str, Question], ...]
     """Each with its key."""
 
@@ -145,10 +145,14 @@ class Plan:
         return {key: analyst.quote(asked) for key, asked in self.questions}
 
     def ask(self, session: Session) -> dict[str, Answer]:
-        """Every question's answer, in order; those asked before cost nothing."""
+        """Every question's answer, in order; those asked before cost nothing.
+
+        A question that does not fit the data, costs more than the whole budget, or has a key that was used for another
+        one, stops all before the first is charged.
+        """
         analyst = self.analyst(session)
-        for _, asked in self.questions:
-            analyst.quote(asked)  # a mistake in the last question stops before the first is charged
+        for key, asked in self.questions:
+            analyst.check(asked, key=key)
         return {key: analyst.ask(asked, key=key) for key, asked in self.questions}
 
 

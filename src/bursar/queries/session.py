@@ -15,6 +15,7 @@ from bursar.ledger import Entry, Finding, Ledger, Watch, verify
 from bursar.ledger._chain import name as check_name
 from bursar.ledger._desk import duckdb
 from bursar.ledger._generations import place
+from bursar.ledger._terms import exceeded
 from bursar.queries import _data
 from bursar.queries._engine import DuckDB, Rows
 from bursar.queries._forms import described, question
@@ -207,7 +208,7 @@ class Session(Uncopyable):
             )
 
         with self._ledger.store.lock:
-            entry = self._ledger.find(key)
+            entry = self._known(asked, key=key, analyst=analyst, purpose=purpose)
             if entry is None:
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
@@ -217,11 +218,28 @@ class Session(Uncopyable):
                 except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
                     self._unreadable = True
                     raise
+                entry = self._same(entry, asked, key=key, analyst=analyst, purpose=purpose)
         public = entry.public
-        same = public.get("question") == told and public.get("analyst") == analyst
+        return answer(asked, public["released"], key, public.get("complete"))
+
+    def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
+        check_name(key=key)
+        self._rows.check(asked)
+        known, budget = self._known(asked, key=key, analyst=analyst, purpose=purpose), self._ledger.budget_units
+        if known is None and asked.price > budget:
+            raise exceeded(asked.price, budget, budget)
+
+    def _known(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry | None:
+        """This question's entry, if it was answered; refuses a key that was used for another one."""
+        entry = self._ledger.find(key)
+        return None if entry is None else self._same(entry, asked, key=key, analyst=analyst, purpose=purpose)
+
+    def _same(self, entry: Entry, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry:
+        public = entry.public
+        same = public.get("question") == described(asked) and public.get("analyst") == analyst
         if not same or public.get("purpose") != purpose:
             raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
-        return answer(asked, public["released"], key, public.get("complete"))
+        return entry
 
 
 class Analyst(Uncopyable):
@@ -247,6 +265,15 @@ class Analyst(Uncopyable):
         self._session._rows.check(asked)  # refuses what could not be asked
         return quote(asked, self._session.ledger.budget_units)
 
+    def check(self, asked: Question, *, key: str) -> None:
+        """Refuse, before anything is charged, what could not be asked under this key whatever the data.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: it costs more than the whole budget.
+        """
+        self._session._check(asked, key=key, analyst=self._name, purpose=self._purpose)
+
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
         """Ask; the answer is stored, and everybody in it charged, before it is revealed.
 
@@ -267,6 +294,8 @@ class Analyst(Uncopyable):
         Source: theory 5.1 and 2.7.
         """
         check_name(key=key)
+        if reserved is not None:
+            check_name(reserved=reserved)
         return self._session._ask(asked, key=key, analyst=self._name, purpose=self._purpose, reserved=reserved)
 
     def answers(self) -> list[Answer]:
@@ -292,4 +321,4 @@ def _kind_of_people(data: Any, person: str, reading: _data.Reading) -> str:
             raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
         return _data.names_of_people(columns_of(data), person)
     with duckdb().connect() as connection:
-        return _data.names_of_people(_data.attach(connection, data, reading), person)
+        return _data.names_of_people(_data.attach(connection, data, reading, person=person), person)
