@@ -268,3 +268,24 @@ def test_a_plan_shows_no_password(folder):
     plan = folder / "plan.toml"
     plan.write_text(PLAN.replace("people.ledger", "postgresql://u:SECRET@h/db"))
     assert "SECRET" not in repr(Plan.read(plan))
+
+
+def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
+    """Verifying makes no ledger, with data or without."""
+    plan, book = folder / "plan.toml", folder / "people.ledger"
+    run("query", "ask", plan)
+    assert run("ledger", "verify", book, "--replay", plan)
+    book.unlink()
+    assert "is not there" in run("ledger", "verify", book, "--replay", plan, code=1)
+    assert not book.exists()
+
+
+def test_quoting_makes_no_ledger_on_a_server(folder, server):
+    """Nothing is asked, so nothing is made."""
+    plan, place = folder / "plan.toml", server.place()
+    plan.write_text(PLAN.replace("people.ledger", place))
+    assert "rows" in json.loads(run("query", "quote", plan, "--json"))
+    assert json.loads(run("query", "list", plan, "--json")) == {}
+    plan.write_text(PLAN.replace("people.ledger", place).replace("rho = 1.0", "rho = 2.0"))
+    run("query", "ask", plan)  # the budget is not that of the draft
+    assert len(json.loads(run("query", "list", plan, "--json"))) == 2

@@ -808,3 +808,12 @@ def test_passwords_are_in_no_message(tmp_path, monkeypatch):
             opened(place)
         assert "SECRET" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_read_once_for_a_question_and_its_watch(path):
+    """Rows that come out differently at each reading do not make the watch speak."""
+    people = pa.table({"who": list(range(2000))})
+    with opened(path, people, view="SELECT * FROM data WHERE random() < 0.5") as session:
+        session.watch(20, epsilon=1.0)
+        analyst = session.analyst("ann")
+        assert all(analyst.ask(People(sigma=50.0), key=f"{number}").complete for number in range(10))

@@ -346,7 +346,7 @@ def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch
     with opened(path, rows) as session:
         session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
     right = _generations.SparkGenerations.write
-    for broken in ("admitted", "charges", "accounts"):
+    for broken in ("judged", "charges", "accounts"):
 
         def write(self, data, where, broken=broken):
             right(self, data, where)
@@ -393,7 +393,7 @@ def test_files_that_are_gone_or_changed_are_found(rows, path):
     with pytest.raises(LedgerError, match="another ledger"):
         opened(path, rows)
     for elsewhere in (path.with_name("a*b"), "postgresql://server/database"):
-        with pytest.raises(ArgumentError, match="must be a file"):
+        with pytest.raises(ArgumentError, match="beside a file"):
             opened(elsewhere, rows)
     assert not path.with_name("a*b").exists()
 

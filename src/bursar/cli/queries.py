@@ -94,7 +94,7 @@ def verify(
         read = Plan.read(replay)
         if not _same(read.ledger, path):
             raise ArgumentError(f"replay={str(replay)!r} is about another ledger")
-        with read.open() as session:
+        with read.open(create=False) as session:
             findings = session.verify(head=head, replay=True)
     if as_json:
         print(dumps([asdict(finding) for finding in findings]))

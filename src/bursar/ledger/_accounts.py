@@ -93,25 +93,21 @@ class Accounts:
         self._offered = charges, parameters
 
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
-        """Make the table ``admitted``, in memory."""
+        """Make the table ``judged``, in memory, from one reading of the rows, and ``admitted`` of it."""
         charges, parameters = self._offered
         joins, tests, given = limited(shares)
         self._store.run(
-            "CREATE OR REPLACE TEMP TABLE admitted AS SELECT c.*, a.person IS NULL AS fresh "
-            f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} WHERE c.units > 0 "
-            f"AND c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
+            "CREATE OR REPLACE TEMP TABLE judged AS SELECT c.*, a.person IS NULL AS fresh, "
+            f"c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
+            f"FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
+            "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
             [*parameters, *given],
         )
+        self._store.run("CREATE OR REPLACE TEMP VIEW admitted AS SELECT * EXCLUDE (taken) FROM judged WHERE taken")
 
     def refused(self) -> int:
         """How many of those who were offered, and have not left, were not admitted."""
-        charges, parameters = self._offered
-        present = self._store.run(
-            f"SELECT count(*) FROM ({charges}) c LEFT JOIN ledger.accounts a ON a.person = c.person "
-            "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
-            parameters,
-        ).fetchone()[0]
-        return int(present - self._store.run("SELECT count(*) FROM admitted").fetchone()[0])
+        return int(self._store.run("SELECT count(*) FROM judged WHERE NOT taken").fetchone()[0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> dict[str, Any]:
         """Charge everybody in ``admitted``; refuses to go on if the accounts do not add up afterwards."""

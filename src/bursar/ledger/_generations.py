@@ -257,7 +257,7 @@ def place(ledger: Path | str) -> Path:
     folder = path.with_name(path.name + ".accounts")
     if _SPECIAL & set(str(folder)) or not str(folder).isprintable():
         raise ArgumentError(
-            f"ledger={str(ledger)!r} must be a file whose name has none of {' '.join(sorted(_SPECIAL))}"
+            f"ledger: Spark keeps accounts beside a file, whose path must have none of {' '.join(sorted(_SPECIAL))}"
         )
     return folder
 

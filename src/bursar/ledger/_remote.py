@@ -44,7 +44,6 @@ class Remote(Accounts):
         person = r"'\\x' || hex(encode(person))" if self._words else "person"
         line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
         self._store.send("pg_temp.offered", self._blocks(line))
-        self._offered = "SELECT * FROM pg_temp.offered", []
         run("ANALYZE pg_temp.offered")
 
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
@@ -59,6 +58,14 @@ class Remote(Accounts):
             given,
         )
         self._take_back()
+
+    def refused(self) -> int:
+        """How many of those who were offered, and have not left, were not admitted."""
+        present = "SELECT count(*) FROM pg_temp.offered c LEFT JOIN ledger.accounts a ON a.person = c.person"
+        admitted = "SELECT count(*) FROM pg_temp.admitted"
+        return int(
+            self._store.run(f"SELECT ({present} WHERE NOT coalesce(a.gone, FALSE)) - ({admitted})").fetchone()[0]
+        )
 
     def _take_back(self) -> None:
         """Who takes part or, if they are fewer, who does not: as numbers of rows on the desk."""

@@ -95,7 +95,7 @@ class SparkGenerations(Generations):
         self._offered = charges
 
     def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
-        """Write the charges of those who can pay, with all that came with them."""
+        """Write everybody's charge, with all that came with it, and whether they can pay; the rows are read once."""
         self._keep(self.now.names | self._before.names, "accounts", "shares")
         tables = {"charges": self._offered, "accounts": self._frame("accounts"), "marks": self._marked()}
         joins, tests = "", ""
@@ -104,30 +104,28 @@ class SparkGenerations(Generations):
             joins += f" LEFT JOIN {{s{place}}} s{place} ON s{place}.person = c.person"
             tests += f" AND c.units <= {left:d} - coalesce(s{place}.spent, 0)"
         self._name = self.fresh()
-        admitted = self._spark.sql(
-            "SELECT c.* FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
-            f"LEFT JOIN {{marks}} m ON m.person = c.person{joins} WHERE c.units > 0 "
-            f"AND c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(m.gone, a.gone, FALSE){tests}",
+        judged = self._spark.sql(
+            f"SELECT c.*, c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
+            "FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
+            f"LEFT JOIN {{marks}} m ON m.person = c.person{joins} "
+            "WHERE c.units > 0 AND NOT coalesce(m.gone, a.gone, FALSE)",
             **tables,
         )
-        self.write(admitted, self.work(self._name) / "admitted")
-        self._columns = admitted.schema
+        self.write(judged, self.work(self._name) / "judged")
+        self._columns = judged.schema
+
+    def _judged(self, *, taken: bool) -> Any:
+        judged = self.read(self.work(self._name) / "judged", self._columns)
+        return judged.where("taken" if taken else "NOT taken").drop("taken")
 
     def admitted(self) -> Any:
         """Those who take part, from the files."""
-        return self.read(self.work(self._name) / "admitted", self._columns)
+        return self._judged(taken=True)
 
     @quiet
     def refused(self) -> int:
         """How many of those who were offered, and have not left, were not admitted."""
-        present = self._spark.sql(
-            "SELECT count(*) FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
-            "LEFT JOIN {marks} m ON m.person = c.person WHERE c.units > 0 AND NOT coalesce(m.gone, a.gone, FALSE)",
-            charges=self._offered,
-            accounts=self._frame("accounts"),
-            marks=self._marked(),
-        ).collect()[0][0]
-        return int(present) - self._extent(self.admitted(), "units")[0]
+        return int(self._judged(taken=False).count())
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> dict[str, Any]:
         """Write the next generation beside the one in force; refuses to go on if it does not add up."""

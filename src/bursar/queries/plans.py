@@ -35,7 +35,7 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
-from bursar.ledger._store import on_a_server
+from bursar.ledger._store import door, on_a_server
 from bursar.queries._forms import question
 from bursar.queries._spark import read_by_spark
 from bursar.queries.answers import Answer, Quote
@@ -106,14 +106,19 @@ class Plan:
         told = str(self.told["ledger"])
         return told if on_a_server(told) else self.folder / told
 
-    def open(self) -> Session:
-        """The data holder's session; makes the ledger if it is not there, unless the file says ``create = false``."""
-        return self._open(self.ledger, create=self.told.get("create", True))
+    def open(self, *, create: bool = True) -> Session:
+        """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no."""
+        return self._open(self.ledger, create=create and self.told.get("create", True))
 
     @contextmanager
     def look(self) -> Iterator[Session]:
         """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none."""
-        if isinstance(self.ledger, str) or self.ledger.exists() or not self.told.get("create", True):
+        store = door(self.ledger)
+        try:
+            there = store.exists()
+        finally:
+            store.close()
+        if there or not self.told.get("create", True):
             with self.open() as session:
                 yield session
             return
