@@ -817,3 +817,12 @@ def test_rows_are_read_once_for_a_question_and_its_watch(path):
         session.watch(20, epsilon=1.0)
         analyst = session.analyst("ann")
         assert all(analyst.ask(People(sigma=50.0), key=f"{number}").complete for number in range(10))
+
+
+def test_a_purpose_by_the_name_of_none_is_a_purpose(path):
+    """A limit on it does not concern questions without any, not even when they are charged again."""
+    with opened(path) as session:
+        session.limit(0.25, purpose="None")
+        session.analyst("ann").ask(Count(rho=0.2), key="a")
+        session.analyst("ann", purpose="None").ask(Count(rho=0.2), key="b")
+        assert all(finding.holds for finding in session.verify(replay=True))

@@ -105,6 +105,9 @@ def test_what_cannot_be_finished_is_refused_before_any_training(folder):
     assert "'bought'" in call("train", data, *options, "--test", folder / "ages.csv", code=2)
     assert "must end in" in call("train", data, *options, "--holder-report", folder / "spends.doc", code=2)
     assert "no rows" in call("train", folder / "none.csv", *options, code=2)
+    assert "is private" in call("train", data, *options, "--holder-report", out / "card.png", code=2)
+    (folder / "notes.json").write_text("mine", encoding="utf-8")
+    assert "notes.json exists already" in call("train", data, *options, "--holder-report", folder / "notes.png", code=2)
     assert not out.exists()
     assert "can't be written" in call("train", data, *options[:-1], data / "model", code=2)
 

@@ -58,6 +58,12 @@ def train(
     if out is None:
         raise ArgumentError("--out is missing: the folder for the model")
     picture(holder_report, makes_folder=True)
+    if holder_report is not None:
+        if out.resolve() in holder_report.resolve().parents:
+            raise ArgumentError(f"{holder_report} is private, and {out} holds what may be given away")
+        for made in (holder_report, holder_report.with_suffix(".json")):
+            if made.exists() and not force:
+                raise ArgumentError(f"{made} exists already; choose another name, or overwrite it with --force")
     options = {
         "epsilon": epsilon,
         "delta": delta,

@@ -21,7 +21,7 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
     run(f"CREATE OR REPLACE TEMP TABLE out(person {ledger.person_kind})")
     limits: dict[str, int] = {}
     reserved: dict[str, int] = {}
-    before: dict[tuple[str, str], list[int]] = {}
+    before: dict[tuple[str, str | None], list[int]] = {}
     for entry in ledger.entries():
         match entry.kind:
             case "limited":
@@ -53,7 +53,7 @@ def _charged(
     rows: Rows,
     limits: dict[str, int],
     reserved: dict[str, int],
-    before: dict[tuple[str, str], list[int]],
+    before: dict[tuple[str, str | None], list[int]],
 ) -> bool:
     """Charge one question again, by the plain sums of the charges so far."""
     public = entry.public
@@ -67,7 +67,7 @@ def _charged(
     most = ledger.budget_units - spare - sum(units for key, units in reserved.items() if key != public["reserved"])
     tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
     for role in ("analyst", "purpose"):
-        scope, asked_before = f"{role}:{public[role]}", before.setdefault((role, str(public[role])), [])
+        scope, asked_before = f"{role}:{public[role]}", before.setdefault((role, public[role]), [])
         if public[role] is not None and scope in limits:
             listed = ", ".join(f"{number:d}" for number in asked_before) or "-1"
             tests.append(
