@@ -20,6 +20,7 @@ import pytest
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
 from bursar.ledger import Ledger, check_export, export, verify
+from bursar.ledger._file import private_files
 from bursar.ledger._generations import place as folder_of
 
 RHO = 10**15
@@ -758,3 +759,29 @@ def test_a_second_name_of_the_file_does_not_open_it_again(path):
             opened(place)
     path.with_name("copy").rename(path.with_name("people.ledger.new"))  # as a crash leaves it while a ledger is made
     opened(path).close()
+
+
+def test_threads_leave_the_mask_for_new_files_as_it_was():
+    """It is the process's: the last out puts back what the first in found."""
+    first_in, second_in, first_out = Event(), Event(), Event()
+
+    def one():
+        with private_files():
+            first_in.set()
+            assert second_in.wait(30)
+        first_out.set()
+
+    def other():
+        assert first_in.wait(30)
+        with private_files():
+            second_in.set()
+            assert first_out.wait(30)
+
+    before = os.umask(0o022)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for done in (pool.submit(one), pool.submit(other)):
+                done.result(60)
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)

@@ -826,3 +826,16 @@ def test_a_purpose_by_the_name_of_none_is_a_purpose(path):
         session.analyst("ann").ask(Count(rho=0.2), key="a")
         session.analyst("ann", purpose="None").ask(Count(rho=0.2), key="b")
         assert all(finding.holds for finding in session.verify(replay=True))
+
+
+def test_an_answer_is_there_when_its_column_is_not(path):
+    """What was paid for is told again under its key, whatever became of the data."""
+    with opened(path) as session:
+        first = session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a")
+    rest = {name: values for name, values in ROWS.items() if name != "amount"}
+    with opened(path, pa.table(rest)) as session:
+        assert session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a").values == first.values
+        with pytest.raises(ArgumentError, match="amount"):
+            session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="b")
+        with pytest.raises(ArgumentError, match="must be one of"):
+            session.analyst("ann").ask(5, key="c")

@@ -1,5 +1,6 @@
 """Questions on Spark: the same units and sums as on DuckDB, and accounts that only a commit puts in force."""
 
+import functools
 import ast
 import datetime
 import json
@@ -522,3 +523,18 @@ with opened({str(tmp_path / "s")!r}, spark.read.parquet({str(tmp_path / "rows.pa
         pytest.skip("workers of a cluster could not start here")
     assert run.returncode == 0, run.stderr[-2000:]
     assert ast.literal_eval(run.stdout.splitlines()[-1]) == (2, wanted, True)
+
+
+@pytest.mark.parametrize("kind", ["shares", "accounts", "charges"])
+def test_a_part_that_got_lost_is_found(rows, path, kind):
+    """One file of many is gone: nobody has spent less because of that, for analysts' limits or in statements."""
+    with opened(path, rows) as session:
+        session.limit(0.3, analyst="ann")
+        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
+        next((path.with_name("people.ledger.accounts") / kind).rglob("*.parquet")).unlink()
+        read = {"charges": lambda: session.statement("cy")}
+        again = functools.partial(session.analyst("ann").ask, Count(clip=9, **CHEAP), key="b")
+        with pytest.raises(LedgerError):
+            read.get(kind, again)()
+    with Ledger.open(path, create=False) as book:
+        assert not all(finding.holds for finding in verify(book))

@@ -1,6 +1,7 @@
 """What ``--json`` prints: strict JSON, in which numbers that are not finite are the strings "inf", "-inf", "nan"."""
 
 import json
+import sys
 from math import isfinite
 from typing import Any
 
@@ -9,7 +10,8 @@ __all__ = ["dumps"]
 
 def dumps(value: Any) -> str:
     """The value as JSON that every reader accepts; Python's own ``Infinity`` is not."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    return json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -223,14 +223,30 @@ class File:
         self._turn.leave()
 
 
+class _Mask:
+    """The mask for new files is the process's, not a thread's: the first in sets it, the last out puts it back."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.before = RLock(), 0, 0
+
+
+_MASK = _Mask()
+
+
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Files that are made in the meantime are for their owner alone."""
-    before = os.umask(0o077)
+    """Files that are made in the meantime are for their owner alone; threads may be in here at the same time."""
+    with _MASK.lock:
+        if not _MASK.inside:
+            _MASK.before = os.umask(0o077)
+        _MASK.inside += 1
     try:
         yield
     finally:
-        os.umask(before)
+        with _MASK.lock:
+            _MASK.inside -= 1
+            if not _MASK.inside:
+                os.umask(_MASK.before)
 
 
 def _sync(folder: Path) -> None:

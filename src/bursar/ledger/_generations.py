@@ -10,6 +10,8 @@
         charges/NAME/*.parquet      what one question cost each person: question, person, units; never changed
         work/NAME/                  what a question computes on its way, removed afterwards
 
+Each NAME has a file _files, which lists the others and their sizes: none of them can get lost unnoticed.
+
 A name is drawn at random for each attempt, so nothing is ever written over. Files are complete and on the disk before
 the record's transaction names them, and only that commit puts them in force; whatever is not named is removed when
 somebody who can write opens the ledger.
@@ -22,6 +24,7 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,8 +34,9 @@ from bursar.ledger._accounts import Accounts
 from bursar.ledger._desk import text
 from bursar.ledger._store import Store
 
-__all__ = ["Generation", "Generations", "place", "sync"]
+__all__ = ["Generation", "Generations", "check_whole", "place", "seal"]
 
+_LISTED = "_files"
 _SPECIAL = set("*?[]{}\\,:%")
 
 
@@ -142,7 +146,7 @@ class Generations:
                 "COPY (SELECT person, CAST(sum(units) AS BIGINT) AS spent "
                 f"FROM ({charged}) c GROUP BY person) TO {text(str(self.folder / 'shares' / name / 'all.parquet'))}"
             )
-            sync(self.folder / "shares" / name)
+            seal(self.folder / "shares" / name)
         return self.propose(shares={**self.now.shares, scope: name}, charges={})
 
     def propose(self, **changed: Any) -> dict[str, Any]:
@@ -243,7 +247,10 @@ class Generations:
             return (
                 f"SELECT {', '.join(f'CAST(NULL AS {type_}) AS {name}' for name, type_ in columns.items())} WHERE FALSE"
             )
-        listed = ", ".join(text(f"{self.folder}/{kind}/{name}/*.parquet") for name in names if name)
+        folders = [self.folder / kind / name for name in names if name]
+        for folder in folders:
+            check_whole(folder)
+        listed = ", ".join(text(f"{folder}/*.parquet") for folder in folders)
         return f"SELECT {', '.join(columns)} FROM read_parquet([{listed}], hive_partitioning = false)"
 
     def _none(self, sql: str) -> bool:
@@ -260,6 +267,24 @@ def place(ledger: Path | str) -> Path:
             f"ledger: Spark keeps accounts beside a file, whose path must have none of {' '.join(sorted(_SPECIAL))}"
         )
     return folder
+
+
+def seal(folder: Path) -> None:
+    """List a folder's files in it, so that none can get lost unnoticed, and bring all to the disk."""
+    (folder / _LISTED).write_text(json.dumps(_sizes(folder)), encoding="utf-8")
+    sync(folder)
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder in which files are missing, were cut off, or were added since it was sealed."""
+    with suppress(OSError, ValueError):
+        if json.loads((folder / _LISTED).read_text(encoding="utf-8")) == _sizes(folder):
+            return
+    raise LedgerError(f"{folder} does not hold the files that were written there")
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
 
 
 def sync(folder: Path) -> None:

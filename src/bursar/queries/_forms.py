@@ -16,6 +16,8 @@ _KINDS: dict[str, type[Question]] = {
 
 def described(asked: Question) -> dict[str, Any]:
     """A question as plain values, for the record and for files."""
+    if not isinstance(asked, Question):
+        raise ArgumentError("question must be one of bursar.queries' questions")
     told: dict[str, Any] = {"ask": type(asked).__name__.lower()}
     for field in fields(asked):
         value = getattr(asked, field.name)

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from bursar.errors import BursarError, DataError, LedgerError
 from bursar.ledger._desk import text
-from bursar.ledger._generations import Generations, sync
+from bursar.ledger._generations import Generations, check_whole, seal
 from bursar.ledger._store import Store
 
 __all__ = ["SparkGenerations", "quiet"]
@@ -188,6 +188,7 @@ class SparkGenerations(Generations):
         if name is None:
             empty = ", ".join(f"CAST(NULL AS {each.split()[1]}) AS {each.split()[0]}" for each in schema.split(", "))
             return self._spark.sql(f"SELECT {empty} WHERE FALSE")
+        check_whole(self.folder / kind / name)
         return self.read(self.folder / kind / name, schema)
 
     def read(self, path: Path, schema: Any) -> Any:
@@ -199,7 +200,7 @@ class SparkGenerations(Generations):
         rows.write.options(**_WRITE).parquet(f"file://{path}")
         if not (path / "_SUCCESS").is_file():
             raise LedgerError(f"{self.folder}: Spark's workers do not write into the folder that this program sees")
-        sync(path)
+        seal(path)
 
     def finish(self) -> None:
         """The question at hand is over: remove what it computed on its way."""

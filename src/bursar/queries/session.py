@@ -186,7 +186,6 @@ class Session(Uncopyable):
         return self._ledger.store.snapshot(work)
 
     def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
-        self._rows.check(asked)
         told = described(asked)
 
         def work() -> Entry:
@@ -210,6 +209,7 @@ class Session(Uncopyable):
         with self._ledger.store.lock:
             entry = self._known(asked, key=key, analyst=analyst, purpose=purpose)
             if entry is None:
+                self._rows.check(asked)
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
                 try:
@@ -224,9 +224,11 @@ class Session(Uncopyable):
 
     def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
         check_name(key=key)
+        if self._known(asked, key=key, analyst=analyst, purpose=purpose) is not None:
+            return
         self._rows.check(asked)
-        known, budget = self._known(asked, key=key, analyst=analyst, purpose=purpose), self._ledger.budget_units
-        if known is None and asked.price > budget:
+        budget = self._ledger.budget_units
+        if asked.price > budget:
             raise exceeded(asked.price, budget, budget)
 
     def _known(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry | None:
