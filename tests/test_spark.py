@@ -1,8 +1,8 @@
 """Questions on Spark: the same units and sums as on DuckDB, and accounts that only a commit puts in force."""
 
-import functools
 import ast
 import datetime
+import functools
 import json
 import math
 import shutil
