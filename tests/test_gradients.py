@@ -612,3 +612,20 @@ def test_a_loss_that_mixes_records_a_little_is_found():
 
     with pytest.raises(errors.Unsupported, match="depend on the other records"):
         Gradients(module, loss).norms(x, y)
+
+
+class Checked(nn.Module):
+    """Refuses what is not a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x):
+        assert torch.isfinite(x).all()
+        return self.out(x)
+
+
+def test_modules_that_check_their_inputs_are_compared_without_what_they_refuse():
+    """Records that are not numbers are for the comparison alone."""
+    assert check(nn.Sequential(Checked(), nn.ReLU()), torch.randn(4, 5)).shape == (4,)

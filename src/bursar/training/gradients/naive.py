@@ -4,7 +4,7 @@ Once in evaluation mode, where nothing is random, and once as the module is, whe
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -98,9 +98,14 @@ def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast:
         )
         _refuse_mixture(module, among, alone, number)
         only = torch.arange(inputs[0].shape[0]) == number
-        with suppress(RuntimeError, ValueError, IndexError), _unknown(module, only):
-            broken = _drawn_alike(fast, [_but(part, only) for part in inputs], _but(targets, only), device)
-            _refuse_mixture(module, among, broken, number)
+        try:
+            with _unknown(module, only):
+                broken = _drawn_alike(fast, [_but(part, only) for part in inputs], _but(targets, only), device)
+        except Unsupported:
+            raise
+        except Exception:  # a module that refuses what is not a number, in its own words
+            continue
+        _refuse_mixture(module, among, broken, number)
 
 
 def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use | None], number: int) -> None:
