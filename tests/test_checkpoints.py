@@ -353,6 +353,38 @@ def test_a_run_goes_on_as_it_began(data, tmp_path):
     job().fit(*data, losses=fresh_losses(), checkpoint=tmp_path / "run", resume=True)
 
 
+def sampled(**options):
+    return job(filters.RenyiOrder(alpha=8.0, rho=2.0), sample_rate=0.2, noise_multiplier=4.0, **options)
+
+
+def test_own_samples_and_answers_about_who_is_active_do_not_mix_over_a_crash(data, tmp_path):
+    """Refused where bounds followed own samples before; a run that asked from the start goes on."""
+    ask = functools.partial(StillActive, at_least=10, epsilon=0.05)
+    for name, counting in (("plain", None), ("asked", ask)):
+        with pytest.raises(Crash):
+            sampled().fit(*data, counting=counting, callbacks=[crash_at(5)], checkpoint=tmp_path / name)
+    with pytest.raises(errors.ArgumentError, match="followed own samples"):
+        sampled().fit(*data, counting=ask, checkpoint=tmp_path / "plain", resume=True)
+    assert sampled().fit(*data, checkpoint=tmp_path / "plain", resume=True).step == 10
+    assert sampled().fit(*data, counting=ask, checkpoint=tmp_path / "asked", resume=True).step == 10
+
+
+def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
+    """Not a fault of what callbacks keep; no half-written file is left."""
+
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    with pytest.raises(Crash):
+        job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", full)
+        with pytest.raises(errors.DataError, match="can't be written"):
+            job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / "state.new").exists()
+    job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+
+
 def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
     """Nothing is guessed from it."""
     with pytest.raises(Crash):

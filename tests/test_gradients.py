@@ -1,5 +1,7 @@
 """Gradients per person in PyTorch: every kind of layer against a naive loop, people with several records, refusals."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -629,3 +631,41 @@ class Checked(nn.Module):
 def test_modules_that_check_their_inputs_are_compared_without_what_they_refuse():
     """Records that are not numbers are for the comparison alone."""
     assert check(nn.Sequential(Checked(), nn.ReLU()), torch.randn(4, 5)).shape == (4,)
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "bool", "quantized"])
+def test_buffers_of_every_layout_are_compared(layout):
+    """Adjacency matrices, masks: what is constant may be kept in any form."""
+    module = nn.Sequential(nn.Linear(5, 3))
+    kept = {
+        "sparse_coo": lambda: torch.eye(3).to_sparse(),
+        "sparse_csr": lambda: torch.eye(3).to_sparse_csr(),
+        "bool": lambda: torch.eye(3) > 0,
+        "quantized": lambda: torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8),
+    }[layout]
+    with warnings.catch_warnings():  # layouts that PyTorch calls new, or old
+        warnings.simplefilter("ignore")
+        kept = kept()
+    module.register_buffer("kept", kept)
+    assert check(module, torch.randn(4, 5)).shape == (4,)
+
+
+class Hiding(nn.Module):
+    """Mixes records where what is not a number would not show."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.mean = nn.Linear(5, 3), 0.0
+
+    def forward(self, x):
+        known = torch.nan_to_num(x)
+        self.mean = float(known.mean())
+        return self.out(x + 1e-5 * known.mean(0))
+
+
+def test_comparisons_leave_what_a_module_keeps_alone_and_see_what_hides_from_them():
+    """Large records show where it is only looked for numbers; the copies' own figures are not the module's."""
+    module = Hiding()
+    with pytest.raises(errors.Unsupported, match="depend on the other records"):
+        check(module, torch.randn(6, 5))
+    assert abs(module.mean) < 10

@@ -757,6 +757,14 @@ def test_a_second_name_of_the_file_does_not_open_it_again(path):
     for place in (path, path.with_name("copy")):
         with pytest.raises(LedgerError, match="another name"):
             opened(place)
+    path.with_name("copy").unlink()
+    with opened(path):
+        path.rename(path.with_name("moved"))
+        with pytest.raises(LedgerError, match="is open already"):
+            opened(path.with_name("moved"))
+        path.with_name("moved").rename(path)
+    opened(path).close()
+    os.link(path, path.with_name("copy"))
     path.with_name("copy").rename(path.with_name("people.ledger.new"))  # as a crash leaves it while a ledger is made
     opened(path).close()
 

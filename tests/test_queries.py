@@ -754,6 +754,10 @@ def test_a_folder_hides_nobodys_rows(tmp_path, kind):
     with pytest.raises(DataError, match="link to a folder"):
         opened(tmp_path / "l", folder)
     (folder / "more").unlink()
+    (folder / "more").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="or to nothing"):
+        opened(tmp_path / "l", folder)
+    (folder / "more").unlink()
     lacking = pa.table({"whose": ["cy", "dee"], "n": [1, 2]})
     if kind == "csv":
         csv.write_csv(lacking, folder / "c.csv")

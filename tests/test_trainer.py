@@ -448,7 +448,7 @@ def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words
         (lambda x, y: {"targets": y.tolist()}, "targets must be a tensor"),
         (lambda x, y: {"people": np.arange(N)}, "people must be a tensor"),
         (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "people must be a tensor"),
-        (lambda x, y: {"people": torch.arange(N) * 2}, "more people than there are accounts"),
+        (lambda x, y: {"people": torch.arange(N) * 2}, "as many people as there are accounts"),
         (lambda x, y: {"callbacks": print}, "callbacks must be a list"),
         (lambda x, y: {"callbacks": [3]}, "callbacks must be a list"),
     ],

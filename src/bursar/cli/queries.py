@@ -165,7 +165,8 @@ def check(exported: Annotated[Path, typer.Argument(help="Lines that `export` wro
     from bursar.ledger import check_export
 
     try:
-        lines = exported.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # no other ends: text may hold them
+        text = exported.read_text(encoding="utf-8").removesuffix("\n")
+        lines = text.split("\n") if text else []  # no other ends of lines: text may hold them
     except (OSError, UnicodeDecodeError):
         raise LedgerError(f"{exported} cannot be read") from None
     print(f"{check_export(lines)} entries, unbroken")

@@ -59,6 +59,7 @@ class Filter(Accounts):
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
         self._budget = type(budget).from_state(budget.state())  # the caller's may be charged elsewhere
+        self._shown: filters.Filter | None = None
         self._most = budget.person_budget()
         self._mixture = budget.person_mixture if isinstance(budget, filters.Renyi) else None
         range_ = RANGE if len(self._most) == 1 else _SEVERAL
@@ -75,8 +76,10 @@ class Filter(Accounts):
 
     @property
     def budget(self) -> filters.Filter:
-        """What everybody may spend: a fresh filter. Public."""
-        return type(self._budget).from_state(self._budget.state())
+        """What everybody may spend: a filter of its own, which charges nobody. Public."""
+        if self._shown is None:
+            self._shown = type(self._budget).from_state(self._budget.state())
+        return self._shown
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> Array:
         """Charge everybody who can pay; the others are left out and keep what they have.

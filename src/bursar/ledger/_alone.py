@@ -23,12 +23,17 @@ _WITHOUT = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.E
 """What file systems without locks of this kind say."""
 
 
+_HELD: set[tuple[int, int]] = set()
+"""The files of the ledgers that this process has open: their names may change, or be several."""
+
+
 class Lock:
     """A file that one process at a time has locked, beside the ledger's; it is there while the ledger is open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        self._held: tuple[int, int] | None = None
 
     def take(self) -> bool:
         """Whether nobody else has it. Raises OSError where no file can be made."""
@@ -51,12 +56,21 @@ class Lock:
                     os.close(found)
         return True
 
+    def hold(self, status: os.stat_result) -> bool:
+        """Whether nobody else in this process has the ledger's file itself, by whatever name."""
+        key = status.st_dev, status.st_ino
+        if key in _HELD:
+            return False
+        _HELD.add(key)
+        self._held = key
+        return True
+
     def leave(self) -> None:
         """Remove the file and let it go."""
         if self._descriptor is not None:
             with suppress(OSError):
                 self._path.unlink()
-            self.forget()
+        self.forget()
 
     def __del__(self) -> None:
         """A ledger that was never closed, and is not used any more, may be opened again."""
@@ -64,6 +78,9 @@ class Lock:
 
     def forget(self) -> None:
         """Let go of this process's share of the lock: a parent that has it keeps it."""
+        if self._held is not None:
+            _HELD.discard(self._held)
+            self._held = None
         found, self._descriptor = self._descriptor, None
         if found is not None:
             os.close(found)

@@ -89,6 +89,8 @@ class File:
         if left_over.exists() and left_over.samefile(self.path):
             left_over.unlink()
         self._status = self.path.stat()
+        if not self._turn.hold(self._status):
+            raise LedgerError(f"{self.name} {_reason('lock')}")
         if self._status.st_nlink > 1:
             raise LedgerError(f"{self.name} has another name (a hard link), under which it could be opened beside this")
         try:
@@ -229,16 +231,24 @@ class _Mask:
     def __init__(self) -> None:
         self.lock, self.inside, self.before = RLock(), 0, 0
 
+    def forked(self) -> None:
+        """In the new process: whoever was inside is not there."""
+        if self.inside:
+            os.umask(self.before)
+        self.lock, self.inside = RLock(), 0
+
 
 _MASK = _Mask()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_MASK.forked)
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
     """Files that are made in the meantime are for their owner alone; threads may be in here at the same time."""
     with _MASK.lock:
-        if not _MASK.inside:
-            _MASK.before = os.umask(0o077)
+        found = os.umask(0o077)
+        _MASK.before = _MASK.before if _MASK.inside else found
         _MASK.inside += 1
     try:
         yield

@@ -70,7 +70,7 @@ def on_a_server(where: Path | str) -> bool:
     """Whether this is a connection string, not a path; what only looks like one is refused without being quoted."""
     if not isinstance(where, str) or where.startswith(("postgresql://", "postgres://")):
         return isinstance(where, str)
-    if "://" in where or re.search(r"\b(host|dbname|user|password)\s*=", where):
+    if "://" in where or re.match(r"\s*(host|hostaddr|dbname|user|password|port|service)\s*=", where):
         raise ArgumentError("ledger: a connection string begins with postgresql:// ; what was given is no path either")
     return False
 

@@ -78,7 +78,7 @@ def attach(
         connection: to DuckDB.
         data: a path, or what ``as_arrow`` returned.
         reading: how the holder wants it read.
-        person: a column that all files of a folder must have, or none of them.
+        person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
         load: whether CSV files are read now, once; else at every question, like all others.
     """
     table, view = reading.table, reading.view
@@ -87,7 +87,7 @@ def attach(
     try:
         if isinstance(data, str | Path):
             path = Path(data).absolute()  # a view is read again after changes of folder
-            rows = _from_path(connection, path, table, person)
+            rows = _from_path(connection, path, table, person if view is None else None)
             csv = "read_csv(" in rows
             if csv:
                 lines = ": each line must be a row, with an entry for every column"
@@ -179,13 +179,14 @@ def _from_path(connection: Any, path: Path, table: str | None, person: str | Non
 
 def _names(connection: Any, rows: str, person: str) -> bool:
     """Whether there is a column of this name."""
-    return any(name == person for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall())
+    names = connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall()
+    return any(name.casefold() == person.casefold() for name, *_ in names)
 
 
 def _from_folder(connection: Any, path: Path, person: str | None) -> str:
     inside = list(path.rglob("*"))
-    if any(each.is_symlink() and each.is_dir() for each in inside):
-        raise DataError(f"{path} holds a link to a folder, which would not be read: put the folder itself there")
+    if any(each.is_symlink() and not each.is_file() for each in inside):
+        raise DataError(f"{path} holds a link to a folder, or to nothing, which would not be read: put the rows there")
     found = [each.relative_to(path) for each in inside if each.is_file()]
     hidden = {each for each in found if any(part.startswith((".", "_")) for part in each.parts)}
     # letter by letter, as the pattern below has it: a file that it does not match must not be left out silently
@@ -202,7 +203,8 @@ def _from_folder(connection: Any, path: Path, person: str | None) -> str:
     files = [path / each for each in found if each.suffix == kind]
     form = _form(connection, read, files)
     if person is not None:
-        has = {_names(connection, f"{read}({text(_literally(each))}, {_split(False)}{form})", person) for each in files}
+        some = [each for each in files if each.stat().st_size]
+        has = {_names(connection, f"{read}({text(_literally(each))}, {_split(False)}{form})", person) for each in some}
         if len(has) > 1:
             raise DataError(f"{path}: column {person!r} must be in all files: rows of nobody would be left out")
     return f"SELECT * FROM {read}({pattern}, union_by_name = true, {_split(split)}{form})"

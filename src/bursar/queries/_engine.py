@@ -53,7 +53,7 @@ class DuckDB:
     @classmethod
     def open(cls, ledger: Ledger, data: Any, reading: _data.Reading, *, person: str) -> Self:
         """Attach the rows beside the ledger."""
-        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, reading, load=True))
+        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, reading, person=person, load=True))
 
     def check(self, asked: Question) -> None:
         """Refuse what cannot be asked of these columns. Public: names and types of columns only."""

@@ -36,7 +36,7 @@ class Progress:
             self._bar.start()
         self._bar.update(self._task, completed=run.step)
 
-    def close(self) -> None:
+    def ended(self, _: Run) -> None:
         """The bar goes away."""
         self._bar.stop()
 

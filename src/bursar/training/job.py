@@ -68,6 +68,7 @@ class Job:
         self._counting, self._losses = counting, losses
         self.seeded, self.owned = settings.seeded, records.people is not None
         self._refused: BudgetExceeded | None = None
+        self._sampled = False
         self._print = None if journal is None else records.fingerprint()
         self._pass: FullBatch | Poisson = FullBatch(spend_remainder=settings.spend_remainder)
         if settings.sample_rate is not None:
@@ -119,7 +120,7 @@ class Job:
         run.noise_multiplier = public["noise_multiplier"]
         if public["sample_rate"] is not None:
             run.sample_rate = public["sample_rate"]
-        self.seeded = self.seeded or public["seeded"]
+        self.seeded, self._sampled = self.seeded or public["seeded"], public["own_samples"]
         self.save()
 
     def go(self, callbacks: tuple[Callable[[Run], None], ...], save_every: int) -> None:
@@ -132,6 +133,7 @@ class Job:
                 run.accounts.among(self._together.gathered)
             self._count(run.accounts.price)
             self._lose_in_full(run.accounts.price)
+        self._sampled = self._sampled or (isinstance(self._pass, Poisson) and self._pass.own_samples)
         self.save()  # what was booked just now must survive
         try:
             self._tell(callbacks)
@@ -153,8 +155,11 @@ class Job:
         if not isinstance(accounts, Doors) or accounts.people is not self.people:
             raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
         if accounts.most is not None and self._settings.last and accounts.most < self._settings.last - self.run.step:
+            accounts.close()  # nobody has dropped out yet: everybody gets back what was booked
             raise ArgumentError(f"counting: {accounts.most} counts are fewer than steps: {self._settings.last}")
         if isinstance(self._pass, Poisson) and not accounts.own_samples:
+            if self._sampled:
+                raise ArgumentError("counting: bounds followed own samples so far, which its price does not cover")
             self._pass.forget_samples()
         return accounts
 
@@ -175,6 +180,7 @@ class Job:
             "noise_multiplier": run.noise_multiplier,
             "sample_rate": run.sample_rate,
             "seeded": self.seeded,
+            "own_samples": self._sampled,
             "settings": self._public_settings(),
         }
         losses = None if self._losses is None else self._losses.state()

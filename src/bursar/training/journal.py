@@ -10,6 +10,7 @@ Both files are private, for the data holder: the accounts are in them.
 import fcntl
 import json
 import os
+import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bursar.mechanisms import Mechanism
 
 __all__ = ["Journal", "mechanism", "plain"]
 
-WHAT = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
+PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
 
 
 class Journal:
@@ -62,14 +63,15 @@ class Journal:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             try:
                 torch.save(state | {"seen": self._written}, file)
-            except Exception as refused:
-                raise DataError(f"checkpoint: {WHAT}; the last checkpoint was kept") from refused
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            torch.load(fresh, weights_only=True)
-        except Exception as refused:
-            raise DataError(f"checkpoint: {WHAT}; the last checkpoint was kept") from refused
+                file.flush()
+                os.fsync(file.fileno())
+                torch.load(fresh, map_location="meta", weights_only=True)
+            except (pickle.PickleError, TypeError, AttributeError) as refused:
+                fresh.unlink()
+                raise DataError(f"checkpoint: {PLAIN}; no checkpoint was replaced") from refused
+            except (OSError, RuntimeError) as failed:
+                fresh.unlink()
+                raise DataError(f"checkpoint: {str(fresh)!r} can't be written; no checkpoint was replaced") from failed
         fresh.replace(self._state)
         self._sync_folder()
 

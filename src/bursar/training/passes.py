@@ -135,6 +135,11 @@ class Poisson:
         self._seen: Array | None = None
         self._steps = 0
 
+    @property
+    def own_samples(self) -> bool:
+        """Whether bounds follow people's own samples."""
+        return self._own_past
+
     def forget_samples(self) -> None:
         """Use refreshes alone from now on."""
         self._own_past, self._seen = False, None

@@ -78,6 +78,10 @@ class Doors(Uncopyable, ABC):
         """How many steps the price is for; None: any number. Public."""
         return None
 
+    def close(self) -> individual.Filter:
+        """The accounts, for other uses."""
+        return self._people
+
     @property
     def price(self) -> mechanisms.Mechanism:
         """What was booked in everybody's account. Public."""

@@ -10,6 +10,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ class Trainer:
             targets: (records, ...) tensor, private.
             people: (records,) whole numbers 0 to n - 1, private: whose each record is; None: each is a person.
             callbacks: each is called with the run before the first step and after every step; see ``Run``. One that
-                has a method ``close`` is closed when the run is over, however it ends.
+                has a method ``ended`` is told, with the run, when it is over, however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             losses: private, fresh: filled with everybody's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
@@ -180,7 +181,9 @@ class Trainer:
         randomness = source(self._gradients.parameters[0].device, self._seed), np.random.default_rng(self._seed)
         self._gradients.prepare(inputs, targets)
         journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
-        try:
+        with ExitStack() as stack:
+            if journal is not None:
+                stack.callback(journal.close)
             loaded = None if journal is None else journal.load()
             accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
             job = Job(
@@ -200,12 +203,10 @@ class Trainer:
                 job.resume(*loaded)
             self._job = job
             self._together.agree(self._module)
-            job.go(told, checkpoint_every)
-        finally:
             for callback in told:
-                getattr(callback, "close", lambda: None)()
-            if journal is not None:
-                journal.close()
+                if hasattr(callback, "ended"):
+                    stack.callback(callback.ended, job.run)
+            job.go(told, checkpoint_every)
         return job.run
 
     @property
@@ -266,7 +267,7 @@ class Trainer:
             if state is not None:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
             if len(self._given.spent()) != count:
-                raise ArgumentError("people: the records are of more people than there are accounts")
+                raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
             return self._given
         if state is None:
             fresh = type(self._settings.budget).from_state(self._settings.budget.state())

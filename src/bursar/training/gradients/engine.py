@@ -126,6 +126,7 @@ class Gradients:
         try:
             norms = naive.compare(self._module, self._loss, inputs, targets, fast)
             naive.independent(self._module, inputs, targets, fast)
+            self._on_a_copy(inputs, targets)
             return norms
         except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
             if all(parameter.dtype == torch.float64 for parameter in self._parameters):
@@ -134,6 +135,16 @@ class Gradients:
                 exact = Gradients(deepcopy(self._module).double(), self._loss, memory=self._memory)
                 return exact.check([_double(part) for part in inputs], _double(targets))
             raise
+
+    def _on_a_copy(self, inputs: Sequence[Tensor], targets: Any) -> None:
+        """What could leave traces in the module, or end it, on a device."""
+        try:
+            copy = Gradients(_on_processor(self._module), _on_processor(self._loss), memory=self._memory)
+        except Exception:  # what cannot be copied
+            return
+        few = [part.cpu() for part in inputs]
+        goals = targets.cpu() if isinstance(targets, Tensor) else targets
+        naive.untainted(copy._module, few, goals, lambda x, y: copy._of_records(x, y, slice(None), None))
 
     def prepare(self, inputs: Sequence[Tensor], targets: Any) -> None:
         """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
@@ -296,6 +307,12 @@ def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callabl
     torch.Size([5])
     """
     return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
+
+
+def _on_processor(value: Any) -> Any:
+    """A copy."""
+    copy = deepcopy(value)
+    return copy.cpu() if isinstance(copy, nn.Module) else copy
 
 
 def _double(value: Any) -> Any:

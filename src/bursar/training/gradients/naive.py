@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from bursar.errors import Unsupported
 from bursar.training.gradients.uses import Use
 
-__all__ = ["compare", "evaluating", "gradients", "independent", "spread"]
+__all__ = ["compare", "evaluating", "gradients", "independent", "spread", "untainted"]
 
 Fast = Callable[[Sequence[Tensor], Any], Iterable[Use | None]]
 
 FEW = 4
 """So many records are compared."""
+
+HUGE = 1e6
 
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
@@ -83,8 +85,7 @@ def compare(
 
 
 def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
-    """Compare a record's gradient among the others with its gradient among copies of itself, and among others that are
-    not numbers, the same coins for all. What is not a number shows wherever it is added in, however small its weight.
+    """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
 
     Raises:
         Unsupported: they differ, so this module or its loss mixes records.
@@ -97,15 +98,30 @@ def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast:
             fast, [part[copies] for part in inputs], None if targets is None else targets[copies], device
         )
         _refuse_mixture(module, among, alone, number)
+
+
+def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+    """Compare a record's gradient among the others with its gradient among others that are a million times larger, and
+    that are not numbers: these show where they are added in, however small their weight.
+
+    Args:
+        module: a copy on the processor: it may keep something of this, or end in an error.
+
+    Raises:
+        Unsupported: they differ, so this module or its loss mixes records.
+    """
+    device = torch.device("cpu")
+    for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
         only = torch.arange(inputs[0].shape[0]) == number
-        try:
-            with _unknown(module, only):
-                broken = _drawn_alike(fast, [_but(part, only) for part in inputs], _but(targets, only), device)
-        except Unsupported:
-            raise
-        except Exception:  # a module that refuses what is not a number, in its own words
-            continue
-        _refuse_mixture(module, among, broken, number)
+        for factor in (HUGE, torch.nan):
+            try:
+                among = _drawn_alike(fast, inputs, targets, device)
+                with _times(module, only, factor):
+                    others = [_but(part, only, factor) for part in inputs]
+                    tainted = _drawn_alike(fast, others, _but(targets, only, factor), device)
+            except Exception:  # of a module that refuses such numbers, in its own words
+                continue
+            _refuse_mixture(module, among, tainted, number)
 
 
 def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use | None], number: int) -> None:
@@ -122,21 +138,21 @@ def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use 
         )
 
 
-def _but(part: Any, only: Tensor) -> Any:
-    """The same numbers in the rows that are kept, NaN in all others; what holds no real numbers stays as it is."""
+def _but(part: Any, only: Tensor, factor: float) -> Any:
+    """The same numbers in one row, multiplied in all others; what holds no real numbers stays as it is."""
     if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
         return part
     kept = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
-    return torch.where(kept, part, torch.nan)
+    return torch.where(kept, part, part.detach() * factor)
 
 
 @contextmanager
-def _unknown(module: nn.Module, only: Tensor) -> Iterator[None]:
-    """Within this context trained layers give NaN for all records but one: also where inputs are whole numbers."""
+def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
+    """Within this context what trained layers give is multiplied for all records but one: inputs may be whole."""
     with ExitStack() as stack:
         for layer in module.modules():
             if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-                handle = layer.register_forward_hook(lambda _layer, _inputs, output: _but(output, only))
+                handle = layer.register_forward_hook(lambda _layer, _inputs, output: _but(output, only, factor))
                 stack.callback(handle.remove)
         yield
 

@@ -41,14 +41,21 @@ def recording(module: nn.Module, records: int) -> Iterator[Tape]:
 def untouched(module: nn.Module) -> Iterator[None]:
     """Within this context nothing that is saved with the module may change its values, by whatever way."""
     held = [*module.named_parameters(), *module.named_buffers()]
-    before = [tensor.detach().clone() for _, tensor in held]
+    before = [_plain(tensor).clone() for _, tensor in held]
     yield
     for (name, tensor), old in zip(held, before, strict=True):
-        if not torch.allclose(tensor, old, rtol=0.0, atol=0.0, equal_nan=True):
+        if not torch.allclose(_plain(tensor), old, rtol=0.0, atol=0.0, equal_nan=True):
             raise Unsupported(
                 f"module: {name!r} is changed by the forward pass: what it keeps of the records would be in the model, "
                 "and nobody is charged for it"
             )
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The same values in a layout that can be compared."""
+    tensor = tensor.detach()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def _buffers(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
