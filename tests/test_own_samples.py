@@ -13,7 +13,7 @@ FIRST_OUTPUT, SECOND, THIRD = NODES[:, None, None], NODES[None, :, None], NODES[
 
 
 def cost(bound, order, rate):
-    return renyi.cost(mechanisms.SampledGaussian(sigma=1.0, sensitivity=bound, sample_rate=rate), order)
+    return float(renyi.cost(mechanisms.SampledGaussian(sigma=1.0, sensitivity=bound, sample_rate=rate), order))
 
 
 def bound_for(price, order, rate):

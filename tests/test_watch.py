@@ -149,13 +149,13 @@ def test_a_watch_is_set_aside_from_everybody(where):
         ask(book, "a", {"ann": 10}, price=RHO // 2)
         book.reserve(RHO // 4, key="r")
         with pytest.raises(BudgetExceeded):
-            book.watch(Watch(5, 0.8))  # 0.32 of rho; 0.25 are certain to be left
+            book.watch(Watch(5, 0.8, 3))  # 0.32 of rho; 0.25 are certain to be left
         book.watch(Watch(5, 0.4, 3))  # 0.08
         with pytest.raises(BudgetExceeded):
             ask(book, "b", {"ann": 10}, price=RHO // 4 * 3 - RHO // 20)
         with pytest.raises(ArgumentError, match="reserves nothing"):
             ask(book, "b", {"ann": 10}, reserved="")
-        with pytest.raises(ArgumentError, match="reserves nothing"):
+        with pytest.raises(ArgumentError, match="key=''"):
             book.release("")
         with pytest.raises(BudgetExceeded):
             book.reserve(RHO * 3 // 4 - RHO // 20, key="more")
