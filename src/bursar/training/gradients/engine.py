@@ -259,7 +259,7 @@ class Gradients:
                 if use is not None:
                     if broken.any():  # zero times infinity is not zero
                         use.clear(broken.to(total.device))
-                    use.add_to(total, _rounded(weights, use.dtype).to(use.device))
+                    use.add_to(total, weights.to(use.device, use.dtype))
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
@@ -275,17 +275,15 @@ def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
     return torch.where(torch.isfinite(norms), norms, torch.nan)
 
 
-def _rounded(weights: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights in the precision of the sums; none becomes larger than the margin of the norms allows."""
-    return torch.where(weights < torch.finfo(dtype).tiny, 0.0, weights).to(dtype)
-
-
 def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     """Weights as float64; people whose gradient is unknown must have none."""
     weights = torch.as_tensor(weights, dtype=torch.float64)
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
         raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
-    return torch.where(torch.isfinite(norms), weights, 0.0)
+    normal = (
+        weights >= torch.finfo(torch.float32).tiny
+    )  # smaller ones would be rounded up, beyond the margin of the norms
+    return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
 def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
