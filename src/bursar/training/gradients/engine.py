@@ -280,9 +280,7 @@ def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     weights = torch.as_tensor(weights, dtype=torch.float64)
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
         raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
-    normal = (
-        weights >= torch.finfo(torch.float32).tiny
-    )  # smaller ones would be rounded up, beyond the margin of the norms
+    normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
