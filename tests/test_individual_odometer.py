@@ -212,3 +212,18 @@ def test_a_million_people_fit():
     bounds = accounts.ex_post_epsilon()
     assert bounds[0] == 0.0
     assert np.all(np.diff(bounds[1:]) > -1e-9)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: odometers.Renyi(delta=1e-5), lambda: odometers.Line(delta=1e-5, plan=1.0)], ids=["Renyi", "Line"]
+)
+def test_the_callers_odometer_may_be_charged_elsewhere(make):
+    """Accounts keep a boundary of their own: nothing they say or save depends on what others do with theirs."""
+    boundary = make()
+    people = individual.Odometer(3, boundary)
+    people.charge(m.Gaussian(10.0), np.ones(3))
+    before = people.epsilon()
+    boundary.charge(m.Gaussian(1.0))
+    people.boundary.charge(m.Gaussian(1.0))
+    np.testing.assert_array_equal(people.epsilon(), before)
+    np.testing.assert_array_equal(individual.Odometer.from_state(people.state()).epsilon(), before)

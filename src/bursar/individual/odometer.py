@@ -81,7 +81,7 @@ class Odometer(Accounts):
             )
         if boundary.count:
             raise ArgumentError(f"boundary={boundary!r} must be fresh, not charged {boundary.count} times")
-        self._boundary = boundary
+        self._boundary = type(boundary).from_state(boundary.state())  # the caller's may be charged elsewhere
         self._tariff = lru_cache(maxsize=64)(lambda step: tariff(self._boundary, step))
         columns = len(boundary.orders) if isinstance(boundary, odometers.Renyi) else 1
         super().__init__(people, columns + isinstance(boundary, Restarts), xp, device)
@@ -91,8 +91,8 @@ class Odometer(Accounts):
 
     @property
     def boundary(self) -> odometers.Odometer:
-        """What is read off for everybody. Public."""
-        return self._boundary
+        """What is read off for everybody: an odometer of its own, which charges nobody. Public."""
+        return type(self._boundary).from_state(self._boundary.state())
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: Any = None) -> None:
         """Count a step for everybody, by what each person contributes, before it is run.
