@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bursar.errors import ArgumentError
 
-__all__ = ["new_file", "picture"]
+__all__ = ["kept", "new_file", "picture"]
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -15,7 +15,12 @@ def new_file(path: Path, *, force: bool, read: tuple[Path | str, ...] = ()) -> N
         raise ArgumentError(f"{path}: its folder is not there")
     if any(path.resolve() == Path(other).resolve() or _same(path, Path(other)) for other in read):
         raise ArgumentError(f"{path} is what is read here; choose another name")
-    if path.is_dir() or (path.exists() and not force):
+    kept(path, force=force and not path.is_dir())
+
+
+def kept(path: Path, *, force: bool) -> None:
+    """Refuse to write over what is there, without --force."""
+    if path.exists() and not force:
         raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
 
 

@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bursar.cli._files import new_file, picture
+from bursar.cli._files import kept, new_file, picture
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError
 
@@ -62,8 +62,7 @@ def train(
         if out.resolve() in holder_report.resolve().parents:
             raise ArgumentError(f"{holder_report} is private, and {out} holds what may be given away")
         for made in (holder_report, holder_report.with_suffix(".json")):
-            if made.exists() and not force:
-                raise ArgumentError(f"{made} exists already; choose another name, or overwrite it with --force")
+            kept(made, force=force)
     options = {
         "epsilon": epsilon,
         "delta": delta,
@@ -129,8 +128,7 @@ def demo(
     if data is not None and folder is None:
         raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
     picture = out / "spends-private.png"
-    if picture.exists() and not force:
-        raise ArgumentError(f"{picture} exists already; choose another folder, or overwrite it with --force")
+    kept(picture, force=force)
     with _progress(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
         found = show.run(
@@ -220,8 +218,7 @@ def _write_template(data: Path, target: str, person: str | None, path: Path, *, 
     for name in (target, *([person] if person else [])):
         if name not in names:
             raise ArgumentError(f"{data} has no column {name!r}")
-    if path.exists() and not force:
-        raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+    kept(path, force=force)
     path.write_text(template(names, target, person), encoding="utf-8")
     if as_json:
         _print_json({"schema": str(path)})

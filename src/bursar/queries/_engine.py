@@ -9,11 +9,12 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Protocol, Self
 
-from bursar.errors import ArgumentError, DataError
+from bursar.errors import DataError
 from bursar.ledger import Ledger
 from bursar.ledger._desk import Refused
 from bursar.queries import _data
 from bursar.queries._compile import Compiled, compiled
+from bursar.queries._forms import described
 from bursar.queries.questions import Question
 
 __all__ = ["DuckDB", "Rows", "fill_keys"]
@@ -53,12 +54,10 @@ class DuckDB:
     @classmethod
     def open(cls, ledger: Ledger, data: Any, reading: _data.Reading, *, person: str) -> Self:
         """Attach the rows beside the ledger."""
-        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, reading, person=person, load=True))
+        return cls(ledger, person, _data.attach(ledger.store.desk.connection, data, reading, load=True))
 
     def check(self, asked: Question) -> None:
         """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
-        if not isinstance(asked, Question):
-            raise ArgumentError("question must be one of bursar.queries' questions")
         self._compiled(asked)
 
     def charges(self, asked: Question) -> tuple[str, list[Any]]:
@@ -110,7 +109,7 @@ class DuckDB:
             raise DataError("the data cannot be read; nothing was charged") from None
 
     def _compiled(self, asked: Question) -> Compiled:
-        return self._once(asked, repr(asked))  # to Python 1 and True are the same
+        return self._once(asked, repr(described(asked)))  # to Python 1 and True are the same
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds)

@@ -16,6 +16,7 @@ from bursar.ledger._desk import text
 from bursar.queries._compile import Compiled, compiled
 from bursar.queries._dialects import SparkDialect
 from bursar.queries._engine import fill_keys
+from bursar.queries._forms import described
 from bursar.queries._generations import SparkGenerations, quiet
 from bursar.queries.questions import Question
 
@@ -116,8 +117,6 @@ class Spark:
 
     def check(self, asked: Question) -> None:
         """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
-        if not isinstance(asked, Question):
-            raise ArgumentError("question must be one of bursar.queries' questions")
         self._compiled(asked)
 
     @quiet
@@ -180,7 +179,7 @@ class Spark:
             self._keeper.finish()
 
     def _compiled(self, asked: Question) -> Compiled:
-        return self._once(asked, repr(asked))  # to Python 1 and True are the same
+        return self._once(asked, repr(described(asked)))  # to Python 1 and True are the same
 
     def _compile(self, asked: Question) -> Compiled:
         return compiled(asked, self._person, self._ledger.person_kind, self._kinds, self._dialect)

@@ -218,7 +218,7 @@ class Session(Uncopyable):
                 except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
                     self._unreadable = True
                     raise
-                entry = self._same(entry, asked, key=key, analyst=analyst, purpose=purpose)
+                entry = _same(entry, asked, key=key, analyst=analyst, purpose=purpose)
         public = entry.public
         return answer(asked, public["released"], key, public.get("complete"))
 
@@ -234,14 +234,7 @@ class Session(Uncopyable):
     def _known(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry | None:
         """This question's entry, if it was answered; refuses a key that was used for another one."""
         entry = self._ledger.find(key)
-        return None if entry is None else self._same(entry, asked, key=key, analyst=analyst, purpose=purpose)
-
-    def _same(self, entry: Entry, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry:
-        public = entry.public
-        same = public.get("question") == described(asked) and public.get("analyst") == analyst
-        if not same or public.get("purpose") != purpose:
-            raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
-        return entry
+        return None if entry is None else _same(entry, asked, key=key, analyst=analyst, purpose=purpose)
 
 
 class Analyst(Uncopyable):
@@ -314,6 +307,15 @@ class Analyst(Uncopyable):
             for entry in entries
             if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
         ]
+
+
+def _same(entry: Entry, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry:
+    """The entry, if it is about this question."""
+    public = entry.public
+    same = public.get("question") == described(asked) and public.get("analyst") == analyst
+    if not same or public.get("purpose") != purpose:
+        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
+    return entry
 
 
 def _kind_of_people(data: Any, person: str, reading: _data.Reading) -> str:

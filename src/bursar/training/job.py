@@ -133,7 +133,7 @@ class Job:
                 run.accounts.among(self._together.gathered)
             self._count(run.accounts.price)
             self._lose_in_full(run.accounts.price)
-        self._sampled = self._sampled or (isinstance(self._pass, Poisson) and self._pass.own_samples)
+        self._sampled = self._sampled or (isinstance(self._pass, Poisson) and self._pass.own_past)
         self.save()  # what was booked just now must survive
         try:
             self._tell(callbacks)
@@ -160,7 +160,7 @@ class Job:
         if isinstance(self._pass, Poisson) and not accounts.own_samples:
             if self._sampled:
                 raise ArgumentError("counting: bounds followed own samples so far, which its price does not cover")
-            self._pass.forget_samples()
+            self._pass.own_past = False  # before the first step: refreshes alone
         return accounts
 
     def save(self) -> None:

@@ -166,7 +166,7 @@ def save(trained: Trained, out: Path, *, force: bool = False) -> Path:
 
 
 def check_free(out: Path, *, force: bool) -> None:
-    """Refuse to overwrite; asked before training, so that no budget is spent in vain."""
+    """Refuse to overwrite, and what cannot be written; asked before training, so that no budget is spent in vain."""
     out = Path(out)
     if out.exists() and not force:
         raise ArgumentError(f"{out} exists already; choose another folder, or overwrite it with --force")

@@ -34,18 +34,15 @@ class Records:
         inputs: tensors with the records on the first axis.
         targets: a tensor with the records on the first axis.
         people: (records,) whole numbers from 0, or None where each record is a person.
-        count: how many people there are at least; the last of them may have no records.
+        at_least: so many people there are at least; the last of them may have no records.
     """
 
-    def __init__(
-        self, inputs: tuple[Tensor, ...], targets: Tensor, people: Tensor | None, count: int | None = None
-    ) -> None:
+    def __init__(self, inputs: tuple[Tensor, ...], targets: Tensor, people: Tensor | None, at_least: int = 0) -> None:
         people = None if people is None else people.cpu()
         self.inputs, self.targets, self.people = inputs, targets, people
-        self.count = len(inputs[0]) if people is None else int(people.max()) + 1 if len(people) else 0
-        if people is not None and count is not None:
-            self.count = max(self.count, count)
+        self.count = len(inputs[0])
         if people is not None:
+            self.count = max(at_least, int(people.max()) + 1 if len(people) else 0)
             self._order = torch.argsort(people, stable=True)
             self._numbers = torch.bincount(people, minlength=self.count)
             self._starts = torch.cumsum(self._numbers, 0) - self._numbers
@@ -130,19 +127,10 @@ class Poisson:
         self, *, refresh_every: int, slack: float, individual: bool, own_past: bool, coins: np.random.Generator
     ) -> None:
         self._every, self._slack, self._individual, self._coins = refresh_every, slack, individual, coins
-        self._own_past = own_past
+        self.own_past = own_past
         self._bounds: Array | None = None
         self._seen: Array | None = None
         self._steps = 0
-
-    @property
-    def own_samples(self) -> bool:
-        """Whether bounds follow people's own samples."""
-        return self._own_past
-
-    def forget_samples(self) -> None:
-        """Use refreshes alone from now on."""
-        self._own_past, self._seen = False, None
 
     def sums(self, gradients: Gradients, records: Records, accounts: Any, step: Any) -> list[Tensor]:
         """The private sum of this step's contributions."""
@@ -179,5 +167,5 @@ class Poisson:
         found = gradients.norms(inputs, targets, people=people).numpy()
         norms[missing.numpy()] = np.pad(found, (0, len(missing) - len(found)))  # the last may have no record: zero
         bounds: Array = np.minimum(norms * self._slack, step.sensitivity)  # NaN: out until the next refresh
-        self._seen = np.full(records.count, np.nan) if self._own_past else None
+        self._seen = np.full(records.count, np.nan) if self.own_past else None
         return bounds

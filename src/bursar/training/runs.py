@@ -169,7 +169,6 @@ def over(
             output, goals = module(*(part[some].clone().to(device) for part in batch)), targets[some].to(device)
             found = values(output, goals)
             if not isinstance(found, Tensor) or found.shape != (len(goals),):
-                shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-                raise ArgumentError(f"values must give one number for each of {len(goals)} records, not {shape}")
+                raise ArgumentError("values must give one number for each record, in a tensor of shape (records,)")
             parts.append(found.double().cpu())
         return np.asarray(torch.cat(parts).numpy())

@@ -175,7 +175,7 @@ class Trainer:
         inputs = as_inputs(inputs)
         if not check_batch(inputs, targets, people):
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-        held = len(self._given.spent()) if isinstance(self._given, individual.Filter) else None
+        held = len(self._given.spent()) if isinstance(self._given, individual.Filter) else 0
         records = Records(inputs, targets, people, held)
         self._check_losses(losses, records.count)
         randomness = source(self._gradients.parameters[0].device, self._seed), np.random.default_rng(self._seed)
@@ -284,9 +284,9 @@ def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
     """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
-    asked = inspect.signature(optimizer.step).parameters.get("closure")
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
+    asked = inspect.signature(optimizer.step).parameters.get("closure")
     if asked is not None and asked.default is inspect.Parameter.empty:
         raise ArgumentError(
             f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "

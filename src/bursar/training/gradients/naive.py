@@ -21,6 +21,7 @@ FEW = 4
 """So many records are compared."""
 
 HUGE = 1e6
+"""So much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding."""
 
 ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
@@ -111,11 +112,14 @@ def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: F
         Unsupported: they differ, so this module or its loss mixes records.
     """
     device = torch.device("cpu")
+    try:
+        among = _drawn_alike(fast, inputs, targets, device)
+    except Exception:  # of a module that knows other devices only
+        return
     for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
         only = torch.arange(inputs[0].shape[0]) == number
         for factor in (HUGE, torch.nan):
             try:
-                among = _drawn_alike(fast, inputs, targets, device)
                 with _times(module, only, factor):
                     others = [_but(part, only, factor) for part in inputs]
                     tainted = _drawn_alike(fast, others, _but(targets, only, factor), device)

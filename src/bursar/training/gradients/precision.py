@@ -52,7 +52,7 @@ def squares(x: Tensor) -> Tensor:
         pieces = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), -1, PIECE), dim=2)
         found += pieces.double().square_().sum(1)
     lost = flat.shape[1] * torch.finfo(x.dtype).tiny
-    doubtful = found < lost * 2**20
+    doubtful = found < lost * 2**24
     if doubtful.any():
         found[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
     return found
