@@ -2,8 +2,9 @@
 
     python benchmarks/crossings.py
 
-The adversaries are those of tests/odometer_adversaries.py: 20,000 runs of 250 rounds for each of three strategies; the
-worst one is shown. Pathwise: the share of runs whose loss is ever above the bound. Ex-post: E[(1 - e^(bound-L))_+].
+The adversaries are those of tests/helpers/odometer_adversaries.py: 20,000 runs of 250 rounds for each of three
+strategies; the worst one is shown. Pathwise: the share of runs whose loss is ever above the bound. Ex-post:
+E[(1 - e^(bound-L))_+].
 """
 
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 
 from bursar import odometers
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 from odometer_adversaries import MENUS, POLICIES, TIE, crossings, table
 
 DELTA, ROUNDS, RUNS = 0.05, 250, 20_000

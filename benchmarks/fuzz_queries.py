@@ -27,9 +27,9 @@ except ModuleNotFoundError:
 
 with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
     from bursar.ledger import check_export
-    from bursar.ledger._connecting import read
+    from bursar.ledger._stores.connection import read
     from bursar.queries import Count, Session
-    from bursar.queries._expressions import parse
+    from bursar.queries._where import parse
     from bursar.queries.plans import Plan
 
 import pyarrow as pa

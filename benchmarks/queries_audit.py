@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from test_queries_audit import RHO, ROUNDS, audit
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "queries"))
+from test_audit import RHO, ROUNDS, audit
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ MODULES = (
     "bursar.training.policies",
     "bursar.training.stopping",
     "bursar.training.groups",
-    "bursar.report.pictures",
+    "bursar.report.spends",
     "bursar.report.odometers",
     "bursar.report.losses",
     "bursar.errors",

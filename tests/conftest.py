@@ -22,3 +22,12 @@ def server():
         pytest.skip(f"no PostgreSQL server can be started: {error}")
     yield started
     started.stop()
+
+
+@pytest.fixture(params=["file", "server"])
+def where(request, tmp_path):
+    """A place for a ledger, once of each kind."""
+    if request.param == "file":
+        return tmp_path / "people.ledger"
+    server = request.getfixturevalue("server")
+    return server.place()

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from bursar import errors
 from bursar import mechanisms as m
+from bursar.cli import _compare as cli_compare
 from bursar.cli import app
-from bursar.cli import compare as cli_compare
 from bursar.compare import compare
 
 

@@ -13,6 +13,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "bursar"
 FLOORS = {
     "errors": 0,
     "_check": 0,
+    "_disk": 0,
+    "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
     "mechanisms": 1,
@@ -30,7 +32,14 @@ FLOORS = {
     "cli": 8,
 }
 # on the ground floor, who may use whom
-GROUND = {"_check": {"errors"}, "_units": {"errors"}, "_uncopyable": {"errors"}, "errors": set()}
+GROUND = {
+    "_check": {"errors"},
+    "_units": {"errors"},
+    "_uncopyable": {"errors"},
+    "_disk": {"errors"},
+    "_search": {"errors"},
+    "errors": set(),
+}
 HEAVY = {
     "torch": {"interop", "training"},
     "sklearn": {"training"},

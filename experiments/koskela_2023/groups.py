@@ -30,10 +30,11 @@ from scipy import stats
 from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.errors import DataError
-from bursar.training import Everybody, descend, tables
+from bursar.training import Everybody, descend
+from bursar.training._logistic import tables
+from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.schema import Schema
 from bursar.training.groups import Audience, GroupWatch, linear_measure
-from bursar.training.linear import Logistic
-from bursar.training.schema import Schema
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "experiments"

@@ -30,8 +30,8 @@ from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.errors import DataError
 from bursar.training import descend
+from bursar.training._logistic.gradients import Logistic
 from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
-from bursar.training.linear import Logistic
 
 HERE = Path(__file__).parent
 NAME = re.compile(r"(\d+)_episode\d+_timeseries\.csv")

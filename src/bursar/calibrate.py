@@ -12,7 +12,7 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 """
 
 from bursar import _check, mechanisms
-from bursar.curves._search import first_true
+from bursar._search import first_true
 from bursar.errors import ArgumentError, CalibrationFailed
 from bursar.filters import Filter
 

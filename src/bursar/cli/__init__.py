@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import accounting, compare, losses, queries, training
+from bursar.cli import _accounting, _compare, _losses, _queries, _training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -51,11 +51,11 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # they may be private, or hold a password
     help="A privacy account for every person.",
 )
-accounting.add(app)
-training.add(app)
-compare.add(app)
-losses.add(app)
-queries.add(app)
+_accounting.add(app)
+_training.add(app)
+_compare.add(app)
+_losses.add(app)
+_queries.add(app)
 
 
 @app.callback()

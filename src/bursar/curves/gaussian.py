@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from bursar import _check, mechanisms
+from bursar._search import last_true
 from bursar._units import as_float, exact
-from bursar.curves._search import last_true
 from bursar.errors import Unsupported
 
 __all__ = ["Gaussian", "cost", "delta", "epsilon", "mu", "of"]

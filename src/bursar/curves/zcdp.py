@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
+from bursar._search import last_true
 from bursar._units import as_float, exact
-from bursar.curves._search import last_true
 from bursar.errors import Unsupported
 
 __all__ = ["Zcdp", "best_order", "cost", "delta", "epsilon", "mironov", "of", "rho"]

@@ -29,7 +29,7 @@ from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCu
 from bursar.filters._either import Either
 from bursar.filters._renyi import Renyi
 from bursar.filters._residue import Residue
-from bursar.filters._rogers import Rogers
+from bursar.filters.published import Rogers
 
 __all__ = [
     "Approximate",

@@ -12,7 +12,7 @@ from bursar.filters._account import Filter, rounds
 from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiOrder, Zcdp
 from bursar.filters._renyi import Renyi
 from bursar.filters._residue import Residue
-from bursar.filters._rogers import Rogers
+from bursar.filters.published._rogers import Rogers
 
 __all__ = ["Either"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE, MEASURE, RANGE, Units, budget, to_float, up
-from bursar.curves import _mixture, approximate, renyi, zcdp
+from bursar.curves import approximate, order_mixture, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 from bursar.filters._account import WithFailures, refuse_failures
 
@@ -51,7 +51,7 @@ class Renyi(WithFailures):
         if plan is not None:
             if orders is not None or weights is not None:
                 raise ArgumentError("give either plan= or orders= and weights=")
-            grid, shares = _mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
+            grid, shares = order_mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
             orders, weights = tuple(map(float, grid)), tuple(map(float, shares))
         grid, shares = _chosen(epsilon, delta, orders, weights)
         self.orders: tuple[float, ...] = tuple(map(float, grid))
@@ -96,7 +96,7 @@ class Renyi(WithFailures):
         Totals of half of RANGE or more count as infinite.
         """
         curves = np.where(totals < RANGE // 2, totals / MEASURE * (1 + 1e-15), inf)
-        delta = _mixture.allowed_delta(curves, self._lam, self._log_weights, float(self._parameters["epsilon"]))
+        delta = order_mixture.allowed_delta(curves, self._lam, self._log_weights, float(self._parameters["epsilon"]))
         verdict: NDArray[np.bool_] = delta <= self._parameters["delta"] * (1 - 1e-15)
         return verdict
 
@@ -114,7 +114,9 @@ class Renyi(WithFailures):
 
     def _mixture(self, totals: tuple[Units, ...]) -> float:
         curve = np.array([to_float(total) for total in totals[:-2]])
-        return float(_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self._parameters["epsilon"])))
+        return float(
+            order_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self._parameters["epsilon"]))
+        )
 
     def _too_much(self, mechanism: mechanisms.Mechanism) -> str:
         delta = self._mixture(self._after(mechanism))
@@ -161,7 +163,7 @@ def _chosen(
         raise ArgumentError("give both orders= and weights=, or neither")
     if orders is None or weights is None:
         rho = zcdp.rho(epsilon=epsilon, delta=delta)
-        return _mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
+        return order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
     grid, shares = np.asarray(orders, np.float64), np.asarray(weights, np.float64)
     if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
         raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")

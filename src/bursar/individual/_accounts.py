@@ -12,8 +12,8 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
-from bursar.individual._residual import Residual, takes_bools
-from bursar.individual._tariff import Tariff
+from bursar.individual._costs import Tariff
+from bursar.individual._residue_costs import Residual, takes_bools
 
 __all__ = ["Accounts", "to_numpy"]
 

@@ -8,9 +8,9 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
     shares      what each person has spent on an analyst or a purpose that is limited
 """
 
-from bursar.ledger._book import Ledger
-from bursar.ledger._chain import Entry
+from bursar.ledger._ledger import Ledger
+from bursar.ledger._record import Entry
 from bursar.ledger._verify import Finding, check_export, export, verify
-from bursar.ledger._watching import Watch
+from bursar.ledger._watch import Watch
 
 __all__ = ["Entry", "Finding", "Ledger", "Watch", "check_export", "export", "verify"]

@@ -7,9 +7,9 @@ from typing import Any, Self
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.errors import UnknownPerson
-from bursar.ledger._accounts import Keeper
-from bursar.ledger._chain import Entry
-from bursar.ledger._store import Store
+from bursar.ledger._accounts.tables import Keeper
+from bursar.ledger._record import Entry
+from bursar.ledger._stores.store import Store
 
 __all__ = ["Reading", "opening"]
 

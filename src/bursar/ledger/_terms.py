@@ -7,8 +7,8 @@ from bursar import _check
 from bursar._units import MEASURE, RANGE, to_float
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.filters import Zcdp
-from bursar.ledger._accounts import Accounts
-from bursar.ledger._chain import START, name, sealed
+from bursar.ledger._accounts.tables import Accounts
+from bursar.ledger._record import START, name, sealed
 
 __all__ = ["check_terms", "exceeded", "first_entry", "scope_of", "scopes_of", "worded"]
 

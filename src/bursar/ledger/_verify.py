@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bursar.errors import DataError, LedgerError
-from bursar.ledger._book import Ledger
-from bursar.ledger._chain import START, digest, plain, seal
+from bursar.ledger._ledger import Ledger
+from bursar.ledger._record import START, digest, plain, seal
 
 __all__ = ["Finding", "check_export", "export", "verify"]
 

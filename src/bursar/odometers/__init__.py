@@ -23,13 +23,13 @@ GaussianRestarts  Koskela et al.: the same for Gaussian filters
 """
 
 from bursar.odometers._account import Odometer
-from bursar.odometers.capped import Capped, Rounds
-from bursar.odometers.lecuyer import Lecuyer
-from bursar.odometers.normal import Gaussian, Line
-from bursar.odometers.renyi import Renyi
-from bursar.odometers.restarts import FeldmanZrnic, GaussianRestarts
-from bursar.odometers.rogers import Rogers
-from bursar.odometers.whitehouse import Mixture, Stitched
+from bursar.odometers._capped import Capped, Rounds
+from bursar.odometers._normal import Gaussian, Line
+from bursar.odometers._renyi import Renyi
+from bursar.odometers.published._lecuyer import Lecuyer
+from bursar.odometers.published._restarts import FeldmanZrnic, GaussianRestarts
+from bursar.odometers.published._rogers import Rogers
+from bursar.odometers.published._whitehouse import Mixture, Stitched
 
 __all__ = [
     "Capped",

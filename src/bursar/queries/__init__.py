@@ -11,10 +11,10 @@ Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or`
 name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
 """
 
-from bursar.queries.answers import Answer, Quote
-from bursar.queries.questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
-from bursar.queries.session import Analyst, Session
-from bursar.queries.statements import Line, Statement
+from bursar.queries._answers import Answer, Quote
+from bursar.queries._questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
+from bursar.queries._session import Analyst, Session
+from bursar.queries._statements import Line, Statement
 
 __all__ = [
     "Analyst",

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from bursar.errors import ArgumentError
-from bursar.queries.questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
+from bursar.queries._questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
 
 __all__ = ["described", "question"]
 

@@ -2,7 +2,7 @@
 
 from bursar.errors import BursarError
 from bursar.ledger import Entry, Finding, Ledger
-from bursar.queries._engine import Rows
+from bursar.queries._engines.duckdb_engine import Rows
 from bursar.queries._forms import question
 
 __all__ = ["replayed"]

@@ -35,12 +35,12 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
-from bursar.ledger._store import door, on_a_server
+from bursar.ledger._stores.store import door, on_a_server
+from bursar.queries._answers import Answer, Quote
+from bursar.queries._engines.spark_engine import read_by_spark
 from bursar.queries._forms import question
-from bursar.queries._spark import read_by_spark
-from bursar.queries.answers import Answer, Quote
-from bursar.queries.questions import Question
-from bursar.queries.session import Analyst, Session
+from bursar.queries._questions import Question
+from bursar.queries._session import Analyst, Session
 
 __all__ = ["Plan"]
 

@@ -1,5 +1,5 @@
 """Pictures and tables of accounts. What shows single people is private, and says so."""
 
-from bursar.report.pictures import spends
+from bursar.report.spends import spends
 
 __all__ = ["spends"]

@@ -8,23 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bursar.errors import MissingExtra
-from bursar.training.cards import Card
-from bursar.training.descent import Everybody, descend
-from bursar.training.holder import HolderReport
+from bursar.training._card import Card
+from bursar.training._logistic.descent import Everybody, descend
+from bursar.training._private_report import HolderReport
 
 if TYPE_CHECKING:
-    from bursar.training.estimators import LogisticRegression
+    from bursar.training._logistic.estimator import LogisticRegression
+    from bursar.training._run import Run
+    from bursar.training._trainer import Trainer
     from bursar.training.gradients import Gradients, check
-    from bursar.training.runs import Run
-    from bursar.training.trainer import Trainer
 
 __all__ = ["Card", "Everybody", "Gradients", "HolderReport", "LogisticRegression", "Run", "Trainer", "check", "descend"]
 
 LATER = {
     "Gradients": ("gradients", "torch", "PyTorch"),
-    "LogisticRegression": ("estimators", "sklearn", "scikit-learn"),
-    "Run": ("runs", "torch", "PyTorch"),
-    "Trainer": ("trainer", "torch", "PyTorch"),
+    "LogisticRegression": ("_logistic.estimator", "sklearn", "scikit-learn"),
+    "Run": ("_run", "torch", "PyTorch"),
+    "Trainer": ("_trainer", "torch", "PyTorch"),
     "check": ("gradients", "torch", "PyTorch"),
 }
 

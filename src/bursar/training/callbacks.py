@@ -16,8 +16,8 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
+from bursar.training._run import Run, of_people, over
 from bursar.training.gradients import Batch
-from bursar.training.runs import Run, of_people, over
 
 __all__ = ["Evaluation", "Progress", "module_measure"]
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from bursar.errors import ArgumentError
-from bursar.training.holder import MARK
-from bursar.training.linear import scores
+from bursar.training._logistic.gradients import scores
+from bursar.training._private_report import MARK
 
 __all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure"]
 

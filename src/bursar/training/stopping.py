@@ -27,7 +27,7 @@ import numpy as np
 from bursar import _check, individual, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
-from bursar.training.counters import Counter, SquareRoot, Tree, rounded
+from bursar.training._counters import Counter, SquareRoot, Tree, rounded
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
 

@@ -16,8 +16,8 @@ Source: theory 4.1 to 4.4, 5.1, 5.2, 5.6; the source of Opacus 1.6.0
 from bursar.errors import MissingExtra
 
 try:
-    from bursar.interop.opacus.accountant import Accountant, PrivacyEngine
-    from bursar.interop.opacus.people import IndividualOptimizer, individual
+    from bursar.interop.opacus._accountant import Accountant, PrivacyEngine
+    from bursar.interop.opacus._people import IndividualOptimizer, individual
 except ModuleNotFoundError as missing:
     if missing.name not in ("opacus", "torch"):
         raise

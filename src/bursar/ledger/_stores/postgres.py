@@ -1,0 +1,229 @@
+"""A ledger on a PostgreSQL server: several writers at once, one after another.
+
+Every writer first locks the table ``turn``, before its transaction sees anything; so transactions of Bursar follow each
+other, and each sees all that came before. They are serializable besides, against programs that do not take turns:
+where the server cannot put two of them in an order, it refuses one, and that one is begun again. Nothing that a
+transaction computed is told before it is committed.
+
+The password in a connection string is in no message and no repr, nor is what the driver says of it.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from threading import RLock
+from typing import Any, TypeVar
+
+from bursar._disk import leaked, not_for_forks
+from bursar.errors import BursarError, LedgerError
+from bursar.ledger._accounts.postgres import Remote
+from bursar.ledger._stores.connection import AGAIN, connected, psycopg, read, refusal
+from bursar.ledger._stores.schema import COLUMNS, TABLES, VERSION, migrate, noted
+from bursar.ledger._workspace import Desk, quoted
+
+__all__ = ["Postgres"]
+
+Result = TypeVar("Result")
+TRIES = 50
+_KEPT = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA"}
+_TABLES = TABLES + "CREATE TABLE ledger.turn(of_writers INTEGER);"
+# no collation of the system's is in an index: those change with its libraries, and an account would not be found again
+_TEXT = 'TEXT COLLATE "C"'
+
+
+class _Again(Exception):
+    """The server found no order for this transaction and another one: it was undone, and may be begun again."""
+
+
+class Postgres:
+    """A ledger in a schema of a PostgreSQL database."""
+
+    desk: Desk
+
+    def __init__(self, where: str) -> None:
+        self._given, self._schema, self.name = read(where)
+        self.lock = RLock()
+        self.inside = False
+        self._connection: Any = None
+        not_for_forks(self)
+
+    def abandon(self) -> None:
+        """In a forked process: the connection is its parent's."""
+        self.lock, self.inside = RLock(), False
+        leaked(self._connection)
+        self._connection = None
+        if hasattr(self, "desk"):
+            self.desk.abandon()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it must be opened again."""
+        return self._connection is None
+
+    def exists(self) -> bool:
+        """Whether there is a ledger."""
+        if self._connection is None:
+            self._connection = connected(self._given, self.name)
+        found = self.run(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = ? AND c.relname = 'bursar_ledger'",
+            [self._schema],
+        )
+        return found.fetchone() is not None
+
+    def create(self, person: str, first: tuple[Any, ...]) -> None:
+        """Make schema and tables with the first entry in one transaction, unless somebody else just did."""
+        try:
+            self.run("BEGIN")
+            self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"bursar {self._schema}"])
+            if not self.exists():
+                self._make(person, first)
+            self._commit()
+        except (LedgerError, _Again):
+            self._drop()
+            raise LedgerError(f"{self.name}: the ledger cannot be created: may this role create a schema?") from None
+
+    def open(self, *, memory_limit: str | None, threads: int | None) -> None:
+        """Open a desk beside the connection."""
+        if not self.exists():
+            raise LedgerError(f"{self.name}: the ledger is gone")
+        self.desk = Desk(None, memory_limit=memory_limit, threads=threads, name=self.name)
+        found = self.run("SELECT max(version) FROM ledger.bursar_ledger").fetchone()[0]
+        if not isinstance(found, int) or found > VERSION:
+            raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
+        if found < VERSION:
+            self.transact(lambda: migrate(self.run, found))
+
+    def keeper(self) -> Remote:
+        """Accounts beside the record, on the server."""
+        return Remote()
+
+    def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
+        """Execute SQL of our own making on the server."""
+        with self.lock:  # a step of another thread would be one of this thread's transaction
+            return self._do(lambda connection: connection.execute(self._spelled(sql), parameters or []))
+
+    def send(self, table: str, blocks: Iterable[str]) -> None:
+        """Copy blocks of text, in PostgreSQL's own format, into a table."""
+
+        def work(connection: Any) -> None:
+            with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+                for block in blocks:
+                    copy.write(block)
+
+        self._do(work)
+
+    def fetch(self, sql: str, take: Callable[[str], object], rows: int = 50_000) -> None:
+        """What a query gives, as lines of text with tabs between columns; take gets so many rows at a time."""
+
+        def work(connection: Any) -> None:
+            with connection.cursor() as cursor, cursor.copy(f"COPY ({self._spelled(sql)}) TO STDOUT") as copy:
+                lines: Iterator[Any] = iter(copy)
+                while block := b"".join(bytes(line) for line in islice(lines, rows)):
+                    take(block.decode().removesuffix("\n"))
+
+        self._do(work)
+
+    def transact(self, work: Callable[[], Result]) -> Result:
+        """One serializable transaction in this writer's turn; begun again where the server finds no order."""
+        with self.lock:
+            if self.inside:
+                return work()
+            for attempt in range(TRIES):
+                with suppress(_Again):
+                    return self._once("ISOLATION LEVEL SERIALIZABLE, READ WRITE", work, turn=True)
+                time.sleep(random.random() * min(1.0, 0.01 * 2**attempt))
+        raise LedgerError(f"{self.name} is busy: other programs keep writing to it. Nothing was charged; ask again")
+
+    def snapshot(self, work: Callable[[], Result]) -> Result:
+        """Work that reads the ledger as it was after one of its transactions."""
+        with self.lock:
+            if self.inside:
+                return work()
+            return self._once("ISOLATION LEVEL REPEATABLE READ, READ ONLY", work, turn=False)
+
+    def close(self) -> None:
+        """Let connection and desk go."""
+        with self.lock:
+            self._drop()
+
+    def _make(self, person: str, first: tuple[Any, ...]) -> None:
+        self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self._schema)}")
+        tables = _TABLES.format(
+            person=_KEPT[person],
+            text=_TEXT,
+            key=" PRIMARY KEY",
+            often=" WITH (fillfactor = 45)",  # so that a charge of everybody finds room beside every row
+            scoped=", PRIMARY KEY (scope, person)",
+            asked=", PRIMARY KEY (question, person)",
+        )
+        for statement in tables.split(";"):
+            if statement.strip():
+                self.run(statement)
+        noted(self.run, VERSION)
+        self.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({', '.join('?' for _ in first)})", list(first))
+
+    def _once(self, mode: str, work: Callable[[], Result], *, turn: bool) -> Result:
+        self.run(f"BEGIN {mode}")
+        self.inside = True
+        try:
+            if turn:  # before the snapshot is taken, which is done by the first statement that reads or writes
+                self.run("LOCK TABLE ledger.turn IN EXCLUSIVE MODE")
+            result = work()
+            self._commit()
+            return result
+        except BaseException as error:
+            public = isinstance(error, BursarError) and not isinstance(error, LedgerError)
+            if (public or isinstance(error, _Again)) and self._undone():
+                raise
+            self._drop()
+            if isinstance(error, LedgerError | _Again):
+                raise LedgerError(
+                    f"{self.name} did not confirm, and is closed now ({error}). Nothing was revealed. What was asked "
+                    "is either recorded whole or not at all: open the ledger again and ask with the same key"
+                ) from None
+            raise
+        finally:
+            self.inside = False
+
+    def _spelled(self, sql: str) -> str:
+        """Our SQL as the driver takes it."""
+        return sql.replace("?", "%s").replace("ledger.", quoted(self._schema) + ".")
+
+    def _commit(self) -> None:
+        if self.run("COMMIT").statusmessage != "COMMIT":  # it says ROLLBACK where a step had failed before
+            raise LedgerError("the server undid the transaction")
+
+    def _undone(self) -> bool:
+        with suppress(LedgerError, _Again):
+            self.run("ROLLBACK")
+            return True
+        return False
+
+    def _do(self, work: Callable[[Any], Result]) -> Result:
+        """A step on the server; what the driver says of a failure may quote private data, and is lost."""
+        connection, state = self._connection, None
+        if connection is None:
+            raise LedgerError(f"{self.name} is closed; open it again")
+        with suppress(psycopg().Error, UnicodeEncodeError):
+            try:
+                return work(connection)
+            except psycopg().Error as error:
+                state = error.sqlstate
+                raise
+        if state in AGAIN and self.inside:
+            raise _Again
+        if connection.closed:
+            self._drop()
+            raise LedgerError(f"{self.name}: the connection is lost; open the ledger again and ask with the same key")
+        raise LedgerError(f"{self.name}: {refusal(state)}; nothing was revealed")
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg().Error):
+                connection.close()  # a transaction that is open is undone
+        if hasattr(self, "desk"):
+            self.desk.close()

@@ -1,0 +1,283 @@
+"""A question as SQL: everybody's contribution in whole steps, its price, and the sums of those admitted.
+
+The view ``data`` holds the rows. ``charges`` is a query that gives each person's price, and the ledger makes the table
+``admitted`` of those who take part. Contributions stand beside the prices while there are few coordinates (wide), and
+in a table ``cells`` of their own when there are many (long).
+
+Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
+steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
+Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from math import nextafter
+from typing import Any
+
+from bursar.errors import ArgumentError
+from bursar.queries._engines.columns import Compiler, cast, kind_of, literal
+from bursar.queries._engines.dialects import Dialect, DuckDBDialect, double
+from bursar.queries._questions import (
+    STEPS,
+    Count,
+    Histogram,
+    Mean,
+    People,
+    Quantiles,
+    Question,
+    Sum,
+    Variance,
+    units_per_step,
+)
+from bursar.queries._where import parse
+
+__all__ = ["Compiled", "compiled"]
+
+_KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
+_CUT = 2.0**50
+_ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
+_WIDE = 32
+_EXACT = 2.0**53  # sums of whole doubles below are exact
+_ABOVE = 1 + 1e-8  # above every rounding of a longer sum
+_LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Statements in the order in which they run. Every field is public."""
+
+    keys: tuple[tuple[str, str, tuple[Any, ...]], ...]
+    """For each column to group by: the name of a table, the type of its keys, the keys."""
+    cells: str | None
+    """Gives the rows of the table of that name, if there is to be one."""
+    charges: str
+    """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
+    parameters: tuple[Any, ...]
+    """Of ``cells`` if there is one, else of ``charges``."""
+    sums: str
+    """Gives (cell, sum, ...) for cells in which somebody takes part, each cell once."""
+
+
+def compiled(
+    question: Question, person: str, person_kind: str, kinds: Mapping[str, str], dialect: Dialect | None = None
+) -> Compiled:
+    """The statements of a question.
+
+    Args:
+        question: what is asked.
+        person: the column that says whose row it is.
+        person_kind: BIGINT or VARCHAR, as in the ledger.
+        kinds: the kind of each column.
+        dialect: of the engine; DuckDB's by default.
+    """
+    sql = dialect or DuckDBDialect()
+    compiler, who = Compiler(kinds, sql), sql.person(person, person_kind)
+    tests = [f"{who} IS NOT NULL"]
+    if question.where is not None:
+        tests.append(compiler.sql(parse(question.where)))
+    units, totals, value_tests = _columns(question, kinds, sql)
+    keys, joins, cell = _grouping(question, kinds, sql)
+    binned = isinstance(question, Histogram | Quantiles)
+    if isinstance(question, Histogram | Quantiles):
+        cell = f"({cell}) * {question.coordinates:d} + {_bin(question, kinds, sql)}"
+    rows = (
+        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
+        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
+        f"FROM {sql.table('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+    )
+    cells = question.groups * (question.coordinates if binned else 1)
+    names = [f"x{place}" for place in range(len(totals))]
+    if cells * len(totals) > _WIDE:
+        listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
+        long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
+        table, squares = _bounded_long(long, names, question, sql), _squares_long(names, sql)
+        both = f"{sql.table('cells')} JOIN {sql.table('admitted')} USING (person)"
+        sums = f"SELECT cell, {_added(names, sql)} FROM {both} GROUP BY cell"
+        return Compiled(keys, table, _charges(squares, question, sql), tuple(compiler.parameters), sums)
+    grid = [[f"x{place}_{name}" for name in range(len(totals))] for place in range(cells)]
+    listed = ", ".join(
+        f"{total.format(only=f' FILTER (WHERE cell = {place:d})' if cells > 1 else '')} AS {name}"
+        for place, row in enumerate(grid)
+        for total, name in zip(totals, row, strict=True)
+    )
+    wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
+    flat = [name for row in grid for name in row]
+    width = question.coordinates if binned else 1
+    groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
+    squares = f"SELECT *, {_firm(_square(flat))} AS square FROM ({_bounded_wide(wide, groups, question, sql)})"
+    sums = f"SELECT 0, {_added(flat, sql)} FROM {sql.table('admitted')}"
+    return Compiled(keys, None, _charges(squares, question, sql), tuple(compiler.parameters), sums)
+
+
+def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
+    """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
+    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {double(_CUT)})"
+    match question:
+        case Count():
+            return [], [count], []
+        case People():
+            return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
+        case Histogram() | Quantiles():
+            return [], [count], [sql.present(_number(question.column, kinds, sql))]
+        case Sum() | Mean() | Variance():
+            value = _number(question.column, kinds, sql)
+            inside = f"CASE WHEN {value} < {double(question.low)} THEN {double(question.low)} "
+            inside += f"WHEN {value} > {double(question.high)} THEN {double(question.high)} ELSE {value} END"
+            units, counts = _units(question, f"({inside})", sql), [] if isinstance(question, Sum) else [count]
+            return units, [*counts, *map(_total, range(len(units)))], [sql.present(value)]
+    raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
+
+
+def _units(question: Sum | Mean | Variance, inside: str, sql: Dialect) -> list[str]:
+    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
+    if isinstance(question, Sum):
+        return [sql.rounded(f"({inside} * {double(question.steps / question.full)})")]
+    away = f"({inside} - {double(question.middle)})"
+    units = [sql.rounded(f"({away} * {double(question.steps / question.half)})")]
+    if isinstance(question, Variance):
+        share = f"({away} / {double(question.half)})"
+        units.append(sql.rounded(f"({share} * {share} * {question.steps:d})"))
+    return units
+
+
+def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
+    if kind_of(column, kinds) not in ("whole", "number"):
+        raise ArgumentError(f"column {column!r} does not hold numbers")
+    return f"TRY_CAST({sql.column(column)} AS {sql.types['number']})"
+
+
+def _total(place: int) -> str:
+    """The sum of a person's rows in a group; cut off."""
+    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {double(-_CUT)}), {double(_CUT)})"
+
+
+def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[Any, str, str]:
+    """(tables of keys, joins, the number of a row's group)."""
+    by = question._by
+    strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
+    tables, joins, terms = [], [], []
+    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
+        kind = kind_of(column, kinds)
+        if kind not in _KEYS:
+            raise ArgumentError(
+                f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates"
+            )
+        values = tuple(literal(key, kind) for key in keys)
+        if len(set(values)) < len(values):
+            raise ArgumentError(f"by: two keys of column {column!r} are the same")
+        tables.append((f"keys{place}", _KEYS[kind], values))
+        joins.append(f"JOIN {sql.table(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
+        terms.append(f"k{place}.place * {stride:d}")
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
+
+
+def _bin(question: Histogram | Quantiles, kinds: Mapping[str, str], sql: Dialect) -> str:
+    """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
+    value = _number(question.column, kinds, sql)
+
+    def halved(low: int, high: int) -> str:
+        if low == high:
+            return str(low)
+        middle = (low + high + 1) // 2
+        edge = f"{double(question.edges[middle])}"
+        return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
+
+    return halved(0, question.coordinates - 1)
+
+
+def _square(names: list[str]) -> str:
+    return " + ".join(f"{name} * {name}" for name in names)
+
+
+def _firm(square: str) -> str:
+    """A sum of squares of whole numbers that is not below the true one: exact if short, else rounded up."""
+    return f"CASE WHEN {square} < {double(_EXACT)} THEN {square} ELSE ({square}) * {double(_ABOVE)} END"
+
+
+def _limbs(names: list[str], sql: Dialect) -> str:
+    """Squares of whole numbers in three parts, whole numbers of 64 bits, that are added up exactly in any order."""
+    found = []
+    for limb, parts in enumerate(("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
+        listed = []
+        for name in names:
+            whole = f"CAST(abs({name}) AS BIGINT)"
+            high = f"({sql.quotient(whole, _LIMB)})"
+            listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
+        found.append(f"{' + '.join(listed)} AS q{limb}")
+    return ", ".join(found)
+
+
+def _joined(over: str = "") -> str:
+    """The sum of squares that the limbs add up to."""
+    high, middle, low = (f"CAST(sum(q{limb}){over} AS DOUBLE)" for limb in range(3))
+    return _firm(f"({high} * {double(_LIMB**2)} + {middle} * {double(_LIMB)} + {low})")
+
+
+def _squares_long(names: list[str], sql: Dialect) -> str:
+    return (
+        f"SELECT person, {_joined()} AS square FROM (SELECT person, {_limbs(names, sql)} FROM {sql.table('cells')}) "
+        "GROUP BY person"
+    )
+
+
+def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
+    """A whole number times a factor of at most 1, rounded towards zero."""
+    return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated(f'({name} * {factor})')} END"
+
+
+def _factor(square: str, bound: int) -> str:
+    """1 within the bound, else what shrinks to it, and a little more."""
+    return (
+        f"CASE WHEN {square} <= {double(nextafter(float(bound**2), 0) if bound**2 > _EXACT else bound**2)} "
+        f"THEN {double(1)} ELSE {double(bound * _ALMOST)} / sqrt({square}) END"
+    )
+
+
+def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
+    """Cells within the bound for each group, of all its coordinates together."""
+    if question.per_group is None:
+        return rows
+    square = f"SELECT *, {_firm(_square(names))} AS square FROM ({rows})"
+    if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
+        over = f" OVER (PARTITION BY person, {sql.quotient('cell', question.coordinates)})"
+        square = f"SELECT *, {_joined(over)} AS square FROM (SELECT *, {_limbs(names, sql)} FROM ({rows}))"
+    bound = int(question.per_group * STEPS)
+    factors = f"SELECT *, {_factor('square', bound)} AS factor FROM ({square})"
+    return f"SELECT person, cell, {', '.join(f'{_shrunk(name, sql)} AS {name}' for name in names)} FROM ({factors})"
+
+
+def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: Dialect) -> str:
+    """The same where all coordinates stand in one row."""
+    if question.per_group is None:
+        return rows
+    bound = int(question.per_group * STEPS)
+    squares = ", ".join(f"{_firm(_square(names))} AS s{place}" for place, names in enumerate(groups))
+    factors = ", ".join(f"{_factor(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
+    shrunk = ", ".join(
+        f"{_shrunk(name, sql, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
+    )
+    inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
+    return f"SELECT person, {shrunk} FROM ({inner})"
+
+
+def _charges(squares: str, question: Question, sql: Dialect) -> str:
+    """Everybody's price and factor.
+
+    Guarantee: units >= (length of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho.
+    Source: theory 2.7 and 5.1.
+    """
+    price = question.price
+    units = (
+        f"CASE WHEN {_factor('square', question.clip_steps)} < 1 THEN {price:d} ELSE "
+        f"least({price:d}, CAST(ceil(square * {double(units_per_step(question))}) AS BIGINT)) END"
+    )
+    return (
+        f"SELECT {sql.without('square')}, CAST({units} AS BIGINT) AS units, "
+        f"{_factor('square', question.clip_steps)} AS factor FROM ({squares}){sql.positive('square')}"
+    )
+
+
+def _added(names: list[str], sql: Dialect) -> str:
+    """Sums over people, exact."""
+    return ", ".join(sql.total(_shrunk(name, sql)) for name in names)

@@ -1,0 +1,300 @@
+"""Private models that follow scikit-learn's conventions."""
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from bursar import _check, individual
+from bursar.errors import ArgumentError, DataError
+from bursar.training._card import Card
+from bursar.training._counters import rounded
+from bursar.training._logistic import descent
+from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
+from bursar.training._private_report import Watch
+
+__all__ = ["LogisticRegression"]
+
+
+class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
+
+    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of everybody's clipped
+    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes, and stays
+    until the own budget is used up; so those with budget left can go on in `extra_steps` further steps.
+
+    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up.
+
+    Parameters
+    ----------
+    epsilon, delta : the guarantee, for everybody. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
+    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
+    learning_rate : step size, on the mean gradient.
+    steps : how many steps somebody who contributes the whole clip can pay for.
+    extra_steps : further steps for people with budget left; unused without individual accounting. Too many do harm: the
+        people who are still there at the end are the ones the model already fits.
+    individual : one account for each person (Feldman & Zrnic, Algorithm 8), or one worst case (Algorithm 7).
+    accounting : "gaussian" (exact) or "renyi" (zCDP).
+    noise_multiplier : noise over clip; None: the smallest that the budget admits.
+    average : share of the last iterates whose mean is the model; 0: the last iterate.
+    classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
+    n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
+        budget, because the true number is private.
+    fit_intercept : whether to add a constant 1 to every record.
+    seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
+        therefore NOT private: for tests and experiments on public data; the card says so.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
+    n_iter_ : steps taken; public.
+    card_ : the guarantee (`bursar.training.Card`); public.
+    holder_report_ : PRIVATE, for the data holder: everybody's share of the budget spent, and how many are active over
+        time. It is not in the repr, and left out when the model is pickled or copied.
+
+    Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
+        all of that person's records, is added or removed; provided that parameters, features and labels were chosen
+        without looking at the data, and that no seed was given.
+    Source: theory 4.2, 4.3, 5.1, 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5 and Algorithms 7 and 8; Koskela,
+        Tobaben & Honkela (2023), Theorem 12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.repeat([[-1.0], [1.0]], 500, axis=0)
+    >>> y = np.repeat([0, 1], 500)
+    >>> model = LogisticRegression(epsilon=1.0, classes=[0, 1], n_people=1000, seed=1).fit(x, y)
+    >>> model.predict([[-0.5], [0.5]])
+    array([0, 1])
+    >>> model.holder_report_
+    HolderReport(private: for the data holder)
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        max_grad_norm: float = 1.0,
+        learning_rate: float = 4.0,
+        steps: int = 200,
+        extra_steps: int = 50,
+        individual: bool = True,
+        accounting: str = "gaussian",
+        noise_multiplier: float | None = None,
+        average: float = 0.5,
+        classes: Any = None,
+        n_people: int | None = None,
+        fit_intercept: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_grad_norm = max_grad_norm
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.extra_steps = extra_steps
+        self.individual = individual
+        self.accounting = accounting
+        self.noise_multiplier = noise_multiplier
+        self.average = average
+        self.classes = classes
+        self.n_people = n_people
+        self.fit_intercept = fit_intercept
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any, groups: Any = None, *, observe: Any = None) -> Self:
+        """Train.
+
+        Args:
+            X: (rows, features) array or CSR matrix, private, finite.
+            y: (rows,) labels, private.
+            groups: (rows,) whose row it is, private; None: every row is a person of its own.
+            observe: called after each step with the step's number and the parameters, which are public.
+        """
+        planned = self._plan()
+        X, y = _validated(self, X, y)
+        check_classification_targets(y)
+        self.classes_, codes = self._labels(y)
+        people = None if groups is None else _people(column_or_1d(groups), len(codes))
+        gradients = Logistic(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        steps = self.steps + (self.extra_steps if self.individual else 0)
+        accounts, watch = self._accounts(planned, gradients.people, steps)
+        noise = np.random.default_rng(self.seed)
+        divisor, where = self._divisor(planned, accounts, gradients.people, noise)
+
+        def look(number: int, parameters: Any) -> None:
+            watch.look(number)
+            if observe is not None:
+                observe(number, parameters)
+
+        found = descent.descend(
+            gradients,
+            gradients.start,
+            accounts,
+            planned.step,
+            steps=steps,
+            learning_rate=self.learning_rate,
+            divisor=divisor,
+            noise=noise,
+            average=self.average,
+            observe=look,
+        )
+        self._keep(found, planned, steps, divisor, where, groups is not None)
+        self.holder_report_ = watch.report()
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
+        check_is_fitted(self)
+        X = _validated(self, X, reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes: (rows, classes)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return softmax(scores, axis=1)
+
+    def predict(self, X: Any) -> Any:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[chosen]
+
+    def _plan(self) -> Plan:
+        """The parameters checked, and the noise and budget that follow; before the data are looked at."""
+        _check.whole(0, extra_steps=self.extra_steps)
+        _check.positive(learning_rate=self.learning_rate)
+        _check.within(0, 1, average=self.average)
+        if self.n_people is not None:
+            _check.whole(1, n_people=self.n_people)
+        if self.seed is not None:
+            _check.whole(0, seed=self.seed)
+        planned = plan(
+            self.accounting,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            steps=self.steps,
+            counted=self.n_people is None,
+        )
+        if not self.individual:
+            check_worst_case(planned, self.steps)
+        return planned
+
+    def _labels(self, y: Any) -> tuple[Any, Any]:
+        """The classes, and the number of each row's class."""
+        classes = np.unique(np.asarray(y if self.classes is None else self.classes))
+        if len(classes) < 2:
+            raise ArgumentError(f"classes must name at least two labels, not {len(classes)} class")
+        if self.classes is not None and len(classes) != len(self.classes):
+            raise ArgumentError("classes must name each label once")
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if not np.array_equal(classes[codes], y):
+            raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
+        return classes, codes
+
+    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Any, Watch]:
+        """Fresh accounts, and somebody who watches them for the data holder; private."""
+        if self.individual:
+            accounts = individual.Filter(people, planned.budget())
+            return accounts, Watch(accounts.spent, planned.total, steps)
+        public = planned.budget()
+        return descent.Everybody(people, public), Watch(lambda: np.full(people, public.spent), planned.total, steps)
+
+    def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> tuple[float, str]:
+        """The public number of people: given, or counted with noise that everybody pays for."""
+        if planned.count is None:
+            return float(self.n_people), "a public number given by the caller"  # type: ignore[arg-type]
+        counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))
+        noisy = counted + noise.normal(0.0, planned.count.sigma)
+        return max(
+            1.0, rounded(float(noisy), planned.count.sigma)
+        ), "a noisy count of the people, paid for by everybody"
+
+    def _keep(self, found: Any, planned: Plan, steps: int, divisor: float, where: str, grouped: bool) -> None:
+        """The public attributes of the model."""
+        weights = found[:-1] if self.fit_intercept else found
+        self.coef_ = np.ascontiguousarray(weights.T)
+        self.intercept_ = found[-1].copy() if self.fit_intercept else np.zeros(found.shape[1])
+        self.n_iter_ = steps
+        self.card_ = self._card(planned, divisor, where, grouped)
+
+    def _card(self, planned: Plan, divisor: float, where: str, grouped: bool) -> Card:
+        """The guarantee; public."""
+        algorithm = (
+            "private gradient descent with an account for each person (Feldman & Zrnic 2021, Algorithm 8)"
+            if self.individual
+            else "private gradient descent (Feldman & Zrnic 2021, Algorithm 7)"
+        )
+        undeclared = "read from the data, and declared public by not giving any; the promise does not cover them"
+        one_row = "each row is one person, so the caller declares"
+        system = "noise from a generator seeded by the operating system"
+        return Card(
+            epsilon=planned.epsilon,
+            delta=planned.delta,
+            notion=planned.notion.name,
+            measure=planned.notion.measure,
+            total=planned.total,
+            theorem=planned.notion.theorem,
+            algorithm=algorithm,
+            individual=self.individual,
+            sigma=planned.step.sigma,
+            noise_multiplier=planned.step.sigma / planned.step.sensitivity,
+            max_grad_norm=self.max_grad_norm,
+            steps=self.steps,
+            extra_steps=self.extra_steps if self.individual else 0,
+            learning_rate=self.learning_rate,
+            average=self.average,
+            divisor=divisor,
+            divisor_from=where,
+            count_sigma=None if planned.count is None else planned.count.sigma,
+            classes_from=undeclared if self.classes is None else "given by the caller, public",
+            people_from="all rows of one group together" if grouped else one_row,
+            seed=system if self.seed is None else "reproducible: not private",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("holder_report_", None)  # private: it does not travel with the model
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _validated(model: Any, X: Any, *y: Any, reset: bool = True) -> Any:
+    """scikit-learn's checks, without the two of its messages that quote records."""
+    flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
+    if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
+        raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
+    try:
+        return validate_data(model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+    raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
+
+
+def _people(groups: Any, rows: int) -> Any:
+    """The number of the person to whom each row belongs; a row of nobody could not be charged to anybody."""
+    if len(groups) != rows:
+        raise ArgumentError("groups must have one entry for each row of X")
+    if any(owner is None or owner != owner for owner in groups.tolist()):
+        raise DataError("groups must say of every row whose it is: None and NaN are nobody")
+    try:
+        return np.unique(groups, return_inverse=True)[1]
+    except TypeError as mixed:
+        raise ArgumentError("groups must be all of one kind: all numbers, or all text") from mixed

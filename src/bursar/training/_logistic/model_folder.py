@@ -1,0 +1,221 @@
+"""From a table to a private model in a folder, and back: what `bursar train` does.
+
+The folder holds no pickle, and nothing that the guarantee does not cover, except `metrics.json`:
+
+    model.json      schema, classes, settings; public
+    weights.npz     coef and intercept; public
+    card.json       the guarantee, in fields
+    card.md         the guarantee, in words
+    metrics.json    how well the model does on a held-out file: computed without noise, so as private as that file is
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, softmax
+
+from bursar.errors import ArgumentError, DataError
+from bursar.training._card import Card
+from bursar.training._logistic import tables
+from bursar.training._logistic.schema import Schema
+from bursar.training._private_report import HolderReport
+
+__all__ = ["Model", "Trained", "evaluate", "load", "save", "train"]
+
+FORMAT = 1
+
+NOT_COVERED = (
+    "computed on the held-out file without noise: the guarantee of the model does not cover the people in that file; "
+    "keep these numbers as private as the file"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A trained model and the public schema of its tables. Every field is public."""
+
+    schema: Schema
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+
+    def predict_proba(self, path: Path, *, skip_rows: int = 0) -> NDArray[np.float64]:
+        """Probabilities of the classes, in the schema's order, for each row of a file: (rows, classes), private."""
+        return self._probabilities(tables.read(path, self.schema, target=False, skip_rows=skip_rows))
+
+    def predict(self, path: Path, *, skip_rows: int = 0) -> list[str]:
+        """The most likely class for each row of a file, private."""
+        chosen = self.predict_proba(path, skip_rows=skip_rows).argmax(axis=1)
+        return [self.schema.classes[code] for code in chosen]
+
+    def _probabilities(self, table: tables.Table) -> NDArray[np.float64]:
+        scores = np.asarray(tables.encode(table, self.schema) @ self.coef.T) + self.intercept
+        if scores.shape[1] == 1:
+            return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+        return np.asarray(softmax(scores, axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """What training gives: the model and its card are public, the rest is not."""
+
+    model: Model
+    card: Card
+    metrics: dict[str, Any] | None
+    """Private, where the held-out file is."""
+    holder_report: HolderReport
+    """PRIVATE: for the data holder."""
+
+
+def train(
+    data: Path,
+    schema: Schema,
+    *,
+    test: Path | None = None,
+    skip_rows: int = 0,
+    test_skip_rows: int = 0,
+    observe: Callable[[int, Any], None] | None = None,
+    **options: Any,
+) -> Trained:
+    """Train a private logistic regression on a file.
+
+    Args:
+        data: a CSV or Parquet file, private.
+        schema: public.
+        test: a held-out file with labels; its people are not covered by the guarantee.
+        skip_rows, test_skip_rows: lines to leave out at the start of the files.
+        observe: called after each step with the step's number and the parameters, which are public.
+        **options: parameters of `LogisticRegression`.
+
+    Guarantee: model and card are (epsilon, delta)-differentially private for the people in `data`, whatever is said in
+        the schema, as long as the schema was not made by looking at the data.
+    Source: theory 4.3, 5.1, 5.3 and 5.7.
+    """
+    from bursar.training import LogisticRegression
+
+    table = tables.read(data, schema, skip_rows=skip_rows)
+    held = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
+    features, codes, people = tables.encode(table, schema), tables.labels(table, schema), tables.people(table, schema)
+    if not len(codes):
+        raise DataError(f"{data} has no rows")
+    estimator = LogisticRegression(
+        classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
+    )
+    estimator.fit(features, codes, groups=people, observe=observe)
+    model = Model(schema, estimator.coef_, estimator.intercept_)
+    card = replace(
+        estimator.card_,
+        classes_from="named in the schema, public",
+        preprocessing="row by row, by the public schema: nothing was read from the data",
+    )
+    metrics = None if held is None else _metrics(model, *held)
+    return Trained(model, card, metrics, estimator.holder_report_)
+
+
+def evaluate(model: Model, test: Path, *, skip_rows: int = 0) -> dict[str, Any]:
+    """Accuracy and log loss on a labelled file, without noise: private where the file is."""
+    return _metrics(model, *_held_out(test, model.schema, skip_rows))
+
+
+def _held_out(test: Path, schema: Schema, skip_rows: int) -> tuple[tables.Table, NDArray[np.int64]]:
+    """A labelled file's rows and the numbers of their classes, private."""
+    table = tables.read(test, schema, skip_rows=skip_rows)
+    codes = tables.labels(table, schema)
+    if not len(codes):
+        raise DataError(f"{test} has no rows")
+    return table, codes
+
+
+def _metrics(model: Model, table: tables.Table, codes: NDArray[np.int64]) -> dict[str, Any]:
+    chances = model._probabilities(table)
+    loss = -log_softmax(np.log(np.maximum(chances, 1e-300)), axis=1)[np.arange(len(codes)), codes]
+    return {
+        "rows": len(codes),
+        "accuracy": float(np.mean(chances.argmax(axis=1) == codes)),
+        "log_loss": float(loss.mean()),
+        "note": NOT_COVERED,
+    }
+
+
+def save(trained: Trained, out: Path, *, force: bool = False) -> Path:
+    """Write the folder, whole or not at all; what is there already is kept unless force says otherwise."""
+    out = Path(out)
+    check_free(out, force=force)
+    made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        _write(trained, made)
+        made.chmod(0o755)
+        if out.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
+            out.rename(old / out.name)
+            made.rename(out)
+            shutil.rmtree(old)
+        else:
+            made.rename(out)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return out
+
+
+def check_free(out: Path, *, force: bool) -> None:
+    """Refuse to overwrite, and what cannot be written; asked before training, so that no budget is spent in vain."""
+    out = Path(out)
+    if out.exists() and not force:
+        raise ArgumentError(f"{out} exists already; choose another folder, or overwrite it with --force")
+    if out.exists() and not (out / "model.json").is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ArgumentError(f"{out} is not a model's folder, so it is not overwritten, not even with --force")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ArgumentError(f"{out} can't be written: {error.strerror}") from error
+
+
+def load(folder: Path) -> Model:
+    """The model in a folder that `save` wrote."""
+    folder = Path(folder)
+    try:
+        described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        with (folder / "weights.npz").open("rb") as file, np.load(file, allow_pickle=False) as weights:
+            coef, intercept = weights["coef"], weights["intercept"]
+        found, described_schema = described["format"], described["schema"]
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise DataError(f"{folder} does not hold a model that bursar saved") from error
+    if found != FORMAT:
+        raise DataError(f"{folder}: format {found!r} is not {FORMAT}, the one this version reads")
+    schema = Schema.parse(described_schema)
+    columns = 1 if len(schema.classes) == 2 else len(schema.classes)
+    if coef.shape != (columns, len(tables.feature_names(schema))) or intercept.shape != (columns,):
+        raise DataError(f"{folder}: the weights do not fit the schema")
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise DataError(f"{folder}: the weights are not all numbers")
+    return Model(schema, coef, intercept)
+
+
+def _write(trained: Trained, folder: Path) -> None:
+    model = trained.model
+    described = {
+        "format": FORMAT,
+        "kind": "logistic regression",
+        "schema": model.schema.to_dict(),
+        "features": tables.feature_names(model.schema),
+    }
+    _text(folder / "model.json", json.dumps(described, indent=2, ensure_ascii=False))
+    np.savez(folder / "weights.npz", coef=model.coef, intercept=model.intercept)
+    _text(folder / "card.json", trained.card.to_json())
+    _text(folder / "card.md", trained.card.to_markdown())
+    if trained.metrics is not None:
+        _text(folder / "metrics.json", json.dumps(trained.metrics, indent=2))
+
+
+def _text(path: Path, text: str) -> None:
+    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

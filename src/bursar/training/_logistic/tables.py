@@ -1,0 +1,223 @@
+"""Tables from CSV and Parquet files, and the features that a schema makes of them.
+
+What a schema does to a row depends on that row and on the schema, never on other rows: so it costs no privacy. Messages
+name the column and the rule; they never hold an entry, a row number or a count.
+"""
+
+import csv
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bursar.errors import DataError, MissingExtra
+from bursar.training._logistic.schema import Categorical, Numeric, Schema
+
+__all__ = ["column_names", "encode", "feature_names", "labels", "people", "read"]
+
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+_LINES = "{} is not a well-formed table: every line must be a row, with as many entries as there are columns"
+
+Table = dict[str, Any]
+
+
+def column_names(path: Path, *, names: tuple[str, ...] = ()) -> list[str]:
+    """The names of a file's columns."""
+    path = Path(path)
+    if names:
+        found = list(names)
+    elif path.suffix in (".parquet", ".pq"):
+        parquet = _arrow("parquet")
+        found = _guarded(path, lambda: list(parquet.read_schema(path).names))
+    elif path.suffix == ".csv" or path.suffix == ".data":
+        found = [name.strip() for name in _guarded(path, lambda: _first_line(path))]
+    else:
+        raise DataError(f"{path} must end in .csv or .parquet")
+    if len(set(found)) != len(found):
+        raise DataError(f"{path} has two columns of the same name")
+    return found
+
+
+def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0) -> Table:
+    """The columns that a schema wants, as arrow arrays of stripped text or of numbers; missing entries are null.
+
+    Args:
+        path: a .csv or .parquet file.
+        schema: public.
+        target: whether the labels are wanted too.
+        skip_rows: how many lines to leave out at the start of a CSV file.
+    """
+    path = Path(path)
+    found = column_names(path, names=schema.names)
+    wanted = schema.wanted + ([schema.target] if target else [])
+    for name in wanted:
+        if name not in found:
+            raise DataError(f"column {name!r} is in the schema but not in {path}")
+    table = _load(path, found, wanted, schema, skip_rows)
+    return {name: _clean(name, table.column(name), schema) for name in wanted}
+
+
+def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+    """(rows,) the number of each row's class, private. A label that the schema does not name is refused."""
+    compute = _arrow("compute")
+    entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
+    entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
+    codes = _positions(entries, tuple((label,) for label in schema.classes))
+    if (codes < 0).any():
+        raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
+    return codes
+
+
+def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
+    """(rows,) the number of the person that each row belongs to, private; None where each row is a person."""
+    if schema.person is None:
+        return None
+    column = table[schema.person].to_numpy(zero_copy_only=False)
+    if any(entry in (None, "") for entry in column):
+        raise DataError(f"column {schema.person!r}: every row must say whose it is; a row of nobody cannot be charged")
+    return np.asarray(np.unique(column.astype(str), return_inverse=True)[1])
+
+
+def feature_names(schema: Schema) -> list[str]:
+    """The names of the features, in order."""
+    names = []
+    for column in schema.columns:
+        if isinstance(column, Categorical):
+            names += [f"{column.name}={' or '.join(group)}" for group in column.categories]
+        elif column.bins:
+            edges = [column.low, *column.bins, column.high]
+            names += [f"{column.name} in [{a:g}, {b:g})" for a, b in pairwise(edges)]
+        else:
+            names.append(column.name)
+        names.append(f"{column.name} missing")
+    by_name = {column.name: column for column in schema.columns}
+    for first, second in schema.crosses:
+        a, b = by_name[first].codes, by_name[second].codes
+        names += [f"{first}[{i}] and {second}[{j}]" for i in range(a) for j in range(b)]
+    return [*names, "constant"]
+
+
+def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
+    """Features (rows, len(feature_names)) in CSR, private: every row has L2 norm at most 1.
+
+    Each column, each cross and a constant make one block, and each block is divided by the square root of their number.
+    """
+    rows = len(next(iter(table.values()))) if table else 0
+    blocks = len(schema.columns) + len(schema.crosses) + 1
+    indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
+    codes: dict[str, Any] = {}
+    offset = 0
+    for block, column in enumerate(schema.columns):
+        found, value = _block(table[column.source or column.name], column)
+        codes[column.name] = (found, column.codes)
+        indices[:, block] = np.where(found < 0, -1, offset + found)
+        values[:, block] = value
+        offset += column.width
+    for block, (first, second) in enumerate(schema.crosses, start=len(schema.columns)):
+        (a, _), (b, width) = codes[first], codes[second]
+        indices[:, block] = np.where((a < 0) | (b < 0), -1, offset + a * width + b)
+        offset += codes[first][1] * width
+    indices[:, -1] = offset
+    there = indices >= 0
+    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    scaled = values[there] / np.sqrt(blocks)
+    return sparse.csr_matrix((scaled, indices[there], starts), shape=(rows, offset + 1))
+
+
+def _block(entries: Any, column: Numeric | Categorical) -> tuple[NDArray[np.int64], Any]:
+    """Which of a column's features is not zero in each row (-1: none), and its value."""
+    compute = _arrow("compute")
+    missing = np.asarray(compute.is_null(entries, nan_is_null=True).to_numpy(zero_copy_only=False))
+    if column.missing == "refuse" and missing.any():
+        raise DataError(f"column {column.name!r}: missing entries are refused by its schema")
+    if isinstance(column, Categorical):
+        found = _positions(compute.fill_null(entries, "").to_numpy(zero_copy_only=False), column.categories)
+        if column.unseen == "refuse" and (found[~missing] < 0).any():
+            raise DataError(f"column {column.name!r}: entries must be among the categories that the schema names")
+        return np.where(missing, len(column.categories), found), 1.0
+    numbers = np.nan_to_num(compute.fill_null(entries, 0.0).to_numpy(zero_copy_only=False), nan=0.0)
+    numbers = np.clip(numbers, column.low, column.high)
+    if column.bins:
+        return np.where(missing, column.codes - 1, np.searchsorted(column.bins, numbers, side="right")), 1.0
+    scaled = 2 * (numbers - column.low) / (column.high - column.low) - 1
+    return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
+
+
+def _positions(entries: Any, known: tuple[tuple[str, ...], ...]) -> NDArray[np.int64]:
+    """In which group each entry stands, or -1."""
+    order = {text: position for position, group in enumerate(known) for text in group}
+    return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
+
+
+def _load(path: Path, found: list[str], wanted: list[str], schema: Schema, skip_rows: int) -> Any:
+    if path.suffix in (".parquet", ".pq"):
+        parquet = _arrow("parquet")
+        return _guarded(path, lambda: parquet.read_table(path, columns=wanted))
+    arrow, reader, compute = _arrow(), _arrow("csv"), _arrow("compute")
+    skip = skip_rows + (0 if schema.names else 1)
+    kinds = {name: arrow.string() if name in wanted else arrow.binary() for name in found}
+    table = _guarded(
+        path,
+        lambda: reader.read_csv(
+            path,
+            read_options=reader.ReadOptions(column_names=found, skip_rows=skip, use_threads=False),
+            convert_options=reader.ConvertOptions(column_types=kinds, strings_can_be_null=False),
+        ),
+    )
+    for column in table.columns:  # a quote that one line leaves open takes in other people's lines
+        if compute.any(compute.match_substring_regex(column, r"[\r\n]")).as_py():
+            raise DataError(_LINES.format(path))
+    return table.select(wanted)
+
+
+def _clean(name: str, column: Any, schema: Schema) -> Any:
+    """Text without blanks around it, or float64; null where missing."""
+    arrow, compute = _arrow(), _arrow("compute")
+    numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
+    entries = column.combine_chunks()
+    if arrow.types.is_dictionary(entries.type):
+        entries = entries.dictionary_decode()
+    simple = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_boolean, arrow.types.is_integer)
+    if arrow.types.is_floating(entries.type) and numeric:
+        return compute.if_else(compute.is_finite(entries), entries, None).cast(arrow.float64())
+    if not (any(test(entries.type) for test in simple) or arrow.types.is_floating(entries.type)):
+        raise DataError(f"column {name!r}: its type {entries.type} is not supported; use text or numbers")
+    if arrow.types.is_floating(entries.type):
+        entries = compute.if_else(compute.is_nan(entries), None, entries)
+    text = compute.utf8_trim_whitespace(entries.cast(arrow.string()))
+    text = compute.if_else(compute.is_in(text, value_set=arrow.array(schema.missing, arrow.string())), None, text)
+    if not numeric:
+        return text
+    number = compute.match_substring_regex(text, _NUMBER)
+    values = compute.if_else(number, text, None).cast(arrow.float64())
+    return compute.if_else(compute.is_finite(values), values, None)
+
+
+def _first_line(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        return next(csv.reader(lines), [])
+
+
+def _guarded(path: Path, load: Any) -> Any:
+    """Call a reader; its own messages may quote the data, so they are not passed on."""
+    problem = ""
+    try:
+        return load()
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
+    except (ValueError, KeyError, csv.Error):  # ArrowInvalid is a ValueError
+        problem = _LINES.format(path)
+    raise DataError(problem)
+
+
+def _arrow(part: str = "") -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(f"pyarrow.{part}" if part else "pyarrow")
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("reading tables needs pyarrow: pip install 'bursar[sklearn]'") from missing

@@ -1,0 +1,325 @@
+"""Sums of everybody's clipped gradients, and everybody's norms, of a PyTorch module.
+
+Names and symbols
+    records       rows of the inputs; private
+    people        (records,) the number of the person to whom each record belongs; private
+    norms         (people,) L2 norm of each person's gradient, all of that person's records together; private
+    weights       (people,) what each person's gradient is multiplied by before it is added; private
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bursar import _check
+from bursar.errors import ArgumentError, Unsupported
+from bursar.training.gradients import _self_check
+from bursar.training.gradients._batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
+from bursar.training.gradients._factors import Each, Use, combined
+from bursar.training.gradients._hooks import recording, untouched
+from bursar.training.gradients._layers import refuse_unsupported
+from bursar.training.gradients._precision import exact, refuse_autocast, refuse_precision
+
+__all__ = ["Gradients", "Weigh", "check", "clipping"]
+
+Weigh = Callable[[Tensor, Tensor], Tensor]
+Watch = Callable[[slice | Tensor, Tensor, Tensor], None]
+
+MEMORY = 2**26
+MOST = 2**12
+"""Never more records at once than this."""
+
+ROUNDING, UNDERFLOW = 5e-6, 1e-15
+"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
+
+
+class Gradients:
+    """Everybody's gradients of a loss of a module. Nothing here is private by itself: it hands out private sums.
+
+    Args:
+        module: public. Its parameters that require a gradient are trained; each record must be computed from that
+            record alone (no batch normalisation). The first axis of every tensor is the record.
+        loss: public. Called with the module's output and the targets, gives one loss for each record:
+            ``nn.CrossEntropyLoss(reduction="none")``.
+        memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
+
+    Raises:
+        Unsupported: a layer has no gradient per person; the message names it and what to use instead.
+
+    Guarantee: with weights w, the sum that is given is the sum over people of w times that person's gradient, and each
+        person's norm is not below the norm of that gradient, up to the rounding of floating-point sums.
+    Source: theory 5.7 (a person's records are summed before anything is clipped).
+    """
+
+    def __init__(self, module: nn.Module, loss: Callable[..., Tensor], *, memory: float = MEMORY) -> None:
+        if not isinstance(module, nn.Module):
+            raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
+        if not callable(loss):
+            raise ArgumentError(f"loss={loss!r} must be a function of the module's output and the targets")
+        _check.positive(memory=memory)
+        refuse_unsupported(module)
+        refuse_precision(module)
+        self._module, self._loss, self._memory = module, loss, memory
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self._parameters:
+            raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
+        self._records_at_once: int | None = None
+        self._modes: list[bool] = []
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained, in the module's order."""
+        return list(self._parameters)
+
+    def norms(self, inputs: Batch, targets: Any, people: Tensor | None = None) -> Tensor:
+        """(people,) float64, private: L2 norms of everybody's gradients, as things are; NaN where not finite."""
+        return self._pass(inputs, targets, people, None, None)[1]
+
+    def sums(
+        self,
+        inputs: Batch,
+        targets: Any,
+        weigh: Weigh | float,
+        people: Tensor | None = None,
+        watch: Watch | None = None,
+    ) -> tuple[list[Tensor], Tensor]:
+        """The weighted sum of everybody's gradients and everybody's norms, in one pass.
+
+        Args:
+            inputs: (records, ...) tensor or several of them, private: what the module is called with.
+            targets: (records, ...) private: what the loss is called with.
+            weigh: a clip C, for weights min(1, C / norm); or a function of people (rows, a chunk at a time, in order)
+                and their norms that gives their weights. It is called before their gradients are added: the place to
+                charge them. A person of weight zero contributes nothing, even where the gradient is not a number.
+            people: (records,) whole numbers from 0, private: whose each record is; None: one each.
+            watch: called with the records' numbers, the module's output and the losses of each chunk; all private.
+
+        Returns:
+            The sum for each trained parameter, in their order, float64, to be rounded only when noise is in it; and
+            the norms (people,) float64. Both private.
+        """
+        if not callable(weigh):
+            _check.positive(weigh=weigh)
+            clip = float(weigh)
+            return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), watch)
+        return self._pass(inputs, targets, people, weigh, watch)
+
+    def check(self, inputs: Batch, targets: Any) -> Tensor:
+        """Compare with a naive loop over the records; (records,) float64, private: the loop's norms.
+
+        Raises:
+            Unsupported: they differ, so this module has no gradient per record, or none that can be computed here.
+        """
+        inputs = as_inputs(inputs)
+        check_batch(inputs, targets, None)
+        with untouched(self._module):
+            return self._check(inputs, targets)
+
+    def _check(self, inputs: Sequence[Tensor], targets: Any) -> Tensor:
+        def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
+            return self._of_records(inputs, targets, slice(None), None)
+
+        try:
+            norms = _self_check.compare(self._module, self._loss, inputs, targets, fast)
+            _self_check.independent(self._module, inputs, targets, fast)
+            self._on_a_copy(inputs, targets)
+            return norms
+        except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
+            if all(parameter.dtype == torch.float64 for parameter in self._parameters):
+                raise
+            with suppress(RuntimeError):  # of a module that cannot be computed in double precision
+                exact = Gradients(deepcopy(self._module).double(), self._loss, memory=self._memory)
+                return exact.check([_double(part) for part in inputs], _double(targets))
+            raise
+
+    def _on_a_copy(self, inputs: Sequence[Tensor], targets: Any) -> None:
+        """What could leave traces in the module, or end it, on a device."""
+        try:
+            copy = Gradients(_on_processor(self._module), _on_processor(self._loss), memory=self._memory)
+        except Exception:  # what cannot be copied
+            return
+        few = [part.cpu() for part in inputs]
+        goals = targets.cpu() if isinstance(targets, Tensor) else targets
+        _self_check.untainted(copy._module, few, goals, lambda x, y: copy._of_records(x, y, slice(None), None))
+
+    def prepare(self, inputs: Sequence[Tensor], targets: Any) -> None:
+        """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
+
+        Raises:
+            Unsupported: as ``check``.
+        """
+        self._check_parameters()
+        few, goals = _self_check.spread(inputs, targets)
+        self.check(few, goals)
+        held = 0
+        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
+
+        def pack(kept: Tensor) -> Tensor:
+            nonlocal held
+            if kept.untyped_storage().data_ptr() not in public:
+                held += kept.numel() * kept.element_size()
+            return kept
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            self._module(*(prepared(part, self._parameters[0].device) for part in few))
+        uses = self._of_records(few, goals, slice(None), None)
+        held += sum(use.bytes for use in uses if use is not None)
+        self._modes = self._modes_now()
+        self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
+
+    def _check_parameters(self) -> None:
+        """Refuse a module that was changed: what is trained would not be what sums are made of."""
+        now = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
+        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+            raise ArgumentError(
+                "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
+            )
+        refuse_precision(self._module)
+
+    def _modes_now(self) -> list[bool]:
+        return [layer.training for layer in self._module.modules()]
+
+    def _pass(
+        self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
+    ) -> tuple[list[Tensor], Tensor]:
+        inputs = as_inputs(inputs)
+        count = check_batch(inputs, targets, people)
+        refuse_autocast(self._parameters[0].device)
+        sums = [
+            torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
+            for parameter in self._parameters
+        ]
+        if not count:
+            return sums, torch.zeros(0, dtype=torch.float64)
+        self._check_parameters()
+        if self._records_at_once is None or self._modes != self._modes_now():  # what was compared is what is trained
+            self.prepare(inputs, targets)
+        parts = list(chunks(count, people, self._records_at_once or 1))
+        norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
+        for chunk in parts:
+            uses = self._of_people(inputs, targets, chunk, watch)
+            with exact():
+                norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
+            if weigh is not None:
+                self._add(sums, uses, found, _checked_weights(weigh(chunk.rows, found), found))
+        return sums, norms
+
+    def _of_people(self, inputs: Sequence[Tensor], targets: Any, chunk: Chunk, watch: Watch | None) -> list[Use | None]:
+        """One use for each parameter, people first; None for a parameter that was not used."""
+        most = self._records_at_once or 1
+        if chunk.place is None:
+            return self._of_records(inputs, targets, chunk.records, watch)
+        if chunk.people > 1 or chunk.most <= most:
+            uses = self._of_records(inputs, targets, chunk.records, watch)
+            with exact():
+                return [use and use.by_person(chunk.place, chunk.people, chunk.most).settled() for use in uses]
+        total: list[Use | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
+        for part in chunk.records.split(most):
+            for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
+                if use is not None:
+                    before, ones = total[number], torch.ones(len(part), device=use.device, dtype=use.dtype)
+                    g = torch.zeros_like(
+                        self._parameters[number], dtype=use.dtype, memory_format=torch.contiguous_format
+                    )
+                    with exact():
+                        use.add_to(g, ones)
+                    total[number] = Each(g.unsqueeze(0) if before is None else before.each() + g)
+        return total
+
+    def _of_records(
+        self, inputs: Sequence[Tensor], targets: Any, records: slice | Tensor, watch: Watch | None
+    ) -> list[Use | None]:
+        """One use for each parameter, records first."""
+        device = self._parameters[0].device
+        own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
+        chosen = [prepared(part, device) for part in own]  # no views: a module may change what it is given in place
+        goals = None if targets is None else targets[records].to(device)
+        n = chosen[0].shape[0]
+        with torch.enable_grad(), recording(self._module, n) as tape:
+            output = self._module(*chosen)
+            losses = self._loss(output) if goals is None else self._loss(output, goals)
+            if not isinstance(losses, Tensor) or losses.shape != (n,):
+                shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+                raise ArgumentError(f"loss must give one number for each of {n} records, not {shape}: reduction='none'")
+            total = losses.sum()
+        uses = tape.uses(total)
+        if watch is not None:
+            watch(records, output.detach(), losses.detach())
+        with exact():
+            return [combined(uses[parameter]) if parameter in uses else None for parameter in self._parameters]
+
+    def _add(self, sums: list[Tensor], uses: list[Use | None], norms: Tensor, weights: Tensor) -> None:
+        broken = ~torch.isfinite(norms)
+        with exact():
+            for total, use in zip(sums, uses, strict=True):
+                if use is not None:
+                    if broken.any():  # zero times infinity is not zero
+                        use.clear(broken.to(total.device))
+                    use.add_to(total, weights.to(use.device, use.dtype))
+
+
+def clipping(norms: Tensor, clip: float) -> Tensor:
+    """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
+    return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
+
+
+def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
+    """(people,) float64; rounded up; NaN where not finite."""
+    squares: Any = sum((use.squares() for use in uses if use is not None), torch.zeros((), dtype=torch.float64))
+    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
+    norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
+    return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
+    """Weights as float64; people whose gradient is unknown must have none."""
+    weights = torch.as_tensor(weights, dtype=torch.float64)
+    if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
+        raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
+    normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
+    return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
+
+
+def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
+    """Compare everybody's gradients with a naive loop over the records.
+
+    Args:
+        module: public.
+        batch: (records, ...) tensor or several; every record is gone through by itself.
+        targets: (records, ...) for the loss.
+        loss: one number for each record; None: a fixed random mixture of the module's outputs, which needs no targets.
+
+    Returns:
+        (records,) float64, private: the norms that the naive loop gives. The fast way gives the same.
+
+    Raises:
+        Unsupported: a layer has no gradient per person, and its name, or the gradients differ.
+
+    >>> check(nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten()), torch.ones(5, 1, 6, 6)).shape
+    torch.Size([5])
+    """
+    return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
+
+
+def _on_processor(value: Any) -> Any:
+    """A copy."""
+    copy = deepcopy(value)
+    return copy.cpu() if isinstance(copy, nn.Module) else copy
+
+
+def _double(value: Any) -> Any:
+    """A tensor of floating-point numbers in double precision; all else as it is."""
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _mixture(output: Any) -> Tensor:
+    """(records,) the same weighted sum of what comes out for each record."""
+    parts = [part for part in (output if isinstance(output, tuple | list) else (output,)) if isinstance(part, Tensor)]
+    flat = torch.cat([part.flatten(1) for part in parts], dim=1)
+    weights = torch.cos(torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype))
+    mixed: Tensor = flat @ weights
+    return mixed

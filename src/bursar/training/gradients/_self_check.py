@@ -1,0 +1,183 @@
+"""Everybody's gradients the slow way, one record after the other: what the fast way is compared with.
+
+Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bursar.errors import Unsupported
+from bursar.training.gradients._factors import Use
+
+__all__ = ["compare", "evaluating", "gradients", "independent", "spread", "untainted"]
+
+Fast = Callable[[Sequence[Tensor], Any], Iterable[Use | None]]
+
+FEW = 4
+"""So many records are compared."""
+
+HUGE = 1e6
+"""So much larger are other records made: then a mixture with a weight of 1e-8 is above the rounding."""
+
+ABSOLUTE, RELATIVE = 1e-6, 1e-3
+"""Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
+
+
+def spread(inputs: Sequence[Tensor], targets: Any) -> tuple[list[Tensor], Any]:
+    """A few records from all over, to compare: neighbours are more often alike."""
+    count = inputs[0].shape[0]
+    rows = torch.unique(torch.linspace(0, max(count - 1, 0), min(FEW, count), dtype=torch.float64).long())
+    return [part[rows] for part in inputs], None if targets is None else targets[rows]
+
+
+def gradients(
+    module: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], targets: Any
+) -> Iterator[list[Tensor]]:
+    """Each record's gradient, by itself, of every trained parameter; one list a record."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    device = parameters[0].device
+    for number in range(inputs[0].shape[0]):
+        one = slice(number, number + 1)
+        with torch.enable_grad():
+            output = module(*(part[one].clone().to(device) for part in inputs))
+            value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
+            found = torch.autograd.grad(value, parameters, allow_unused=True)
+        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, found, strict=True)]
+
+
+def compare(
+    module: nn.Module,
+    loss: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    targets: Any,
+    fast: Fast,
+) -> Tensor:
+    """Compare everybody's gradients with the slow way, dropout switched off.
+
+    Args:
+        fast: gives the use of each trained parameter, records first, for the same inputs and targets.
+
+    Returns:
+        (records,) the norms of the slow way, private.
+
+    Raises:
+        Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
+    """
+    norms = []
+    with evaluating(module):
+        uses = list(fast(inputs, targets))
+        for number, slow in enumerate(gradients(module, loss, inputs, targets)):
+            squares, apart = 0.0, 0.0
+            for use, part in zip(uses, slow, strict=True):
+                squares += float(part.norm()) ** 2
+                apart += float((part if use is None else use.of(number).reshape(part.shape) - part).norm()) ** 2
+            norms.append(squares**0.5)
+            if apart**0.5 > RELATIVE * squares**0.5 + ABSOLUTE:  # False where one is not a number
+                raise Unsupported(
+                    "module: gradients per record differ from those of each record by itself. Either records depend "
+                    "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
+                    "the first axis"
+                )
+    return torch.tensor(norms, dtype=torch.float64)
+
+
+def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+    """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
+
+    Raises:
+        Unsupported: they differ, so this module or its loss mixes records.
+    """
+    device = next(module.parameters()).device
+    among = _drawn_alike(fast, inputs, targets, device)
+    for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
+        copies = torch.full((inputs[0].shape[0],), number)
+        alone = _drawn_alike(
+            fast, [part[copies] for part in inputs], None if targets is None else targets[copies], device
+        )
+        _refuse_mixture(module, among, alone, number)
+
+
+def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+    """Compare a record's gradient among the others with its gradient among others that are a million times larger, and
+    that are not numbers: these show where they are added in, however small their weight.
+
+    Args:
+        module: a copy on the processor: it may keep something of this, or end in an error.
+
+    Raises:
+        Unsupported: they differ, so this module or its loss mixes records.
+    """
+    device = torch.device("cpu")
+    try:
+        among = _drawn_alike(fast, inputs, targets, device)
+    except Exception:  # of a module that knows other devices only
+        return
+    for number in {0, inputs[0].shape[0] - 1} if inputs[0].shape[0] > 1 else ():
+        only = torch.arange(inputs[0].shape[0]) == number
+        for factor in (HUGE, torch.nan):
+            try:
+                with _times(module, only, factor):
+                    others = [_but(part, only, factor) for part in inputs]
+                    tainted = _drawn_alike(fast, others, _but(targets, only, factor), device)
+            except Exception:  # of a module that refuses such numbers, in its own words
+                continue
+            _refuse_mixture(module, among, tainted, number)
+
+
+def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use | None], number: int) -> None:
+    squares, apart = 0.0, 0.0
+    for use, changed in zip(among, other, strict=True):
+        if use is not None and changed is not None and torch.isfinite(use.of(number)).all():
+            squares += float(use.of(number).norm()) ** 2
+            apart += float((changed.of(number) - use.of(number)).norm()) ** 2
+    if not apart**0.5 <= RELATIVE * squares**0.5 + ABSOLUTE:
+        mode = "training" if module.training else "evaluation"
+        raise Unsupported(
+            f"module: in {mode} mode gradients per record depend on the other records, in the module or in the loss, "
+            "or on coins that are not PyTorch's"
+        )
+
+
+def _but(part: Any, only: Tensor, factor: float) -> Any:
+    """The same numbers in one row, multiplied in all others; what holds no real numbers stays as it is."""
+    if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
+        return part
+    kept = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
+    return torch.where(kept, part, part.detach() * factor)
+
+
+@contextmanager
+def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
+    """Within this context what trained layers give is multiplied for all records but one: inputs may be whole."""
+    with ExitStack() as stack:
+        for layer in module.modules():
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                handle = layer.register_forward_hook(lambda _layer, _inputs, output: _but(output, only, factor))
+                stack.callback(handle.remove)
+        yield
+
+
+def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Use | None]:
+    """Gradients with coins that are always the same; the generators of the caller are left as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(0)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(0)
+        return list(fast(inputs, targets))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Within this context the module is in evaluation mode; afterwards each layer is in the mode that it was in."""
+    before = [(layer, layer.training) for layer in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training

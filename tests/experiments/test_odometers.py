@@ -1,0 +1,75 @@
+"""The pictures of odometers: the numbers saved beside them are what the programs compute, and what the papers say."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = json.loads((ROOT / "tests" / "golden" / "accounting.json").read_text(encoding="utf-8"))["numbers"]
+
+
+def program(name):
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / "experiments" / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def saved(name):
+    return json.loads((ROOT / "experiments" / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("entry", [e for e in GOLDEN if e["id"].startswith("fig5_k")], ids=lambda e: e["id"])
+def test_figure_5_of_koskela(entry):
+    """The number of rounds at each epsilon, as independent tools count them."""
+    figure = saved("koskela_2023/figures.json")["figure 5"]
+    name = {
+        "gdp": "Gaussian DP",
+        "rdp_canonne_opt": "Rényi, all orders",
+        "rdp_canonne_2_32": "Rényi, orders 2 to 32",
+        "rdp_mironov": "Rényi, Mironov's conversion",
+    }[entry["inputs"]["method"]]
+    assert figure[name][figure["epsilon"].index(entry["inputs"]["eps"])] == entry["value"]
+
+
+def test_the_saved_numbers_are_computed():
+    """Each program again, against what is saved."""
+    koskela, before = program("koskela_2023/figures.py"), saved("koskela_2023/figures.json")
+    for name, figure in (("figure 3", koskela.figure_3()), ("figure 5", koskela.figure_5())):
+        for label, values in figure.items():
+            np.testing.assert_allclose(values, before[name][label], rtol=1e-9)
+    for name in ("whitehouse_2023/odometers", "lecuyer_2021/odometer"):
+        now, before = program(f"{name}.py").comparison().as_dict(), saved(f"{name}.json")
+        for new, old in zip(now["bounds"], before["bounds"], strict=True):
+            assert (new["name"], new["promise"]) == (old["name"], old["promise"])
+            np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("entry", [e for e in GOLDEN if e["id"].startswith("fig3_delta")], ids=lambda e: e["id"])
+def test_figure_3_of_koskela(entry):
+    """Delta at each epsilon, between the neighbouring points of the saved curve."""
+    figure = saved("koskela_2023/figures.json")["figure 3"]
+    method = re.sub(r"_opt$", "", entry["inputs"]["method"])
+    name = {
+        "gdp": "Gaussian DP",
+        "canonne": "Rényi, all orders",
+        "canonne_2_32": "Rényi, orders 2 to 32",
+        "mironov": "Rényi, Mironov's conversion",
+    }[method]
+    at = np.interp(entry["inputs"]["eps"], figure["epsilon"], np.log(figure[name]))
+    assert np.exp(at) == pytest.approx(entry["value"], rel=1e-6)
+
+
+def test_everybodys_odometers_of_feldman_and_zrnic():
+    """Three times, all people in the histograms, and at most one filter a step at the worst."""
+    data = saved("feldman_zrnic_2021/odometers.json")
+    assert data["people"] == 60_000
+    for at in data["times"].values():
+        for name in ("Algorithm 6", "Rényi, pathwise", "Rényi, ex-post"):
+            assert sum(at[name]["counts"]) == 60_000
+            assert at[name]["quantiles"] == sorted(at[name]["quantiles"])
+        assert at["Rényi, ex-post"]["quantiles"][2] < at["Algorithm 6"]["quantiles"][2]

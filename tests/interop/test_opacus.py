@@ -1,0 +1,702 @@
+"""Opacus: training stops before the step that is not paid for, and everybody pays for an own bound at every step."""
+
+import functools
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bursar import filters, individual, mechanisms
+from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
+
+torch = pytest.importorskip("torch")
+opacus = pytest.importorskip("opacus")
+
+from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from bursar.interop import opacus as ours  # noqa: E402
+from bursar.interop.opacus import _people as people_module  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
+)
+N, CLIP, NOISE, Q = 60, 0.8, 1.5, 0.1
+COINS = 2.0**-23
+ROUND = mechanisms.SampledGaussian(NOISE * CLIP, CLIP, Q + COINS)
+
+
+def data(people=N):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(people, 1, 8, 8, generator=generator) * torch.linspace(0.01, 3, people)[:, None, None, None]
+    return TensorDataset(inputs, (inputs.mean((1, 2, 3)) > 0).long())
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3, 2, bias=False), nn.Tanh(), nn.Flatten(), nn.Linear(36, 2, bias=False))
+
+
+def private(engine, *, people=N, batches=10, noise=NOISE, workers=0, **options):
+    """What every Opacus script does."""
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    loader = DataLoader(data(people), batch_size=-(-people // batches), shuffle=True, num_workers=workers)
+    return engine.make_private(
+        module=module, optimizer=optimizer, data_loader=loader, noise_multiplier=noise, max_grad_norm=CLIP, **options
+    )
+
+
+def step(module, optimizer, x, y, loss=nn.functional.cross_entropy):
+    optimizer.zero_grad()
+    loss(module(x), y).backward()
+    optimizer.step()
+
+
+def parameters(module):
+    return torch.cat([p.detach().flatten() for p in module.parameters()]).clone()
+
+
+def budget(rho=2.0):
+    return filters.RenyiOrder(alpha=8, rho=rho)
+
+
+def accounts(rho=2.0, people=N):
+    return individual.Filter(people, budget(rho))
+
+
+# --- the accountant -------------------------------------------------------------------------------------------------
+
+
+def test_the_engine_charges_each_step_as_by_hand():
+    """After two epochs the filter has the price of as many sampled Gaussian rounds, to the unit."""
+    ledger, by_hand = budget(), budget()
+    engine = ours.PrivacyEngine(ledger)
+    module, optimizer, loader = private(engine)
+    for _ in range(2):
+        for x, y in loader:
+            step(module, optimizer, x, y)
+    by_hand.charge(
+        mechanisms.Repeated(mechanisms.SampledGaussian(NOISE, 1.0, 1 / len(loader) + COINS), 2 * len(loader))
+    )
+    assert ledger.spent == by_hand.spent > 0
+    assert len(engine.accountant) == ledger.count == 2 * len(loader)
+    assert engine.accountant.history == [(NOISE, 1 / len(loader) + COINS, 2 * len(loader))]
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_the_step_that_does_not_fit_changes_nothing(mode):
+    """BudgetExceeded leaves step() with the parameters as they were, and no noisy gradient is left to be found."""
+    price = mechanisms.SampledGaussian(NOISE, 1.0, Q + COINS)
+    one = budget()
+    one.charge(price)
+    ledger = budget(rho=one.spent * 3.5)
+    module, optimizer, *loss, loader = private(ours.PrivacyEngine(ledger), grad_sample_mode=mode)
+    loss = loss[0] if loss else nn.functional.cross_entropy
+    batches = iter(loader)
+    for _ in range(3):
+        before = parameters(module)
+        step(module, optimizer, *next(batches), loss)
+        assert not torch.equal(before, parameters(module))
+    before = parameters(module)
+    with pytest.raises(BudgetExceeded):
+        step(module, optimizer, *next(batches), loss)
+    assert ledger.count == 3
+    assert torch.equal(before, parameters(module))
+    assert all(p.grad is None and p.summed_grad is None and p.grad_sample is None for p in optimizer.params)
+
+
+def test_noise_may_change_and_each_step_has_its_own_price():
+    """The price follows the optimizer's noise multiplier of the moment."""
+    ledger, by_hand = filters.Renyi(epsilon=8.0, delta=1e-5), filters.Renyi(epsilon=8.0, delta=1e-5)
+    module, optimizer, loader = private(ours.PrivacyEngine(ledger))
+    for (x, y), noise in zip(loader, (2.0, 1.5, 1.2), strict=False):
+        optimizer.noise_multiplier = noise
+        step(module, optimizer, x, y)
+        by_hand.charge(mechanisms.SampledGaussian(noise, 1.0, 1 / len(loader) + COINS))
+    assert ledger.state()["spent"] == by_hand.state()["spent"]
+
+
+def test_it_works_as_a_plain_engines_accountant_too():
+    """Set on Opacus's own engine, or registered under a name."""
+    ledger = budget()
+    opacus.accountants.register_accountant("bursar", functools.partial(ours.Accountant, ledger), force=True)
+    engine = opacus.PrivacyEngine(accountant="bursar")
+    module, optimizer, loader = private(engine)
+    step(module, optimizer, *next(iter(loader)))
+    assert ledger.count == 1
+    engine = opacus.PrivacyEngine(accountant="bursar")
+    with pytest.raises(Unsupported, match=r"calibrate\.sigma"):
+        engine.make_private_with_epsilon(
+            module=network(), optimizer=optimizer, data_loader=loader, target_epsilon=1.0, target_delta=1e-5, epochs=1,
+            max_grad_norm=1.0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ledger", "epsilon"),
+    [
+        (filters.Renyi(epsilon=2.0, delta=1e-5), 2.0),
+        (filters.RenyiOrder(alpha=8, rho=0.5), 0.5 + np.log(7 / 8) - np.log(8e-5) / 7),
+        (filters.RenyiCurve(orders=[8, 16], values=[0.5, 99.0]), 0.5 + np.log(7 / 8) - np.log(8e-5) / 7),
+    ],
+)
+def test_epsilon_is_the_promise_of_the_budget(ledger, epsilon):
+    """Nothing before the first charge; then what holds whenever training stops."""
+    accountant = ours.Accountant(ledger)
+    assert accountant.get_epsilon(1e-5) == 0.0
+    accountant.step(noise_multiplier=4.0, sample_rate=0.01)
+    assert accountant.get_epsilon(delta=1e-5) == pytest.approx(epsilon, rel=1e-9)
+    assert accountant.get_epsilon(1e-4) <= accountant.get_epsilon(1e-5)
+    accountant.step(noise_multiplier=4.0, sample_rate=0.01)
+    assert accountant.get_epsilon(delta=1e-5) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_no_promise_below_the_budgets_own_delta():
+    """An (epsilon, delta) budget says nothing at a smaller delta; a Gaussian budget does, without sampling."""
+    accountant = ours.Accountant(filters.Renyi(epsilon=2.0, delta=1e-5))
+    accountant.step(noise_multiplier=4.0, sample_rate=0.01)
+    with pytest.raises(Unsupported, match="1e-07"):
+        accountant.get_epsilon(1e-7)
+    whole = ours.Accountant(filters.Gaussian(epsilon=2.0, delta=1e-5))
+    whole.step(noise_multiplier=40.0, sample_rate=1.0)
+    assert whole.get_epsilon(1e-5) == pytest.approx(2.0, rel=1e-6)
+    assert whole.get_epsilon(1e-7) > 2.0
+    with pytest.raises(Unsupported):
+        whole.step(noise_multiplier=40.0, sample_rate=0.1)
+
+
+def test_a_checkpoint_is_charged_to_the_new_budget():
+    """After loading, the filter that the caller holds has spent what was spent; another budget is refused."""
+    first = ours.Accountant(budget())
+    for noise in (3.0, 3.0, 2.0):
+        first.step(noise_multiplier=noise, sample_rate=0.1)
+    ledger = budget()
+    second = ours.Accountant(ledger)
+    second.load_state_dict(first.state_dict())
+    assert ledger.spent == first.budget.spent
+    assert (len(second), second.history) == (3, [(3.0, 0.1, 2), (2.0, 0.1, 1)])
+    with pytest.raises(ArgumentError, match="another budget"):
+        ours.Accountant(budget(rho=3.0)).load_state_dict(first.state_dict())
+    first.budget.charge(mechanisms.Gaussian(10.0))
+    with pytest.raises(ArgumentError, match="something else"):
+        ours.Accountant(budget()).load_state_dict(first.state_dict())
+    with pytest.raises(ArgumentError, match="state of a bursar"):
+        second.load_state_dict(opacus.accountants.RDPAccountant().state_dict())
+
+
+@pytest.mark.parametrize("make", [filters.Renyi, filters.Residue], ids=lambda kind: kind.__name__)
+def test_checkpoints_of_other_budgets(make):
+    """Replaying a checkpoint gives the state that was saved, to the unit, also where prices depend on what is left."""
+    first, second = (ours.Accountant(make(epsilon=6.0, delta=1e-5)) for _ in range(2))
+    for noise in (4.0, 4.0, 3.0, 4.0):
+        first.step(noise_multiplier=noise, sample_rate=0.05)
+    second.load_state_dict(first.state_dict())
+    assert second.budget.state() == first.budget.state()
+    assert second.history == first.history
+
+
+def test_an_accountant_cannot_be_rewritten_or_copied():
+    """Its history is what was charged."""
+    import copy
+
+    accountant = ours.Accountant(budget())
+    with pytest.raises(Unsupported):
+        accountant.history = []
+    with pytest.raises(CopyRefused):
+        copy.deepcopy(accountant)
+    with pytest.raises(ArgumentError, match="must be a filter"):
+        ours.Accountant(1.0)
+
+
+def test_noise_of_zero_stops_the_step():
+    """What has no price is not released."""
+    module, optimizer, loader = private(ours.PrivacyEngine(budget()), noise=0.0)
+    before = parameters(module)
+    with pytest.raises(ArgumentError, match="sigma"):
+        step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+
+
+def test_batches_in_one_step_are_refused():
+    """A person may be in several of them, with a clip in each."""
+    module, optimizer, loader = private(ours.PrivacyEngine(budget()))
+    module.allow_grad_accumulation()
+    batches = iter(loader)
+    before = parameters(module)
+    for _ in range(2):
+        x, y = next(batches)
+        nn.functional.cross_entropy(module(x), y).backward()
+    with pytest.raises(Unsupported, match="several Poisson batches"):
+        optimizer.step()
+    assert torch.equal(before, parameters(module))
+
+
+def test_the_engine_refuses_what_has_no_price():
+    """Shuffled batches, invented records for empty ones, and noise from an epsilon other than the budget's."""
+    engine = ours.PrivacyEngine(budget())
+    with pytest.raises(Unsupported, match=r"DataLoader.*poisson_sampling=True"):
+        private(engine, poisson_sampling=False)
+    with pytest.raises(Unsupported, match="rand_on_empty=False"):
+        private(engine, rand_on_empty=True)
+    with pytest.raises(Unsupported, match=r"calibrate\.sigma"):
+        engine.make_private_with_epsilon(target_epsilon=1.0)
+
+
+# --- accounts per person --------------------------------------------------------------------------------------------
+
+
+def naive(module, x, y, row):
+    """One person's gradient, by itself."""
+    module.zero_grad()
+    nn.functional.cross_entropy(module(x[row : row + 1]), y[row : row + 1]).backward()
+    return torch.cat([p.grad.flatten() for p in module.parameters()]).double()
+
+
+def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **options):
+    """Training with accounts per person; ``each`` sees every step."""
+    torch.manual_seed(3)
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), noise=noise, **options)
+    optimizer, loader = ours.individual(optimizer, loader, accounts, slack=slack)
+    done = 0
+    while done < steps:
+        for x, y in loader:
+            rows, bounds = loader._waiting[0].copy(), optimizer.bounds.copy()
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(x), y).backward()
+            at = [p.detach().clone() for p in optimizer.params]
+            optimizer.step()
+            each(rows, bounds, at, optimizer, accounts)
+            done += 1
+            if done == steps:
+                break
+    return module, optimizer, loader
+
+
+@pytest.mark.parametrize("rho", [2.0, 0.02])
+def test_contributions_keep_to_the_bounds_that_were_charged(rho):
+    """Each step's sum is that of the naive gradients clipped to the bounds, of those alone who could pay; and accounts
+    are those of charging by hand."""
+    by_hand, plain = accounts(rho), network()
+    inputs, targets = data().tensors
+    refused = contributed = clipped = 0
+    bounds_now = np.full(N, CLIP)
+
+    def each(rows, bounds, at, optimizer, people):
+        nonlocal refused, contributed, clipped
+        np.testing.assert_allclose(bounds, bounds_now, rtol=1e-4)
+        active = by_hand.charge(ROUND, bounds)
+        np.testing.assert_array_equal(by_hand.spent(), people.spent())
+        with torch.no_grad():
+            for p, value in zip(plain.parameters(), at, strict=True):
+                p.copy_(value)
+        total = torch.zeros(sum(p.numel() for p in at), dtype=torch.float64)
+        for row in rows:
+            gradient = naive(plain, inputs, targets, int(row))
+            norm = float(gradient.norm())
+            if active[row]:
+                given = gradient * min(1.0, bounds[row] / norm)
+                assert float(given.norm()) <= bounds[row] * (1 + 1e-12)
+                total += given
+                contributed += 1
+                clipped += norm > bounds[row]
+            refused += not active[row]
+            bounds_now[row] = min(CLIP, 1.1 * norm)
+        summed = torch.cat([p.summed_grad.flatten() for p in optimizer.params]).double()
+        torch.testing.assert_close(summed, total, rtol=1e-4, atol=1e-5)
+
+    run(accounts(rho), each=each)
+    assert contributed
+    assert clipped
+    assert (refused > 0) == (rho < 1)
+
+
+def test_one_persons_contribution_is_never_above_the_bound():
+    """With a single person, always sampled, the sum is that person's contribution: strictly within the bound."""
+    seen = []
+
+    def each(rows, bounds, at, optimizer, people):
+        seen.append((float(torch.cat([p.summed_grad.flatten() for p in optimizer.params]).double().norm()), bounds[0]))
+
+    run(accounts(99.0, people=1), people=1, batches=1, slack=0.7, each=each)
+    given, bounds = np.array(seen).T
+    assert np.all(given <= bounds)
+    assert np.sum(given >= 0.9999 * bounds) > 5
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (1024,), (3, 700), (2, 1024)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_norms_are_those_of_double_precision(shape, dtype):
+    """Far closer than the margin that contributions keep from their bounds."""
+    torch.manual_seed(0)
+    gradients = [torch.randn(7, *shape).to(dtype), 100 * torch.randn(7, 2, 3).to(dtype)]
+    exact = torch.cat([gradient.double().reshape(7, -1 if gradient.numel() else 0) for gradient in gradients], 1)
+    np.testing.assert_allclose(people_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
+
+
+def test_everybody_pays_sampled_or_not():
+    """After the first step everybody has paid the price of the clip, whoever was in the batch."""
+    people, one = accounts(), budget()
+    one.charge(ROUND)
+    run(people, steps=1)
+    np.testing.assert_allclose(people.spent(), one.spent, rtol=1e-14)
+
+
+def test_small_gradients_cost_less_and_nobody_exceeds_the_budget():
+    """Those with small inputs have small gradients, and so something left when others have nothing."""
+    people, worst = accounts(0.5), budget(99.0)
+    worst.charge(mechanisms.Repeated(ROUND, 60))
+    assert worst.spent > 0.5
+    run(people, steps=60)
+    assert np.all(people.spent() <= 0.5)
+    assert people.left()[:10].mean() > 2 * people.left()[-10:].mean()
+
+
+def test_refused_people_contribute_nothing():
+    """With a budget below the price of one step the sum is zero: what is left is Opacus's noise by Opacus's divisor."""
+    people, noise = accounts(1e-6), []
+
+    def each(rows, bounds, at, optimizer, people):
+        assert all(not p.summed_grad.any() for p in optimizer.params)
+        noise.extend(p.grad.flatten() * int(N * Q) / (NOISE * CLIP) for p in optimizer.params)
+
+    run(people, steps=20, each=each)
+    assert abs(float(torch.cat(noise).std()) - 1.0) < 0.1
+    assert not people.spent().any()
+
+
+def test_empty_batches_are_charged_and_release_noise():
+    """At a low rate most batches are empty, the first one included: everybody pays, parameters move."""
+    empty = 0
+
+    def each(rows, bounds, at, optimizer, people):
+        nonlocal empty
+        if not len(rows):
+            empty += 1
+            assert all(not p.summed_grad.any() and p.grad.any() for p in optimizer.params)
+
+        by_hand.charge(mechanisms.SampledGaussian(NOISE * CLIP, CLIP, 0.25 + COINS), bounds)
+
+    people, by_hand = accounts(99.0, people=4), accounts(99.0, people=4)
+    run(people, steps=40, people=4, batches=4, each=each)
+    assert 3 <= empty <= 30
+    np.testing.assert_array_equal(people.spent(), by_hand.spent())
+
+
+def test_gradients_that_are_no_numbers_contribute_nothing():
+    """NaN and infinite records are left out of the sum; everybody else's sum is finite."""
+    torch.manual_seed(0)
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    loader.dataset.tensors[0][:10] = float("nan")
+    loader.dataset.tensors[0][10:20] = float("inf")
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    for x, y in loader:
+        step(module, optimizer, x, y)
+    assert torch.isfinite(parameters(module)).all()
+    np.testing.assert_array_equal(optimizer.bounds[:20], CLIP)
+
+
+def test_own_past_only_where_it_is_proven():
+    """With a whole-curve budget bounds stay at the clip until a pass over everybody assigns others."""
+    people = individual.Filter(N, filters.Renyi(epsilon=8.0, delta=1e-5))
+    module, optimizer, loader = run(people, steps=5)
+    np.testing.assert_array_equal(optimizer.bounds, CLIP)
+    norms = np.linspace(0, 1, N)
+    norms[3] = np.nan
+    optimizer.assign(norms)
+    np.testing.assert_array_equal(optimizer.bounds, np.minimum(1.1 * norms, CLIP))
+    before, batch = people.spent(), next(iter(loader))
+    with pytest.raises(ArgumentError, match="before a batch is drawn"):
+        optimizer.assign(norms)
+    step(module, optimizer, *batch)
+    paid = (people.spent() - before).max(axis=1)
+    assert paid[0] == paid[3] == 0 < paid[10] < paid[-1]
+    with pytest.raises(ArgumentError, match="shape"):
+        optimizer.assign([1.0])
+
+
+def test_the_engines_accountant_goes_on_and_may_stop_the_step():
+    """The hook of make_private is kept: a worst-case budget beside the accounts stops training, as always in time."""
+    one = budget()
+    one.charge(mechanisms.SampledGaussian(NOISE, 1.0, Q + COINS))
+    ledger = budget(one.spent * 2.5)
+    module, optimizer, loader = private(ours.PrivacyEngine(ledger))
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    batches = iter(loader)
+    for _ in range(2):
+        step(module, optimizer, *next(batches))
+    before = parameters(module)
+    with pytest.raises(BudgetExceeded):
+        step(module, optimizer, *next(batches))
+    assert ledger.count == 2
+    assert torch.equal(before, parameters(module))
+
+
+def test_rows_stay_with_their_batches_in_worker_processes():
+    """With two workers that fetch ahead, the rows of each batch are the records' own."""
+    inputs = data().tensors[0]
+    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), workers=2)
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    seen = 0
+    for x, _ in loader:
+        rows, _, _ = loader.take()
+        assert torch.equal(x, inputs[torch.from_numpy(rows)])
+        seen += len(rows)
+    assert seen > N / 3
+
+
+def test_what_would_charge_the_wrong_people_is_refused():
+    """A skipped batch, a step without a batch, another batch's gradients, the optimizer of before, a split batch."""
+    module, old, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    people = accounts()
+    optimizer, loader = ours.individual(old, loader, people)
+    x, y = data().tensors
+    before = parameters(module)
+    with pytest.raises(ArgumentError, match="every batch needs its step"):
+        list(loader)
+    next(iter(loader))
+    with pytest.raises(ArgumentError, match="not those of the batch"):
+        step(module, optimizer, x, y)
+    with pytest.raises(ArgumentError, match="no batch was drawn"):
+        step(module, optimizer, x, y)
+    optimizer.zero_grad()
+    with pytest.raises(ArgumentError, match="charges nobody"):
+        step(module, old, x, y)
+    optimizer.signal_skip_step()
+    with pytest.raises(Unsupported, match="BatchMemoryManager"):
+        step(module, optimizer, x, y)
+    assert torch.equal(before, parameters(module))
+    assert not people.spent().any()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pieces_of_batches_are_one_step(workers):
+    """In pieces of two records the parameters, accounts and bounds are those of whole batches: everybody pays once."""
+
+    def trained(most):
+        torch.manual_seed(5)
+        people, noise = accounts(), torch.Generator().manual_seed(6)  # apart from the coins, which workers toss earlier
+        module, optimizer, loader = private(
+            opacus.PrivacyEngine(accountant="rdp"), workers=workers, noise_generator=noise
+        )
+        optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=most)
+        sizes = []
+        for x, y in loader:
+            sizes.append(len(x))
+            step(module, optimizer, x, y)
+        return parameters(module), people.spent(), optimizer.bounds, sizes, len(loader)
+
+    whole, pieces = trained(None), trained(2)
+    torch.testing.assert_close(pieces[0], whole[0], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    np.testing.assert_allclose(pieces[2], whole[2], rtol=1e-5)
+    assert sum(pieces[3]) == sum(whole[3])
+    assert max(pieces[3]) == 2 < max(whole[3])
+    assert (whole[4], pieces[4]) == (10, 30)
+
+
+def test_a_batch_whose_pieces_are_not_all_drawn_is_paid_for_and_not_released():
+    """Whoever leaves the loop within a batch loses it; bounds cannot be assigned in between."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    before = parameters(module)
+    step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+    once = people.spent()
+    assert once.all()
+    with pytest.raises(ArgumentError, match="assign"):
+        optimizer.assign(np.ones(N))
+    step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+    assert (people.spent() > once).all()
+    rows = [optimizer._loader.take()[0] for _ in loader]
+    assert max(map(len, rows)) == 4
+
+
+@pytest.mark.parametrize("name", ["noise_multiplier", "max_grad_norm"])
+def test_noise_stays_as_it_was_charged_until_the_last_piece(name):
+    """A step with less noise than everybody was charged for is refused; between two steps noise may change."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    before, pieces = parameters(module), iter(loader)
+    step(module, optimizer, *next(pieces))
+    setattr(optimizer, name, getattr(optimizer, name) / 2)
+    once = people.spent()
+    while loader.waiting:
+        with pytest.raises(ArgumentError, match="was not paid for"):
+            step(module, optimizer, *next(pieces))
+    assert torch.equal(before, parameters(module))
+    np.testing.assert_array_equal(people.spent(), once)
+    step(module, optimizer, *next(pieces))
+    assert (people.spent() > once).all()
+
+
+def test_pieces_after_a_first_one_that_was_refused_are_refused():
+    """Without zero_grad nobody pays for the second batch; what is left of it is not released, either."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    people = accounts(99.0)
+    optimizer, loader = ours.individual(optimizer, loader, people, max_physical_batch_size=4)
+    pieces = iter(loader)
+    step(module, optimizer, *next(pieces))
+    while loader.waiting:
+        step(module, optimizer, *next(pieces))
+    before, once = parameters(module), people.spent()
+    for p in optimizer.params:
+        p.grad_sample = None
+    x, y = next(pieces)
+    nn.functional.cross_entropy(module(x), y).backward()
+    with pytest.raises(ArgumentError, match="zero_grad"):
+        optimizer.step()
+    while loader.waiting:
+        with pytest.raises(ArgumentError, match="was not paid for"):
+            step(module, optimizer, *next(pieces))
+    assert torch.equal(before, parameters(module))
+    np.testing.assert_array_equal(people.spent(), once)
+
+
+def test_only_the_last_loop_over_a_loader_goes_on():
+    """Pieces of a batch that was left for another loop are refused: nobody has paid for them any more."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"), batches=2)
+    optimizer, loader = ours.individual(optimizer, loader, accounts(99.0), max_physical_batch_size=4)
+    before, outer = parameters(module), iter(loader)
+    step(module, optimizer, *next(outer))
+    assert loader.waiting
+    for x, y in loader:
+        step(module, optimizer, x, y)
+    after = parameters(module)
+    assert not torch.equal(before, after)
+    with pytest.raises(ArgumentError, match="another loop"):
+        step(module, optimizer, *next(outer))
+    assert torch.equal(after, parameters(module))
+
+
+def test_batch_memory_manager_is_refused_in_words():
+    """It makes a loader of its own, which does not say whose the records are."""
+    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    manager = BatchMemoryManager(data_loader=loader, max_physical_batch_size=2, optimizer=optimizer)
+    with manager as split, pytest.raises(Unsupported, match="max_physical_batch_size"):
+        for _, _ in split:
+            pass
+
+
+def test_gradients_are_used_once():
+    """Without zero_grad the second step is refused, as in Opacus."""
+    module, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    optimizer, loader = ours.individual(optimizer, loader, accounts())
+    batches = iter(loader)
+    step(module, optimizer, *next(batches))
+    next(batches)
+    with pytest.raises((ArgumentError, Unsupported, ValueError)):
+        optimizer.step()
+
+
+def test_loaders_and_optimizers_without_a_price_are_refused_by_name():
+    """Shuffled batches, ghost and per-layer clipping, invented records, and accounts that are not everybody's."""
+    engine = functools.partial(opacus.PrivacyEngine, accountant="rdp")
+    _, optimizer, loader = private(engine(), poisson_sampling=False)
+    with pytest.raises(Unsupported, match=r"DataLoader with BatchSampler: only Poisson"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, loader = private(engine(), rand_on_empty=True)
+    with pytest.raises(Unsupported, match="rand_on_empty"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, _, loader = private(engine(), grad_sample_mode="ghost")
+    with pytest.raises(Unsupported, match="DPOptimizerFastGradientClipping"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, loader = private(engine())
+    loader.collate_fn.wrapped_collator_fn = sorted
+    with pytest.raises(Unsupported, match="collate_keeps_order"):
+        ours.individual(optimizer, loader, accounts())
+    _, optimizer, loader = private(engine())
+    with pytest.raises(ArgumentError, match="one account for each record"):
+        ours.individual(optimizer, loader, accounts(people=N + 1))
+    with pytest.raises(ArgumentError, match="accounts per person"):
+        ours.individual(optimizer, loader, budget())
+    with pytest.raises(ArgumentError, match="slack"):
+        ours.individual(optimizer, loader, accounts(), slack=0)
+    again = ours.individual(optimizer, loader, accounts())
+    with pytest.raises(Unsupported, match="IndividualOptimizer"):
+        ours.individual(*again, accounts())
+
+
+def test_without_opacus_the_extra_is_named(monkeypatch):
+    """An import without Opacus says what to install."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "opacus" or "interop.opacus" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    with pytest.raises(MissingExtra, match=r"bursar\[opacus\]"):
+        __import__("bursar.interop.opacus")
+
+
+# --- the documentation's scripts ------------------------------------------------------------------------------------
+
+DIFFS = re.findall(r"```diff\n(.*?)```", (Path(__file__).parents[2] / "docs/training.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("diff", DIFFS, ids=["stop", "individual"])
+def test_the_documented_change_is_small_and_runs(diff, side):
+    """The script runs as it was and as it becomes, and at most five of its lines change."""
+    kept, added, removed = ([line[1:] for line in diff.splitlines() if line[:1] == sign] for sign in " +-")
+    assert len(kept) > 15
+    assert max(len(added), len(removed)) <= 5
+    skipped = "+" if side == "before" else "-"
+    script = "\n".join(line[1:] for line in diff.splitlines() if line[:1] != skipped)
+    torch.manual_seed(0)
+    inputs = torch.randn(200, 1, 28, 28)
+    targets = torch.arange(200) % 2
+    names = {"train_set": TensorDataset(inputs + 3 * targets[:, None, None, None], targets)}
+    exec(compile(script, side, "exec"), names)
+    start = names["start"]
+    assert any(not torch.equal(a, b) for a, b in zip(start, names["model"].parameters(), strict=True))
+    if side == "after" and "people" in names:
+        assert 0 < names["people"].spent().max() <= names["people"].budget.left
+        assert names["people"].spent().min() < names["people"].spent().max()
+    if side == "after" and isinstance(names["engine"].accountant, ours.Accountant):
+        accountant = names["engine"].accountant
+        assert 0 < accountant.budget.count == len(accountant) < 50
+        assert not accountant.budget.admits(mechanisms.SampledGaussian(1.5, 1.0, 0.1))
+
+
+ADAPTIVE = {
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "max_clipbound": 10.0,
+    "min_clipbound": 0.1,
+    "unclipped_num_std": 2.0,
+    "clipping": "adaptive",
+}
+
+
+def test_adaptive_clipping_has_no_price():
+    """It releases a count beside the sum and divides by the private size of the batch: refused at once."""
+    with pytest.raises(Unsupported, match="adaptive clipping"):
+        private(ours.PrivacyEngine(filters.Renyi(epsilon=8.0, delta=1e-5)), **ADAPTIVE)
+    engine = opacus.PrivacyEngine()
+    engine.accountant = ours.Accountant(filters.Renyi(epsilon=8.0, delta=1e-5))
+    module, optimizer, loader = private(engine, **ADAPTIVE)
+    before = parameters(module)
+    with pytest.raises(Unsupported, match="adaptive clipping"):
+        step(module, optimizer, *next(batch for batch in loader if len(batch[0])))
+    assert torch.equal(parameters(module), before)
+    assert len(engine.accountant) == 0
+
+
+def test_contributions_keep_to_their_bounds_inside_autocast():
+    """A step that is taken where half precision is allowed does not round contributions to half precision."""
+    torch.manual_seed(0)
+    gradient = torch.randn(5, 300, 7)
+    norms = gradient.double().flatten(1).norm(dim=1)
+    for row in range(5):
+        parameter = nn.Parameter(torch.zeros(300, 7))
+        parameter.grad_sample, parameter.summed_grad = gradient.clone(), None
+        weights = np.eye(5)[row] * (1 - people_module.ROUNDING) / float(norms[row])
+        weights[row - 1] = 1e-30  # somebody else is in the sum, too
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            people_module._sum_up([parameter], [parameter.grad_sample], weights)
+        assert float(parameter.summed_grad.double().norm()) <= 1.0

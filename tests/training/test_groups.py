@@ -1,0 +1,114 @@
+"""What filtering does to groups: the report against plain loops, private by repr, and the experiments in brief."""
+
+import numpy as np
+import pytest
+
+from bursar import errors, filters, individual, mechanisms
+from bursar.training import descend
+from bursar.training._logistic.gradients import Logistic
+from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
+
+MU = 1.0
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A run with two groups, one of which the model gets wrong; (report, parameters seen, shares seen, data)."""
+    rng = np.random.default_rng(1)
+    group = np.repeat([0, 1], [150, 50])
+    x = rng.normal(size=(200, 2))
+    y = np.where((x[:, 0] > 0) ^ (group == 1), 1, 0)
+    x /= np.maximum(1, np.linalg.norm(x, axis=1))[:, None]
+    accounts = individual.Filter(200, filters.Gaussian(mu=MU))
+    seen, steps = [], 60
+    measure = linear_measure(x, y, intercept=False)
+    train = Audience({"kind": np.array(["most", "few"])[group]}, measure)
+    watch = GroupWatch(train, lambda: accounts.spent() / MU**2, steps=steps, test=train)
+
+    def observe(number, parameters):
+        watch.look(number, parameters)
+        seen.append((parameters.copy(), accounts.spent() / MU**2))
+
+    people = Logistic(x, y, 2, intercept=False)
+    step = mechanisms.Gaussian(sigma=4.0, sensitivity=1.0)
+    descend(people, people.start, accounts, step, steps=steps, learning_rate=4, divisor=200, noise=rng, observe=observe)
+    return watch, seen, (x, y, group)
+
+
+def test_the_rows_are_what_plain_loops_say(run):
+    """Loss, accuracy, mean share and who has nothing left, for each group at both moments."""
+    watch, seen, (x, y, group) = run
+    start = next(number for number, (_, shares) in enumerate(seen, 1) if shares.max() >= 1 - 1e-6)
+    assert 1 < start < 60
+    rows = watch.report().rows
+    assert len(rows) == 2 * 2 * 2  # audiences, groups, moments
+    for row in rows:
+        parameters, shares = seen[row["step"] - 1]
+        members = np.flatnonzero(group == ["most", "few"].index(row["group"]))
+        losses, right = [], []
+        for i in members:
+            margin = (x[i] @ parameters)[0] * (1 if y[i] else -1)
+            losses.append(np.log1p(np.exp(-margin)))
+            right.append(margin > 0)
+        assert row["step"] == (start if row["moment"] == "filtering starts" else 60)
+        assert row["people"] == len(members)
+        assert row["loss"] == pytest.approx(np.mean(losses))
+        assert row["accuracy"] == pytest.approx(np.mean(right))
+        if row["audience"] == "train":
+            assert row["share"] == pytest.approx(np.mean(shares[members]))
+            assert row["used_up"] == pytest.approx(np.mean(shares[members] >= 1 - 1e-6))
+        else:
+            assert "share" not in row
+
+
+def test_the_group_that_the_model_gets_wrong_spends_more(run):
+    """The disparity that the report is there to show."""
+    report = run[0].report()
+    ends = {row["group"]: row for row in report.rows if row["moment"] == "end" and row["audience"] == "train"}
+    assert ends["few"]["share"] > 1.2 * ends["most"]["share"]
+    assert ends["few"]["accuracy"] < ends["most"]["accuracy"]
+    assert report.gap("kind", "share") == pytest.approx(ends["few"]["share"] - ends["most"]["share"])
+    assert report.gap("kind", "share", least=100) == 0
+    with pytest.raises(errors.ArgumentError, match="nothing"):
+        report.gap("nothing", "share")
+
+
+def test_nothing_is_shown_by_accident(run):
+    """Reprs hold no number; the table and the dict say that they are private."""
+    watch = run[0]
+    for thing in (watch, watch.report(), watch._audiences["train"]):
+        assert repr(thing) == f"{type(thing).__name__}(private: for the data holder)"
+    assert watch.report().table().startswith("private: for the data holder")
+    assert watch.report().to_dict()["mark"] == "private: for the data holder"
+    assert len(watch.report().table().splitlines()) == 4 + 8
+
+
+def test_several_classes_and_several_rows_of_a_person():
+    """Softmax losses against a plain formula, averaged over each person's rows."""
+    rng = np.random.default_rng(2)
+    x, y, people = rng.normal(size=(6, 3)), np.array([0, 1, 2, 1, 0, 2]), np.array([0, 0, 1, 2, 2, 2])
+    parameters = rng.normal(size=(4, 3))
+    losses, right = linear_measure(x, y, intercept=True, people=people)(parameters)
+    logits = np.hstack([x, np.ones((6, 1))]) @ parameters
+    plain = -np.log([np.exp(row)[label] / np.exp(row).sum() for row, label in zip(logits, y, strict=True)])
+    hits = logits.argmax(axis=1) == y
+    for person in range(3):
+        assert losses[person] == pytest.approx(plain[people == person].mean())
+        assert right[person] == pytest.approx(hits[people == person].mean())
+
+
+def test_an_audience_needs_a_label_for_everybody():
+    """Attributes of different lengths, or none, are refused."""
+    for groups in ({}, {"a": [1, 2], "b": [1]}):
+        with pytest.raises(errors.ArgumentError, match="groups"):
+            Audience(groups, lambda parameters: ([], []))
+
+
+def test_a_run_without_filtering_has_an_end_only():
+    """If nobody's budget is used up there is no start to report."""
+    one = Audience({"all": ["x"]}, lambda parameters: ([0.5], [1.0]))
+    watch = GroupWatch(one, lambda: np.array([0.3]), steps=2)
+    watch.look(1, None)
+    watch.look(2, None)
+    assert [row["moment"] for row in watch.report().rows] == ["end"]
+    assert isinstance(watch.report(), GroupReport)

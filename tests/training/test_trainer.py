@@ -1,0 +1,672 @@
+"""The trainer: its algorithms written out, its accounts in exact arithmetic, callbacks, refusals."""
+
+import contextlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bursar import errors, filters, individual, mechanisms, odometers, training
+from bursar.training import policies, stopping
+from bursar.training._distributed import source
+from bursar.training._run import correct
+from bursar.training.callbacks import Progress
+from bursar.training.gradients import _self_check
+
+BY_RECORD = nn.CrossEntropyLoss(reduction="none")
+N = 400
+
+
+@pytest.fixture(name="data")
+def fixture_data():
+    torch.manual_seed(0)
+    x = torch.randn(N, 5)
+    return x, (x[:, 0] + 0.5 * x[:, 1] > 0).long()
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def trainer(budget, module=None, *, lr=1.0, **options):
+    module = network() if module is None else module
+    options = {"max_grad_norm": 1.0, "divisor": N, "steps": 20} | options
+    return training.Trainer(module, BY_RECORD, torch.optim.SGD(module.parameters(), lr=lr), budget, **options)
+
+
+def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
+    """Feldman & Zrnic, Algorithm 8 (or 3), literally: budgets as sums of squared norms."""
+    left = np.full(len(x), budget)
+    noise = source(torch.device("cpu"), seed)
+    parameters = list(module.parameters())
+    for _ in range(steps):
+        rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
+        rows = torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in rows]).double()
+        norms = rows.norm(dim=1).numpy()
+        asked = np.minimum(norms, 1.0)
+        given = np.minimum(asked, np.sqrt(left)) if remainder else np.where(asked**2 <= left, asked, 0.0)
+        left = np.maximum(left - given**2, 0.0)
+        total = (rows * torch.from_numpy(given / norms)[:, None]).sum(0)
+        total += torch.from_numpy(noise.normal(0.0, sigma, len(total)))
+        with torch.no_grad():
+            for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+                parameter -= (part / len(x)).view(parameter.shape).float()
+    return torch.cat([p.detach().reshape(-1) for p in parameters]), left
+
+
+@pytest.mark.parametrize("remainder", [True, False])
+def test_full_batches_are_feldman_and_zrnics_algorithms(data, remainder):
+    """Algorithm 8, and 3, written out with plain sums of squared norms, give the same model and the same accounts."""
+    x, y = data
+    sigma, steps = 8.0, 15
+    squares = 3.5
+    module = network()
+    run = trainer(
+        filters.Gaussian(mu=squares**0.5 / sigma),
+        module,
+        noise_multiplier=sigma,
+        steps=steps,
+        seed=7,
+        spend_remainder=remainder,
+    )
+    run.fit(x, y)
+    expected, left = by_hand(network(), x, y, squares, sigma=sigma, steps=steps, seed=7, remainder=remainder)
+    found = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    assert torch.allclose(found, expected, atol=2e-4)
+    assert np.allclose(run.accounts.left() * sigma**2, left, atol=1e-4)
+    assert (left < 0.1).any()  # the accounts do run out
+    assert (left > 0.5).any()
+
+
+def test_nobody_contributes_more_than_is_charged(data, monkeypatch):
+    """In exact arithmetic, squared norms of what is added to the sums never exceed anybody's account."""
+    x, y = data
+    contributed = [Fraction(0)] * N
+    sigma = 8.0
+    module = network()
+
+    def spy(self, inputs, targets, weigh, people=None, watch=None):
+        rows = [
+            torch.cat([g.reshape(-1) for g in parts]).double()
+            for parts in _self_check.gradients(module, BY_RECORD, inputs, targets)
+        ]
+        norms = torch.stack(rows).norm(dim=1)
+
+        def noting(chosen, found):
+            weights = weigh(chosen, found)
+            for person, weight in zip(chosen.tolist(), weights.tolist(), strict=True):
+                contributed[person] += (Fraction(weight) * Fraction(float(norms[person]))) ** 2
+            return weights
+
+        return original(self, inputs, targets, noting, people=people, watch=watch)
+
+    original = training.Gradients.sums
+    monkeypatch.setattr(training.Gradients, "sums", spy)
+    budget = filters.Gaussian(mu=1.5**0.5 / sigma)
+    trainer(budget, module, noise_multiplier=sigma, steps=10).fit(x, y)
+    assert max(contributed) <= Fraction(1.5) * (1 + Fraction(1, 10**12))
+    assert max(contributed) > Fraction(1.4)
+
+
+def test_plain_gradient_descent_charges_the_worst_case_and_ends_with_the_budget(data):
+    """individual=False: everybody pays the clip in each step; without steps it goes on until the budget refuses."""
+    x, y = data
+    plain = trainer(filters.Gaussian(mu=0.5), individual=False, noise_multiplier=10.0, steps=None)
+    run = plain.fit(x, y)
+    assert run.step == 25  # 25 / 10^2 = 0.5^2
+    assert run.reason == "the budget is spent"
+    assert run.released == {mechanisms.Gaussian(10.0, 1.0): 25}
+
+
+def test_noise_is_calibrated_to_the_budget(data):
+    """Without a noise multiplier, so many full steps fit and not one more."""
+    x, y = data
+    run = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), individual=False, steps=30).fit(x, y)
+    assert run.step == 30
+    step = run.next_step()
+    budget = filters.Gaussian(epsilon=1.0, delta=1e-5)
+    assert budget.admits(mechanisms.Repeated(step, 30))
+    assert not budget.admits(mechanisms.Repeated(step, 31))
+
+
+@pytest.mark.parametrize("budget", [filters.RenyiOrder(alpha=8.0, rho=0.3), filters.Renyi(epsilon=2.0, delta=1e-5)])
+def test_poisson_samples_charge_everybody_at_every_step(data, budget):
+    """Each person's total is the sum over all steps, sampled or not, of the price of the bound of that step."""
+    x, y = data
+    seen = []
+
+    class Spy(individual.Filter):
+        def charge(self, step, norms, people=None):
+            active = super().charge(step, norms, people)
+            seen.append((step, np.array(norms), active))
+            return active
+
+    accounts = Spy(N, budget)
+    run = trainer(accounts, noise_multiplier=1.5, sample_rate=0.1, refresh_every=5, steps=23).fit(x, y)
+    assert len(seen) == run.step == 23
+    again = individual.Filter(N, type(budget).from_state(budget.state()))
+    for step, bounds, active in seen:
+        assert step == mechanisms.SampledGaussian(1.5, 1.0, 0.1)
+        assert (again.charge(step, bounds) == active).all()
+        assert (bounds <= 1.0).all()
+    assert (np.asarray(again.spent()) == np.asarray(accounts.spent())).all()
+    for block in range(0, 20, 5):  # bounds are assigned at refreshes only
+        assert all((seen[block + j][1] == seen[block][1]).all() for j in range(5))
+    changed = seen[0][1] != seen[5][1]
+    assert changed.any()
+
+
+def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, monkeypatch):
+    """A sampled gradient is clipped to the bound fixed before the coin, even where it has grown since."""
+    x, y = data
+    x = x * 10
+    charged, given = [], []
+
+    class Spy(individual.Filter):
+        def charge(self, step, norms, people=None):
+            charged.append(np.array(norms))
+            return super().charge(step, norms, people)
+
+    original = training.Gradients.sums
+
+    def spy(self, inputs, targets, weigh, people=None, watch=None):
+        def noting(chosen, norms):
+            weights = weigh(chosen, norms)
+            given.append((charged[-1], inputs[0][chosen], (weights * norms).numpy()))
+            return weights
+
+        return original(self, inputs, targets, noting, people=people, watch=watch)
+
+    monkeypatch.setattr(training.Gradients, "sums", spy)
+    run = trainer(
+        Spy(N, filters.RenyiOrder(alpha=8.0, rho=5.0)),
+        lr=30.0,
+        noise_multiplier=1.0,
+        sample_rate=0.2,
+        refresh_every=8,
+        slack=1.0,
+    )
+    run.fit(x, y)
+    row_of = {tuple(row): number for number, row in enumerate(x.tolist())}
+    tight = 0
+    for bounds, rows, contributed in given:
+        most = bounds[[row_of[tuple(row)] for row in rows.tolist()]]
+        assert (contributed <= most * (1 + 1e-9)).all()
+        tight += int((contributed >= most * (1 - 1e-9)).sum())
+    assert tight > 50
+
+
+def test_several_records_of_a_person_are_sampled_together(data):
+    """With people given, accounts are per person, and the run works with and without sampling."""
+    x, y = data
+    people = torch.arange(N) % 150
+    for options in ({}, {"sample_rate": 0.2, "noise_multiplier": 1.0}):
+        budget = filters.RenyiOrder(alpha=8.0, rho=0.3)
+        job = trainer(budget, divisor=150, **options)
+        job.fit(x, y, people)
+        assert job.accounts.spent().shape == (150,)
+
+
+def test_noisy_sums_are_charged_and_right(data):
+    """The count of right answers is right but for its noise, and those who are counted pay for it."""
+    x, y = data
+    job = trainer(filters.Gaussian(mu=3.0), steps=20, lr=5.0, noise_multiplier=7.0)
+    answers = []
+
+    def ask(run):
+        if run.step in (0, 20):
+            with torch.no_grad():
+                truth = int((run.module(x).argmax(1) == y).sum())
+            before = None if run.step == 0 else run.accounts.spent().copy()
+            answers.append((run.noisy_sum(correct, sigma=5.0), truth))
+            if before is not None:
+                paid = run.accounts.spent() - before
+                assert np.allclose(paid.sum(), truth / 25.0)
+
+    run = job.fit(x, y, callbacks=[ask])
+    assert all(abs(answer - truth) < 30 for answer, truth in answers)
+    assert run.released[mechanisms.Gaussian(5.0, 1.0)] == 2
+
+
+def test_dropouts_stand_in_front_of_the_accounts(data):
+    """A noisy count of the people who dropped out is public during the run."""
+    x, y = data
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0, extra_steps=10)
+    run = job.fit(x, y, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=30, sigma=20.0)))
+    assert run.step == 30
+    gone = int((np.asarray(job.accounts.allowance(mechanisms.Gaussian(4.0))) < 0.01).sum())
+    assert gone > 50
+    assert abs(run.accounts.count - gone) < 5 * run.accounts.standard_error
+
+
+class Fake:
+    """A run as policies see it, with a script of answers."""
+
+    def __init__(self, answers, *, noise_multiplier=4.0, sample_rate=None, last=10_000):
+        self.script, self.noise_multiplier, self.sample_rate = list(answers), noise_multiplier, sample_rate
+        self.history, self.released, self.reason, self.step, self.last = {}, {}, None, 0, last
+
+    def noisy_sum(self, values, *, sigma, name):
+        return self.script.pop(0)
+
+    def next_step(self, **changes):
+        return changes
+
+    def can_take(self, step, times):
+        return self.step + times <= self.last
+
+    def stop(self, reason):
+        self.reason = reason
+
+
+def test_noise_falls_when_training_stalls_and_never_rises_above_the_baseline():
+    """Additive steps, thresholds of three standard deviations, a floor, and none lower near the end."""
+    policy = policies.AdaptiveNoise(by=1.0, every=2, epoch=10, least=1.5, sigma=100.0, epochs_left=5)
+    run = Fake([1000, 1100, 2000, 3000, 3100, 3150, 3160, 3170], last=190)
+    seen = []
+    for run.step in range(161):
+        policy(run)
+        if run.step and run.step % 20 == 0:
+            seen.append(run.noise_multiplier)
+    # first look; stalls: 3; better twice: 4, 4; stalls: 3, 2; no five epochs of ten steps left within 190
+    assert seen == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0, 2.0 if 140 + 50 > 190 else 1.5, 1.5 if 160 + 50 <= 190 else seen[-1]]
+    assert seen[:6] == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0]
+
+
+def test_batches_shrink_while_training_gets_better_and_grow_back():
+    """Never above where they began; not below the floor."""
+    policy = policies.AdaptiveBatch(by=0.1, every=1, epoch=1, least=0.15, sigma=1.0, epochs_left=0)
+    run = Fake([0, 100, 200, 300, 300, 300, 300], sample_rate=0.3)
+    seen = []
+    for run.step in range(8):
+        policy(run)
+        seen.append(round(run.sample_rate, 3))
+    assert seen == [0.3, 0.3, 0.2, 0.15, 0.15, 0.25, 0.3, 0.3]
+
+
+def test_policies_change_what_is_released(data):
+    """The decreasing noise is what the accounts are charged for."""
+    x, y = data
+    policy = policies.DecreasingNoise(factor=0.5, every=5, least=3.0)
+    run = trainer(filters.Gaussian(mu=3.0), noise_multiplier=8.0, steps=15).fit(x, y, callbacks=[policy])
+    assert run.released == {mechanisms.Gaussian(sigma): 5 for sigma in (8.0, 4.0, 3.0)}
+
+
+def test_early_stopping_stops_and_its_odometer_knows_what_was_spent(data):
+    """The run ends once enough are right; the odometer has everything that was released."""
+    x, y = data
+    odometer = odometers.Gaussian(delta=1e-5)
+    policy = policies.EarlyStopping(target=0.7 * N, every=4, odometer=odometer, sigma=10.0)
+    job = trainer(filters.Gaussian(mu=10.0), individual=False, lr=10.0, noise_multiplier=5.0, steps=200)
+    run = job.fit(x, y, callbacks=[policy])
+    assert run.step < 200
+    assert run.reason == "280 are right"
+    again = odometers.Gaussian(delta=1e-5)
+    for step, times in run.released.items():
+        again.charge(mechanisms.Repeated(step, times))
+    assert odometer.epsilon() == again.epsilon()
+
+
+def test_a_question_that_does_not_fit_ends_the_run_and_the_odometer_misses_nothing(data):
+    """A callback may ask for more than is left: the run ends, and the odometer has the last step and all answers."""
+    x, y = data
+    policy = policies.EarlyStopping(target=N, every=3, odometer=odometers.Gaussian(delta=1e-5), sigma=2.0)
+
+    def greedy(run):
+        run.noisy_sum(correct, sigma=20.0)
+
+    job = trainer(filters.Gaussian(mu=0.8), individual=False, noise_multiplier=10.0, steps=None)
+    run = job.fit(x, y, callbacks=[policy, greedy])
+    assert (run.step, run.reason) == (9, "the budget is spent")
+    again = odometers.Gaussian(delta=1e-5)
+    for step, times in run.released.items():
+        again.charge(mechanisms.Repeated(step, times))
+    assert policy.odometer.epsilon() == again.epsilon()
+
+
+def test_the_card_says_what_was_promised_and_released(data):
+    """Epsilon, delta, theorem, noise, and every mechanism with its count; nothing about single people."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.1, noise_multiplier=2.0)
+    job.fit(x, y)
+    with pytest.raises(errors.ArgumentError, match="delta=None"):
+        job.card()
+    card = job.card(delta=1e-5)
+    assert card.epsilon == pytest.approx(0.3 + np.log(7 / 8) - np.log(8e-5) / 7)
+    assert "20 times SampledGaussian(sigma=2.0" in card.to_markdown()
+    assert "Rényi" in card.to_markdown() or "Renyi" in card.to_markdown()
+    assert card.divisor == 40.0
+    assert trainer_repr_is_public(job)
+
+
+def trainer_repr_is_public(job):
+    return "spent" not in repr(job.holder_report) and "0." not in repr(job.holder_report)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_grad_norm": 0.0}, "max_grad_norm=0"),
+        ({"divisor": float("nan")}, "divisor=nan"),
+        ({"steps": None}, "steps=None"),
+        ({"steps": 0}, "steps=0"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1"),
+        ({"sample_rate": 1.5}, "sample_rate=1.5"),
+        ({"sample_rate": 0.1, "refresh_every": 0}, "refresh_every=0"),
+        ({"extra_steps": -1}, "extra_steps=-1"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(options, words):
+    """The message names the argument and its value."""
+    with pytest.raises(errors.ArgumentError, match=words):
+        trainer(filters.Gaussian(mu=1.0), **options)
+
+
+def test_nothing_is_charged_when_a_batch_or_module_is_wrong(data):
+    """Errors come before the first charge; a used trainer or budget is refused."""
+    x, y = data
+    accounts = individual.Filter(N, filters.Gaussian(mu=1.0))
+    module = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    with pytest.raises(errors.Unsupported, match="BatchNorm1d"):
+        trainer(accounts, module)
+    job = trainer(accounts, noise_multiplier=5.0)
+    with pytest.raises(errors.ArgumentError, match="targets must have 400"):
+        job.fit(x, y[:10])
+    assert not np.any(accounts.spent())
+    job.fit(x, y)
+    with pytest.raises(errors.ArgumentError, match="trained already"):
+        job.fit(x, y)
+    used = filters.Gaussian(mu=1.0)
+    used.charge(mechanisms.Gaussian(10.0))
+    with pytest.raises(errors.ArgumentError, match="fresh"):
+        trainer(used)
+
+
+def test_people_whose_gradients_are_not_numbers_do_not_stop_the_others(data):
+    """They are out and pay nothing; the model stays finite."""
+    x, y = data
+    x = x.clone()
+    x[3] = torch.nan
+    for options in ({}, {"sample_rate": 0.3, "noise_multiplier": 1.0}):
+        job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.5), **options)
+        run = job.fit(x, y)
+        assert all(bool(torch.isfinite(p).all()) for p in run.module.parameters())
+        assert job.accounts.spent()[3] == 0.0
+
+
+def test_callbacks_look_on(data, capsys):
+    """Accuracy on public records and losses by group; the progress bar shows steps only."""
+    x, y = data
+    from bursar.training.callbacks import Evaluation, Progress, module_measure
+    from bursar.training.groups import Audience, GroupWatch
+
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0)
+    side = np.where(x[:, 0] > 0, "right", "left")
+    watch = GroupWatch(Audience({"side": side}, module_measure(x, y, BY_RECORD)), job.shares, steps=20)
+    run = job.fit(
+        x, y, callbacks=[Evaluation(x, y, every=10), Progress(), lambda run: watch.look(run.step, run.module)]
+    )
+    assert [step for step, _ in run.history["accuracy"]] == [0, 10, 20]
+    rows = watch.report().rows
+    assert {row["group"] for row in rows} == {"left", "right"}
+    assert run.history["accuracy"][-1][1] == pytest.approx(
+        sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
+    )
+    assert "spent" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (lambda module: torch.optim.SGD(network().parameters(), lr=1.0), "4 of the module's 4"),
+        (lambda module: torch.optim.SGD(module[2].parameters(), lr=1.0), "2 of the module's 4"),
+        (lambda module: torch.optim.SGD, "torch.optim.Optimizer"),
+        (lambda module: None, "optimizer=None"),
+        (lambda module: torch.optim.LBFGS(module.parameters()), "optimizer=LBFGS computes the loss again"),
+        (lambda module: torch.optim.SparseAdam(module.parameters()), "SparseAdam"),
+    ],
+)
+def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words):
+    """Else the whole budget is spent on gradients that nobody applies."""
+    module, budget = network(), filters.Gaussian(mu=1.0)
+    with pytest.raises(errors.ArgumentError, match=words):
+        training.Trainer(module, BY_RECORD, optimizer(module), budget, max_grad_norm=1.0, divisor=N, steps=2)
+    module[0].requires_grad_(False)  # what is not trained need not be moved
+    last = torch.optim.SGD(module[2].parameters(), lr=1.0)
+    training.Trainer(module, BY_RECORD, last, budget, max_grad_norm=1.0, divisor=N, steps=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: {"inputs": x.numpy()}, "inputs must be a tensor"),
+        (lambda x, y: {"inputs": None}, "inputs must be a tensor"),
+        (lambda x, y: {"inputs": x[:0], "targets": y[:0]}, "at least one record"),
+        (lambda x, y: {"targets": y.tolist()}, "targets must be a tensor"),
+        (lambda x, y: {"people": np.arange(N)}, "people must be a tensor"),
+        (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "people must be a tensor"),
+        (lambda x, y: {"people": torch.arange(N) * 2}, "as many people as there are accounts"),
+        (lambda x, y: {"callbacks": print}, "callbacks must be a list"),
+        (lambda x, y: {"callbacks": [3]}, "callbacks must be a list"),
+    ],
+)
+def test_what_fit_cannot_take_is_named_before_anybody_is_charged(data, change, words):
+    """NumPy arrays, names of people, no records, one callback without a list: a clear error, and nothing is spent."""
+    x, y = data
+    people = individual.Filter(N, filters.Gaussian(mu=1.0))
+    with pytest.raises(errors.ArgumentError, match=words):
+        trainer(people).fit(**{"inputs": x, "targets": y} | change(x, y))
+    assert not people.spent().any()
+
+
+def test_people_without_records_do_not_stop_a_run(data):
+    """Numbers that nobody's records have, at the end of those who need a new bound, are people of norm zero."""
+    x, y = data
+    people = torch.arange(N)
+    people[N - 3 : N - 1] = N - 4
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.5, noise_multiplier=1.0, refresh_every=2)
+    assert job.fit(x, y, people).step == 20
+    assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()
+
+
+def test_the_card_says_who_counts_as_a_person(data):
+    """Without numbers of people the promise is about one record; the card must not speak of all of a person's."""
+    x, y = data
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y)
+    assert job.card().people_from == "each record is one person, so the caller declares"
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y, torch.arange(N) // 2)
+    assert job.card().people_from.startswith("all records of one person together")
+
+
+def test_questions_leave_the_mode_of_each_layer_alone(data):
+    """A layer that is kept in evaluation mode stays there after a noisy sum."""
+    x, y = data
+    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    module[1].eval()
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert module.training
+    assert not module[1].training
+
+
+def test_gradients_that_were_left_in_the_module_are_never_applied(data):
+    """Frozen layers stay where they are, even where a look at private data has left a gradient without noise."""
+    x, y = data
+    module = network()
+    BY_RECORD(module(x), y).sum().backward()
+    module[0].requires_grad_(False)
+    before = module[0].weight.detach().clone()
+
+    def look(run):  # and a callback that does it again
+        BY_RECORD(run.module(x), y).sum().backward()
+        module[0].weight.grad = torch.ones_like(before)
+
+    trainer(filters.Gaussian(mu=1.0), module, steps=2).fit(x, y, callbacks=[look])
+    assert torch.equal(module[0].weight, before)
+
+
+def test_modules_that_change_their_input_in_place_leave_the_records_alone(data):
+    """Each pass sees the records as they were given."""
+    x, y = data
+    given = x.clone()
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 2))
+    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
+    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
+    assert torch.equal(x, given)
+
+
+def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
+    """It lists what was released; with samples nobody's remainder is spent."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
+
+    def louder(run):
+        run.noise_multiplier = 8.0 if run.step < 2 else 16.0
+
+    job.fit(x, y, callbacks=[louder])
+    words = job.card(delta=1e-5).to_markdown()
+    assert "every step" not in words
+    assert "spends the remainder" not in words
+    assert "theory 5.6 for Poisson samples" in words
+    assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words
+
+
+@pytest.mark.parametrize("individual_accounts", [True, False])
+@pytest.mark.parametrize(
+    "values", [lambda o, t: torch.ones(len(o), 50), lambda o, t: torch.ones(2 * len(o)), lambda *_: 1]
+)
+def test_a_question_gives_one_number_for_each_record(data, individual_accounts, values):
+    """More numbers than records would be a sum of another sensitivity; nobody is charged for it."""
+    x, y = data
+    job = trainer(filters.Zcdp(rho=1.0), individual=individual_accounts)
+    with pytest.raises(errors.ArgumentError, match="one number for each"):
+        job.fit(x, y, callbacks=[lambda run: run.noisy_sum(values, sigma=1.0)])
+    assert not job._job.run.released
+
+
+def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
+    """The caller's filter may be charged elsewhere: neither the card nor accounts look at it again."""
+    budget = filters.Zcdp(rho=0.1)
+    job = trainer(budget)
+    accounts = individual.Filter(3, budget)
+    job.fit(*data)
+    before = job.card(delta=1e-5).epsilon
+    budget.charge(mechanisms.Zcdp(0.09))
+    accounts.budget.charge(mechanisms.Zcdp(0.09))
+    assert job.card(delta=1e-5).epsilon == before
+    assert individual.Filter.from_state(accounts.state()).budget.left == pytest.approx(0.1)
+
+
+def test_the_planned_steps_fit_whatever_the_clip_is(data):
+    """Noise is a multiple of the clip: rounded up, so that the last step of full contributions fits."""
+    randoms = np.random.default_rng(0)
+    for _ in range(100):
+        clip, steps = float(randoms.lognormal(0.0, 2.0)), int(randoms.integers(1, 200))
+        budget = filters.Gaussian(mu=float(randoms.lognormal()))
+        job = trainer(budget, max_grad_norm=clip, steps=steps)
+        budget.charge(mechanisms.Repeated(mechanisms.Gaussian(job.noise_multiplier * clip, clip), steps))
+
+
+def test_another_budget_that_is_exceeded_does_not_end_the_run_in_silence(data):
+    """A callback's own filter refuses: that is the callback's error, not the end of this run's budget."""
+    own = filters.Zcdp(rho=0.01)
+    with pytest.raises(errors.BudgetExceeded):
+        trainer(filters.Zcdp(rho=1.0)).fit(*data, callbacks=[lambda run: own.charge(mechanisms.Zcdp(0.1))])
+
+
+def test_callbacks_are_closed_however_a_run_ends(data):
+    """Spent budgets, errors and the end of the plan all take the bar away."""
+
+    def broken(run):
+        if run.step == 2:
+            raise ZeroDivisionError
+
+    for options, others in (
+        ({}, []),
+        ({}, [broken]),
+        ({"individual": False, "steps": None, "noise_multiplier": 9.0}, []),
+    ):
+        progress = Progress()
+        with contextlib.suppress(ZeroDivisionError):
+            trainer(filters.Zcdp(rho=0.05), **options).fit(*data, callbacks=[progress, *others])
+        assert not progress._bar.live.is_started
+
+
+def test_an_odometer_belongs_to_one_run(data):
+    """A second run with the same policy is refused before anything is released, and so is an odometer in use."""
+    policy = policies.EarlyStopping(target=N, every=50, odometer=odometers.Renyi(delta=1e-5))
+    trainer(filters.Zcdp(rho=1.0), steps=2).fit(*data, callbacks=[policy])
+    again = trainer(filters.Zcdp(rho=1.0), steps=2)
+    with pytest.raises(errors.ArgumentError, match="another run"):
+        again.fit(*data, callbacks=[policy])
+    assert not again._job.run.released
+    with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
+        policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
+
+
+def test_what_stands_in_front_of_the_accounts_is_theirs(data):
+    """Other accounts, other things, or fewer counts than steps are refused."""
+    elsewhere = stopping.Dropouts(individual.Filter(N, filters.Zcdp(rho=1.0)), stopping.Tree(steps=20, sigma=50.0))
+    for counting in (lambda _: elsewhere, lambda people: people):
+        with pytest.raises(errors.ArgumentError, match="of the accounts that it is given"):
+            trainer(filters.Zcdp(rho=1.0)).fit(*data, counting=counting)
+    with pytest.raises(errors.ArgumentError, match="10 counts are fewer"):
+        trainer(filters.Zcdp(rho=1.0)).fit(
+            *data, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=10, sigma=50.0))
+        )
+
+
+def test_a_seed_of_the_counts_is_on_the_card(data):
+    """Noise from a generator of the caller's is reproducible as far as anybody can tell."""
+    for noise, words in ((np.random.default_rng(0), "not private"), (None, "operating system")):
+        job = trainer(filters.Zcdp(rho=1.0))
+        tree = stopping.Tree(steps=20, sigma=50.0)
+        job.fit(*data, counting=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
+        assert words in job.card(delta=1e-5).seed
+
+
+def test_a_card_is_stated_at_the_budgets_own_delta(data):
+    """Another delta is refused, not ignored."""
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5))
+    job.fit(*data)
+    with pytest.raises(errors.ArgumentError, match="its own delta=1e-05"):
+        job.card(delta=1e-9)
+
+
+def test_shares_need_accounts_per_person(data):
+    """Where everybody is charged the worst case there is nothing to show."""
+    job = trainer(filters.Zcdp(rho=1.0), individual=False)
+    job.fit(*data)
+    with pytest.raises(errors.ArgumentError, match="individual=False"):
+        job.shares()
+    with pytest.raises(errors.ArgumentError, match="individual=False"):
+        _ = job.holder_report
+
+
+def test_the_last_accounts_may_be_of_people_without_records(data):
+    """As any other may be."""
+    x, y = data
+    accounts = individual.Filter(N + 3, filters.Zcdp(rho=1.0))
+    run = trainer(accounts).fit(x, y, torch.arange(N))
+    assert run.step == 20
+    assert (accounts.spent()[N:] == 0).all()
+    sampled = individual.Filter(N + 3, filters.RenyiOrder(alpha=8.0, rho=0.3))
+    assert trainer(sampled, sample_rate=0.1, noise_multiplier=2.0).fit(x, y, torch.arange(N)).step == 20
+    assert (sampled.spent()[N:] == 0).all()
+
+
+def test_noise_is_not_drawn_before_a_run_begins(data, monkeypatch):
+    """Processes forked from one that has made a trainer must not share its noise."""
+    from bursar.training import _trainer as room
+
+    made = []
+    monkeypatch.setattr(room, "source", lambda *told: made.append(told) or source(*told))
+    job = trainer(filters.Zcdp(rho=1.0))
+    assert not made
+    job.fit(*data)
+    assert len(made) == 1
