@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bursar import filters, individual
+from bursar import filters, individual, training
 from bursar.errors import ArgumentError, BudgetExceeded, DataError
 from bursar.training import LogisticRegression
 from bursar.training._logistic.noise_plan import COUNT_SHARE, plan
@@ -280,7 +280,7 @@ def test_adult_our_way_reaches_the_bar():
     from bursar.training._logistic import tables
     from bursar.training._logistic.schema import Schema
 
-    schema = Schema.read(Path(tables.__file__).parent / "adult.toml")
+    schema = Schema.read(Path(training.__file__).parent / "adult.toml")
     learn, judge = (tables.read(ADULT / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test"))
     settings = {"epsilon": 0.3, "max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "fit_intercept": False}
     accuracy = []
