@@ -1,0 +1,276 @@
+"""Privacy losses on an even grid, composed by Fourier transforms, with every error bounded.
+
+Names and symbols
+    step      h, the distance of neighbouring losses of the grid, nats
+    law       weights >= 0 at the losses first * h, (first + 1) * h, ..., and a leak: the mass of infinite losses
+    curve     of a law a: e -> sum over i of a_i (1 - exp(e - i h))_+ plus the leak; the delta at epsilon e
+    bundle    how often each kind of round is composed: {kind: count}
+    gamma     bound on the error of one Fourier coefficient, as a part of the sum of the weights
+
+A law *dominates* a round (in one direction) if its curve is nowhere below the round's. The law of a composition is
+the convolution of the laws. Between two neighbouring losses of the grid the curve is affine in exp(e): a comparison of
+two curves on the grid is a comparison at every epsilon.
+
+Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, exp, expm1, floor, inf, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from bursar import mechanisms
+from bursar.curves.losses._laws import _sampled_gaussian
+from bursar.curves.losses._laws import law as discrete_law
+from bursar.errors import Unsupported
+
+__all__ = ["Grid", "Law", "change", "laws", "reach", "spread"]
+
+Floats = NDArray[np.float64]
+Spectrum = NDArray[np.complexfloating]
+Bundle = Mapping[Hashable, int]
+
+_ULP = 2.0**-52
+_LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_TILTS = np.geomspace(0.02, 4000.0, 60)  # of Chernoff bounds, in both directions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Law:
+    """One direction of one round, on the grid. Every field is public.
+
+    Attributes:
+        first: the place of the least loss.
+        weights: (k,) >= 0; they add up to one.
+        leak: mass whose loss is infinite, rounded up.
+        error: every weight is at least the true one divided by one plus this.
+    """
+
+    first: int
+    weights: Floats
+    leak: float
+    error: float
+
+
+@lru_cache(maxsize=256)
+def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law, Law]:
+    """The laws of one round in the directions "remove" and "add".
+
+    Args:
+        mechanism: public; one round (no Repeated, no Composed).
+        step: public, > 0; nats.
+        cut: public, > 0; the largest losses count as infinite up to this mass, and the least ones are made larger.
+
+    Guarantee: in each direction the law, its weights times (1 + error), dominates the round, for every two neighbouring
+        data sets (an approximate mechanism's own delta is in the leak).
+    Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
+
+    Raises:
+        Unsupported: no privacy loss distribution is known for this mechanism, or its losses count as infinite.
+    """
+    if isinstance(mechanism, mechanisms.Gaussian) or getattr(mechanism, "sample_rate", 0) == 1:
+        found = _sampled_gaussian(mechanism.sigma / mechanism.sensitivity, 1.0, False, 5)
+    else:
+        found = discrete_law(mechanism, fine=True)
+    if found is None:
+        raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
+    remove, add = (_on_grid(one.losses, one.masses, one.ceiling, one.xi, step, cut) for one in found)
+    return remove, add
+
+
+def _on_grid(losses: Floats, masses: Floats, leak: float, xi: float, step: float, cut: float) -> Law:
+    """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
+    order = np.argsort(losses)
+    losses, masses = losses[order] + xi * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
+    below = int(np.searchsorted(np.cumsum(masses), cut))
+    losses[:below] = losses[below]
+    within = np.cumsum(masses[::-1])[::-1] > cut
+    leak, losses, masses = leak + 2 * float(masses[~within].sum()), losses[within], masses[within]
+    low = np.floor(losses / step)
+    upper = np.clip(np.expm1(-np.clip(losses - low * step, 0.0, step)) / np.expm1(-step), 0.0, 1.0)
+    place = (low - low[0]).astype(np.int64)
+    weights = np.zeros(int(place[-1]) + 2)
+    np.add.at(weights, place, masses * (1 - upper))
+    np.add.at(weights, place + 1, masses * upper)
+    weights /= weights.sum()
+    return Law(int(low[0]), weights, leak * (1 + xi), xi + (64 + len(losses) + 2.0**13) * _ULP)
+
+
+def change(step: float) -> tuple[Law, Law]:
+    """The smallest round there is on the grid: randomised response with losses of one step either way.
+
+    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step.
+    Source: theory 2.3.
+    """
+    truth = 1 / (1 + exp(-step))
+    law = Law(-1, np.array([1 - truth, 0.0, truth]), 0.0, 8 * _ULP)
+    return law, law
+
+
+def reach(bundle: Sequence[tuple[Law, int]], step: float, outside: float) -> tuple[float, float]:
+    """Losses between which all but so much of a composition's mass lies, on either side: Chernoff's inequality."""
+    low, high = np.zeros(len(_TILTS)), np.zeros(len(_TILTS))
+    for law, count in bundle:
+        seen = _Seen(law, step, 2)
+        low, high = low + count * seen.down, high + count * seen.up
+    return -float(((low - log(outside)) / _TILTS).min()), float(((high - log(outside)) / _TILTS).min())
+
+
+def spread(law: Law, step: float) -> float:
+    """The standard deviation of the loss, about; no bound."""
+    places = step * (law.first + np.arange(len(law.weights)))
+    mean = float(law.weights @ places)
+    return sqrt(max(float(law.weights @ (places - mean) ** 2), 0.0))
+
+
+class _Seen:
+    """One direction of one kind of round, as the grid computes with it."""
+
+    def __init__(self, law: Law, step: float, size: int) -> None:
+        folded = np.zeros(size, _LONG)
+        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
+        self.spectrum: Spectrum = fft.rfft(folded)
+        self.leak = law.leak
+        places = step * (law.first + np.arange(len(law.weights)))
+        with np.errstate(divide="ignore"):
+            logs = np.log(law.weights)
+        self.up = np.array([_log_sum(logs + tilt * places) for tilt in _TILTS])
+        self.down = np.array([_log_sum(logs - tilt * places) for tilt in _TILTS])
+
+
+def _log_sum(exponents: Floats) -> float:
+    """log of the sum of exp(exponents), a little too large."""
+    top = float(exponents.max())
+    return top + log(float(np.exp(exponents - top).sum())) + 1e-12 * (1 + abs(top))
+
+
+class Grid:
+    """Compositions of rounds on one grid: their curves, and comparisons of curves, with all errors counted.
+
+    A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
+    inequality and counted as an error. Kinds of rounds are added by name and remembered.
+
+    Args (public): step, in nats; low, the place of the least loss of the window; size, a power of two.
+    """
+
+    def __init__(self, step: float, low: int, size: int) -> None:
+        self.step, self.low, self.size = step, low, size
+        self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
+        self._places = step * (low + np.arange(size))
+        self._gamma = 8 * (2 + log(size) / log(2)) * _ULP
+        self._fine = float(np.finfo(_LONG).eps) / _ULP * self._gamma
+        self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
+        self._twice[[0, -1]] = 1.0
+
+    def __contains__(self, kind: Hashable) -> bool:
+        return kind in self._kinds
+
+    def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
+        """Make a kind of round known, by its laws in both directions."""
+        self._kinds[kind] = (_Seen(both[0], self.step, self.size), _Seen(both[1], self.step, self.size))
+
+    def delta(self, bundle: Bundle, epsilon: float) -> float:
+        """An upper bound on the curve of a composition at one epsilon, in both directions.
+
+        Guarantee: not below the curve of either direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        worst = 0.0
+        for side in (0, 1):
+            long, doubt = self._composed(bundle, side)
+            spectrum = long.astype(np.complex128)
+            density = np.roll(fft.irfft(spectrum, self.size), -self.low)
+            above = self._places > epsilon
+            value = float(density[above] @ -np.expm1(epsilon - self._places[above]))
+            error = sqrt(float(self._twice @ doubt**2)) + self._transform(np.abs(spectrum), density)
+            worst = max(worst, value + error + self._outside(bundle, side) + self._leak(bundle, side))
+        return worst * (1 + 1e-12)
+
+    def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
+        """Whether ``less`` beside the context is nowhere easier to tell apart than ``more`` beside it, up to the slack.
+
+        Args:
+            less, more, context: public; how often each kind of round is composed.
+            slack: public, > 0.
+
+        Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
+            that of more and context plus the slack. Then the same holds with any more rounds in the context.
+        Source: docs/proofs/planned-filter.md, sections 2 and 4.
+        """
+        return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
+
+    def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
+        """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
+        around, around_doubt = self._composed(context, side)
+        right, right_doubt = self._composed(more, side)
+        left, left_doubt = self._composed(less, side)
+        difference = right - left
+        spectrum = (around * difference).astype(np.complex128)
+        size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
+        rounding = 4 * _ULP * self._fine / self._gamma * (np.abs(right) + np.abs(left)).astype(np.float64)
+        doubt = around_doubt * size + (beside + around_doubt) * (right_doubt + left_doubt + rounding)
+        density = np.roll(fft.irfft(spectrum, self.size), -self.low)
+        error = sqrt(float(self._twice @ doubt**2)) + self._transform(size * beside, density)
+        error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
+        error += self._leak(_joined(less, context), side)
+        least = min(float(self._curve(density).min()), float(density.sum()))
+        return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
+
+    def _curve(self, density: Floats) -> Floats:
+        """The curve at each loss of the window: what lies above it, less what it weighs under the other law."""
+        mass = np.cumsum(density[::-1])[::-1]
+        weighed = np.cumsum((density * np.exp(-self._places))[::-1])[::-1] * np.exp(self._places)
+        return np.asarray(mass - weighed)
+
+    def _composed(self, bundle: Bundle, side: int) -> tuple[Spectrum, Floats]:
+        """Fourier coefficients of a composition in long precision, and a bound on the error of each."""
+        product: Spectrum = np.ones(self.size // 2 + 1, dtype=np.clongdouble)
+        sizes, least, rounds = np.ones(self.size // 2 + 1), np.ones(self.size // 2 + 1), 0
+        for kind, count in bundle.items():
+            if count:
+                spectrum = self._kinds[kind][side].spectrum
+                product = product * _power(spectrum, count)
+                larger = np.abs(spectrum).astype(np.float64) * (1 + _ULP) + self._fine
+                sizes *= larger**count
+                least = np.minimum(least, larger)
+                rounds += count
+        return product, (2 * self._fine * rounds) * sizes / least
+
+    def _transform(self, sizes: Floats, density: Floats) -> float:
+        """Errors of going back from Fourier coefficients, and of the sums in ``_curve``, in any of its values."""
+        back = self._gamma * float(self._twice @ sizes)
+        return back + 4 * self.size * _ULP * float(np.abs(density).sum())
+
+    def _outside(self, bundle: Bundle, side: int) -> float:
+        """A bound on twice the mass of losses outside the window: what is missing there, and what is folded in."""
+        up, down = np.zeros(len(_TILTS)), np.zeros(len(_TILTS))
+        for kind, count in bundle.items():
+            up += count * self._kinds[kind][side].up
+            down += count * self._kinds[kind][side].down
+        top, bottom = self.step * (self.low + self.size), self.step * (self.low - 1)
+        right, left = float((up - _TILTS * top).min()), float((down + _TILTS * bottom).min())
+        return 2 * (exp(min(right, 0.0)) + exp(min(left, 0.0)))
+
+    def _leak(self, bundle: Bundle, side: int) -> float:
+        """A bound on the mass of infinite losses."""
+        return 1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items())
+
+
+def _power(spectrum: Spectrum, count: int) -> Spectrum:
+    """A whole power by repeated squaring, whose error is at most a few units a factor."""
+    power: Spectrum = np.ones_like(spectrum)
+    while count:
+        if count & 1:
+            power = power * spectrum
+        count >>= 1
+        if count:
+            spectrum = spectrum * spectrum
+    return power
+
+
+def _joined(one: Bundle, other: Bundle) -> dict[Hashable, int]:
+    return {kind: one.get(kind, 0) + other.get(kind, 0) for kind in (*one, *other)}
