@@ -17,6 +17,7 @@ MODULES = (
     "bursar.curves.pairs",
     "bursar.curves.residue",
     "bursar.curves.losses",
+    "bursar.curves.totals",
     "bursar.filters",
     "bursar.odometers",
     "bursar.individual",
