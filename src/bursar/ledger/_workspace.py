@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bursar import _check
+from bursar import _check, _extras
 from bursar._disk import leaked
-from bursar.errors import ArgumentError, LedgerError, MissingExtra
+from bursar.errors import ArgumentError, LedgerError
 
 __all__ = ["Desk", "Refused", "duckdb", "quoted", "text"]
 
@@ -26,10 +26,8 @@ def text(value: str) -> str:
 
 def duckdb() -> Any:
     """The library, or what to install."""
-    try:
+    with _extras.need("duckdb", extra="queries"):
         import duckdb as library
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("ledgers and queries need DuckDB: pip install 'bursar[queries]'") from missing
     return library
 
 
