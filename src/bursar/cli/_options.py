@@ -12,6 +12,7 @@ __all__ = [
     "Json",
     "MaxGradNorm",
     "NoiseMultiplier",
+    "OptionalDelta",
     "OptionalNoiseMultiplier",
     "OptionalSteps",
     "OutFile",
@@ -25,10 +26,12 @@ __all__ = [
 _NOISE_MULTIPLIER = typer.Option(
     "--noise-multiplier", help="Standard deviation of the noise of one step, divided by the clip (the sensitivity)."
 )
+_DELTA = typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")
 _STEPS = typer.Option("--steps", help="Number of steps.")
 
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon of the privacy budget of each person.")]
-Delta = Annotated[float, typer.Option("--delta", help="Delta: the probability with which the guarantee may fail.")]
+Delta = Annotated[float, _DELTA]
+OptionalDelta = Annotated[float | None, _DELTA]
 NoiseMultiplier = Annotated[float, _NOISE_MULTIPLIER]
 OptionalNoiseMultiplier = Annotated[float | None, _NOISE_MULTIPLIER]
 Steps = Annotated[int, _STEPS]
