@@ -185,8 +185,8 @@ def restore(path: LedgerName, person: Person) -> None:
 def limit(
     path: LedgerName,
     rho: Annotated[float, typer.Option(help="The most that may be spent on each person.")],
-    analyst: Annotated[str | None, typer.Option(help="By this analyst, or")] = None,
-    purpose: Annotated[str | None, typer.Option(help="for this purpose.")] = None,
+    analyst: Annotated[str | None, typer.Option(help="The analyst who is limited; or give --purpose.")] = None,
+    purpose: Annotated[str | None, typer.Option(help="The purpose that is limited; or give --analyst.")] = None,
 ) -> None:
     """Limit what one analyst, or all for one purpose, may spend of each person's budget."""
     from bursar import _check
