@@ -16,6 +16,7 @@ FLOORS = {
     "_check": 0,
     "_disk": 0,
     "_extras": 0,
+    "_private": 0,
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
@@ -41,6 +42,7 @@ GROUND = {
     "_uncopyable": {"errors"},
     "_disk": {"errors"},
     "_extras": {"errors"},
+    "_private": set(),
     "_search": {"errors"},
     "errors": set(),
 }
