@@ -134,7 +134,7 @@ class _Seen:
         folded = np.zeros(size, _LONG)
         np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
         self.spectrum: Spectrum = fft.rfft(folded)
-        self.leak = law.leak
+        self.leak, self.error = law.leak, law.error
         places = step * (law.first + np.arange(len(law.weights)))
         with np.errstate(divide="ignore"):
             logs = np.log(law.weights)
@@ -187,7 +187,8 @@ class Grid:
             above = self._places > epsilon
             value = float(density[above] @ -np.expm1(epsilon - self._places[above]))
             error = sqrt(float(self._twice @ doubt**2)) + self._transform(np.abs(spectrum), density)
-            worst = max(worst, value + error + self._outside(bundle, side) + self._leak(bundle, side))
+            value += error + self._outside(bundle, side) + self._leak(bundle, side)
+            worst = max(worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items())))
         return worst * (1 + 1e-12)
 
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
@@ -216,7 +217,7 @@ class Grid:
         density = np.roll(fft.irfft(spectrum, self.size), -self.low)
         error = sqrt(float(self._twice @ doubt**2)) + self._transform(size * beside, density)
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
-        error += self._leak(_joined(less, context), side)
+        error += self._leak(less, side) * (1 + self._leak(context, side))
         least = min(float(self._curve(density).min()), float(density.sum()))
         return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
 
