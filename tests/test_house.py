@@ -14,6 +14,7 @@ FLOORS = {
     "errors": 0,
     "_check": 0,
     "_disk": 0,
+    "_private": 0,
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
@@ -37,6 +38,7 @@ GROUND = {
     "_units": {"errors"},
     "_uncopyable": {"errors"},
     "_disk": {"errors"},
+    "_private": set(),
     "_search": {"errors"},
     "errors": set(),
 }

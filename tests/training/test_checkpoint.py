@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bursar import errors, filters, individual, mechanisms, training
-from bursar.training._checkpoint import Journal
+from bursar.training._checkpoint import Checkpoint
 from bursar.training.stopping import StillActive
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_killed.py"
@@ -103,7 +103,7 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
     with pytest.raises(Crash):
         first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
     second = job()
-    state, unseen = Journal(tmp_path / "run", resume=True).load()
+    state, unseen = Checkpoint(tmp_path / "run", resume=True).load()
     assert [type(step) for step in unseen] == [mechanisms.Gaussian] * 6  # the crash came before step 6 was saved
     assert state["public"]["step"] == 0
     run = second.fit(*data, checkpoint=tmp_path / "other", checkpoint_every=1)
@@ -124,7 +124,7 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
     """A damaged file, a journal that is too short, a second process: a clear error, nothing changed."""
     folder = tmp_path / "run"
     job().fit(*data, checkpoint=folder, checkpoint_every=2)
-    held = Journal(folder, resume=True)
+    held = Checkpoint(folder, resume=True)
     with pytest.raises(errors.ArgumentError, match="in use by another"):
         job().fit(*data, checkpoint=folder, resume=True)
     held.close()

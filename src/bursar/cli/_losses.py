@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar._private import LEVELS, MARK
 from bursar.cli._files import picture
 from bursar.cli._json import dumps
 from bursar.errors import ArgumentError, DataError
@@ -14,8 +15,6 @@ from bursar.errors import ArgumentError, DataError
 __all__ = ["add", "losses"]
 
 STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."
-MARK = "private: for the data holder"
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def add(app: typer.Typer) -> None:

@@ -1,6 +1,6 @@
 """Everybody's epsilon by several accountings, side by side, and its picture (extra ``plots``); for the data holder.
 
-All of it is private: see ``MARK``. It is for noise, rates and norms fixed in advance (theory 7.3).
+All of it is private, and marked so. It is for noise, rates and norms fixed in advance (theory 7.3).
 """
 
 from pathlib import Path
@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import individual
+from bursar._private import MARK
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError
 from bursar.report.odometers import pyplot
 
 __all__ = ["histogram", "side_by_side"]
-
-MARK = "private: for the data holder"
 
 
 def side_by_side(

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bursar._private import LEVELS, MARK
 from bursar.errors import MissingExtra
-from bursar.training._private_report import LEVELS, MARK, HolderReport
+from bursar.training import HolderReport
 
 __all__ = ["spends"]
 
