@@ -43,7 +43,7 @@ def test_poisson_samples_are_each_processs_own(tmp_path):
 
 def test_noise_is_added_once():
     """Over many draws the noise on a sum has the standard deviation that was asked for."""
-    together, generator = Processes(), noise_generator(torch.device("cpu"), 0)
+    processes, generator = Processes(), noise_generator(torch.device("cpu"), 0)
     zero = [torch.zeros(300, 10), torch.zeros(5)]
     noisy = processes.noisy_total(zero, 3.0, generator)
     assert [part.shape for part in noisy] == [part.shape for part in zero]

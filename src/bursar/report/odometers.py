@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from bursar import _extras
 from bursar.compare import Comparison
-from bursar.errors import MissingExtra
 
 __all__ = ["draw", "pyplot"]
 
@@ -54,10 +54,8 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
 
 def pyplot() -> Any:
     """matplotlib.pyplot without a display; asks for the extra if it is missing."""
-    try:
+    with _extras.need("matplotlib", extra="plots"):
         import matplotlib
-    except ImportError as error:
-        raise MissingExtra("pictures need matplotlib: pip install 'bursar[plots]'") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot as loaded
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bursar import _extras
 from bursar._private import LEVELS, MARK
-from bursar.errors import MissingExtra
 from bursar.training import HolderReport
 
 __all__ = ["spends"]
@@ -27,11 +27,9 @@ def spends(report: HolderReport, path: Path, *, title: str = "") -> list[Path]:
         The two files, both marked private.
     """
     path = Path(path)
-    try:
+    with _extras.need("matplotlib", extra="plots"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("pictures need matplotlib: pip install 'bursar[plots]'") from missing
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bursar import filters
+from bursar._arrays import Array, Mask
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.individual import Filter, Losses
+from bursar.individual import AccountsPerPerson, Filter, Losses
 from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
-from bursar.training._logistic.descent import Accounts, Everybody
+from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
 __all__ = ["TrainingAccounts", "restored_accounts"]
@@ -26,14 +27,14 @@ class LossCounting:
         losses: the counts; a person who is left out of a step contributes nothing to it.
     """
 
-    def __init__(self, accounts: Accounts, losses: Losses) -> None:
+    def __init__(self, accounts: AccountsPerPerson, losses: Losses) -> None:
         self._accounts, self._losses = accounts, losses
 
-    def allowance(self, step: Mechanism) -> Any:
+    def allowance(self, step: Mechanism) -> Array:
         """(n,) the allowance of the accounts."""
         return self._accounts.allowance(step)
 
-    def charge(self, step: Any, norms: Any) -> Any:
+    def charge(self, step: Any, norms: Array) -> Mask:
         """(n,) bool: charge each person, and count what those who pay contribute."""
         active = self._accounts.charge(step, norms)
         self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
@@ -51,14 +52,14 @@ class TrainingAccounts:
 
     def __init__(self, people: Filter | Everybody, losses: Losses | None, count: int) -> None:
         self.people, self._losses, self._count = people, losses, count
-        self.for_questions = self._counted(people)
+        self.for_questions = self._counted(cast(AccountsPerPerson, people))
         self.for_steps = self.for_questions
 
-    def put_in_front(self, accounts: Accounts) -> None:
+    def put_in_front(self, accounts: AccountsPerPerson) -> None:
         """Charge steps through these, which charge the accounts of ``people``; questions are charged as before."""
         self.for_steps = self._counted(accounts)
 
-    def _counted(self, accounts: Accounts) -> Accounts:
+    def _counted(self, accounts: AccountsPerPerson) -> AccountsPerPerson:
         return accounts if self._losses is None else LossCounting(accounts, self._losses)
 
     def admits(self, mechanism: Mechanism) -> bool:

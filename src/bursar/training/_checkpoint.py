@@ -7,7 +7,6 @@ charged for the lines that the last checkpoint has not seen, as much as each can
 Both files are private, for the data holder: the accounts are in them.
 """
 
-import fcntl
 import json
 import os
 import pickle
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 from bursar.training._state import mechanism_from_fields, mechanism_to_fields
@@ -36,16 +36,19 @@ class Checkpoint:
 
     def __init__(self, folder: str | Path, *, resume: bool) -> None:
         self._folder = Path(folder)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self._folder)
         self._state_file, self._journal_file = self._folder / "state.pt", self._folder / "journal.jsonl"
         if self._state_file.exists() and not resume:
             raise ArgumentError(f"checkpoint={str(folder)!r} holds a run already: pass resume=True to go on with it")
-        self._lock = self._take_lock()
+        self._lock = Lock(self._folder / "lock")
+        self._take_lock()
         self._announced = len(self._complete_lines())
-        self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
     def announce(self, mechanism: Mechanism) -> None:
         """Write down what people will be charged for next; returns when it is on the disk."""
+        if not self._lock.held:
+            raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
         line = (json.dumps(mechanism_to_fields(mechanism)) + "\n").encode()
         if os.write(self._journal, line) < len(line):
             raise DataError(f"checkpoint: {str(self._journal_file)!r} could not be written; nothing was released")
@@ -58,21 +61,15 @@ class Checkpoint:
         Raises:
             DataError: it holds something that could not be read again; the last one was kept.
         """
-        fresh = self._state_file.with_suffix(".new")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            try:
+        try:
+            with whole_file(self._state_file) as file:
                 torch.save(contents | {"seen": self._announced}, file)
-                file.flush()
-                os.fsync(file.fileno())
-                torch.load(fresh, map_location="meta", weights_only=True)
-            except (pickle.PickleError, TypeError, AttributeError) as refused:
-                fresh.unlink()
-                raise DataError(f"checkpoint: {PLAIN}; no checkpoint was replaced") from refused
-            except (OSError, RuntimeError) as failed:
-                fresh.unlink()
-                raise DataError(f"checkpoint: {str(fresh)!r} can't be written; no checkpoint was replaced") from failed
-        fresh.replace(self._state_file)
-        self._sync_folder()
+                file.seek(0)
+                torch.load(file, map_location="meta", weights_only=True)
+        except (pickle.PickleError, TypeError, AttributeError) as refused:
+            raise DataError(f"checkpoint: {PLAIN}; no checkpoint was replaced") from refused
+        except (OSError, RuntimeError) as failed:
+            raise DataError(f"checkpoint: {str(self._state_file)!r} can't be written") from failed
 
     def load(self) -> tuple[dict[str, Any], list[Mechanism]] | None:
         """The last checkpoint, and what was announced since; None where nothing was ever saved."""
@@ -98,17 +95,16 @@ class Checkpoint:
     def close(self) -> None:
         """Release the lock; nothing more can be written."""
         os.close(self._journal)
-        os.close(self._lock)
+        self._lock.release()
 
-    def _take_lock(self) -> int:
-        """The lock of the folder: one process at a time."""
-        lock = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
+    def _take_lock(self) -> None:
+        """Keep other processes out."""
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            os.close(lock)
-            raise ArgumentError(f"checkpoint={str(self._folder)!r} is in use by another process") from taken
-        return lock
+            taken = self._lock.take()
+        except OSError as error:
+            raise ArgumentError(f"checkpoint={str(self._folder)!r} cannot be locked: {error.strerror}") from error
+        if not taken:
+            raise ArgumentError(f"checkpoint={str(self._folder)!r} is in use by another process")
 
     def _complete_lines(self) -> list[str]:
         """Complete lines; the last one may be cut off by a crash, and then nothing of it was released."""
@@ -119,8 +115,3 @@ class Checkpoint:
         if len(complete) < len(text):
             os.truncate(self._journal_file, len(complete))
         return complete.decode().splitlines()
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bursar.errors import Unsupported
+from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, SampledGaussian
-from bursar.training._logistic.descent import Accounts
 from bursar.training._records import Records
 from bursar.training.gradients import Gradients
 
@@ -41,7 +41,9 @@ class FullBatch:
     def __init__(self, *, spend_remainder: bool = True) -> None:
         self._spend_remainder = spend_remainder
 
-    def charge_and_sum(self, gradients: Gradients, records: Records, accounts: Accounts, step: Step) -> list[Tensor]:
+    def charge_and_sum(
+        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step
+    ) -> list[Tensor]:
         """Charge each person for this step, and give the private sum of their clipped gradients."""
         allowance = np.asarray(accounts.allowance(step), dtype=np.float64)
         clipped_norms, weights = np.full(records.person_count, np.nan), np.zeros(records.person_count)
@@ -90,7 +92,9 @@ class Poisson:
         self._last_norms: Array | None = None
         self._steps = 0
 
-    def charge_and_sum(self, gradients: Gradients, records: Records, accounts: Accounts, step: Step) -> list[Tensor]:
+    def charge_and_sum(
+        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step
+    ) -> list[Tensor]:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
         bounds = self._current_bounds(gradients, records, step)
         active = np.asarray(accounts.charge(step, bounds), dtype=bool)

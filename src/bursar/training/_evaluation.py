@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.errors import ArgumentError, MissingExtra
+from bursar import _extras
+from bursar.errors import ArgumentError
 
-try:
+with _extras.need("torch", extra="torch"):
     import torch
     from torch import Tensor, nn
-except ModuleNotFoundError as missing:
-    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
 from bursar.training.gradients._self_check import evaluation_mode
 

@@ -10,12 +10,11 @@ import array_api_compat
 import numpy as np
 
 from bursar import _check, individual, mechanisms
+from bursar._arrays import Array, Library, Mask
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["StoppingAccounts"]
-
-Array = Any
 
 
 class StoppingAccounts(Uncopyable, ABC):
@@ -40,12 +39,12 @@ class StoppingAccounts(Uncopyable, ABC):
         self._people, self._price, self._least = people, price, least
         self._noise, self.reproducible = np.random.default_rng() if noise is None else noise, noise is not None
         spent = people.spent()
-        self._xp = array_api_compat.array_namespace(spent)
+        self._xp: Library = array_api_compat.array_namespace(spent)
         self._device = array_api_compat.device(spent)
         dtype = self._xp.bool if norm is True else self._xp.float64
         norms = self._xp.full((spent.shape[0],), norm, dtype=dtype, device=self._device)
         # a person who cannot pay is not counted, and never takes part; all others have paid before the first release
-        self._inside = people.charge(price, norms)
+        self._inside: Mask = people.charge(price, norms)
         self._all_gather: Callable[[Any], list[Any]] = lambda value: [value]
         self._process = os.getpid()
         self._lock = Lock()  # one step after another: a drop is counted once
@@ -95,7 +94,7 @@ class StoppingAccounts(Uncopyable, ABC):
         room = self._people.allowance(_with_sensitivity(step))
         return self._xp.where(self._staying(step, room), room, self._xp.zeros_like(room))
 
-    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Array:
+    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         """Charge each person who is still in and can pay, see who drops out, and answer the question anew.
 
         Args:
@@ -115,14 +114,14 @@ class StoppingAccounts(Uncopyable, ABC):
         with self._lock:
             return self._charge(step, norms)
 
-    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Array:
+    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         self._refuse_more()
         staying = self._staying(step, self._people.allowance(_with_sensitivity(step)))
         norms = self._xp.asarray(norms, dtype=self._xp.float64, device=self._device)
         if tuple(norms.shape) != tuple(self._inside.shape):
             raise ArgumentError("norms must have one entry for each person who had an account when the counting began")
         norms = self._xp.where(staying, norms, self._xp.asarray(float("nan"), device=self._device))
-        active = self._people.charge(step, norms)
+        active: Mask = self._people.charge(step, norms)
         known = (norms >= 0) & (norms <= step.sensitivity)  # type: ignore[attr-defined]
         inside = staying & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
         before, self._inside = self._inside, inside
@@ -131,10 +130,11 @@ class StoppingAccounts(Uncopyable, ABC):
         self._release(self._all_gather(self._noisy_answer(dropped, still_active))[0])
         return active
 
-    def _staying(self, step: Any, room: Array) -> Array:
+    def _staying(self, step: Any, room: Array) -> Mask:
         if tuple(room.shape) != tuple(self._inside.shape):
             raise ArgumentError("people: nobody may join while drops are counted")
-        return self._inside & (room >= self._least * step.sensitivity)
+        staying: Mask = self._inside & (room >= self._least * step.sensitivity)
+        return staying
 
     def _refuse_more(self) -> None:
         """Raise where no further step is possible."""

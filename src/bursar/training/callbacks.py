@@ -7,13 +7,10 @@ from numpy.typing import NDArray
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
-from bursar import _check
-from bursar.errors import MissingExtra
+from bursar import _check, _extras
 
-try:
+with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
-except ModuleNotFoundError as missing:
-    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
 from bursar.training._evaluation import correct, means_by_person, values_by_record
 from bursar.training._run import Run
