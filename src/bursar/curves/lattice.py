@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from bursar import mechanisms
-from bursar.curves.losses._laws import _sampled_gaussian
+from bursar.curves.losses._laws import Law as Points
 from bursar.curves.losses._laws import law as discrete_law
 from bursar.errors import Unsupported
 
@@ -72,20 +72,19 @@ def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law,
     Raises:
         Unsupported: no privacy loss distribution is known for this mechanism, or its losses count as infinite.
     """
-    if isinstance(mechanism, mechanisms.Gaussian) or getattr(mechanism, "sample_rate", 0) == 1:
-        found = _sampled_gaussian(mechanism.sigma / mechanism.sensitivity, 1.0, False, 5)
-    else:
-        found = discrete_law(mechanism, fine=True)
+    found = discrete_law(mechanism, fine=True, points=True)
     if found is None:
         raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
-    remove, add = (_on_grid(one.losses, one.masses, one.ceiling, one.xi, step, cut) for one in found)
+    remove, add = (
+        _on_grid(one.losses, one.masses, one.ceiling, one.error, step, cut) for one in found if isinstance(one, Points)
+    )
     return remove, add
 
 
-def _on_grid(losses: Floats, masses: Floats, leak: float, xi: float, step: float, cut: float) -> Law:
+def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: float, cut: float) -> Law:
     """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
     order = np.argsort(losses)
-    losses, masses = losses[order] + xi * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
+    losses, masses = losses[order] + error * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
     below = int(np.searchsorted(np.cumsum(masses), cut))
     losses[:below] = losses[below]
     within = np.cumsum(masses[::-1])[::-1] > cut
@@ -97,7 +96,7 @@ def _on_grid(losses: Floats, masses: Floats, leak: float, xi: float, step: float
     np.add.at(weights, place, masses * (1 - upper))
     np.add.at(weights, place + 1, masses * upper)
     weights /= weights.sum()
-    return Law(int(low[0]), weights, leak * (1 + xi), xi + (64 + len(losses) + 2.0**13) * _ULP)
+    return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * _ULP)
 
 
 def change(step: float) -> tuple[Law, Law]:
@@ -165,6 +164,7 @@ class Grid:
         self._fine = float(np.finfo(_LONG).eps) / _ULP * self._gamma
         self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
         self._twice[[0, -1]] = 1.0
+        self._composed = lru_cache(maxsize=16)(self._compose)
 
     def __contains__(self, kind: Hashable) -> bool:
         return kind in self._kinds
@@ -181,14 +181,16 @@ class Grid:
         """
         worst = 0.0
         for side in (0, 1):
-            long, doubt = self._composed(bundle, side)
+            long, doubt = self._composed(tuple(bundle.items()), side)
             spectrum = long.astype(np.complex128)
             density = np.roll(fft.irfft(spectrum, self.size), -self.low)
             above = self._places > epsilon
             value = float(density[above] @ -np.expm1(epsilon - self._places[above]))
             error = sqrt(float(self._twice @ doubt**2)) + self._transform(np.abs(spectrum), density)
             value += error + self._outside(bundle, side) + self._leak(bundle, side)
-            worst = max(worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items())))
+            worst = max(
+                worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items()))
+            )
         return worst * (1 + 1e-12)
 
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
@@ -206,9 +208,9 @@ class Grid:
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
-        around, around_doubt = self._composed(context, side)
-        right, right_doubt = self._composed(more, side)
-        left, left_doubt = self._composed(less, side)
+        around, around_doubt = self._composed(tuple(context.items()), side)
+        right, right_doubt = self._composed(tuple(more.items()), side)
+        left, left_doubt = self._composed(tuple(less.items()), side)
         difference = right - left
         spectrum = (around * difference).astype(np.complex128)
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
@@ -227,11 +229,11 @@ class Grid:
         weighed = np.cumsum((density * np.exp(-self._places))[::-1])[::-1] * np.exp(self._places)
         return np.asarray(mass - weighed)
 
-    def _composed(self, bundle: Bundle, side: int) -> tuple[Spectrum, Floats]:
+    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats]:
         """Fourier coefficients of a composition in long precision, and a bound on the error of each."""
         product: Spectrum = np.ones(self.size // 2 + 1, dtype=np.clongdouble)
         sizes, least, rounds = np.ones(self.size // 2 + 1), np.ones(self.size // 2 + 1), 0
-        for kind, count in bundle.items():
+        for kind, count in bundle:
             if count:
                 spectrum = self._kinds[kind][side].spectrum
                 product = product * _power(spectrum, count)

@@ -4,46 +4,55 @@ Names and symbols
     plan       the mechanisms of one planned round, and how often each runs in it
     rounds     k, planned rounds that are left
     change     w, rounds of the smallest kind there is (randomised response of one grid step) that are left
-    slack      by how much the bound may fail on the way; it is paid from delta
+    block      several equal rounds that are paid together
+    slack      by how much the bound may fail on the way, in FAILURE units; it is paid from delta
 
-The delta that is still promised at a loss l is the curve of "k planned rounds and w of change", at epsilon - l. A
-planned round takes one k, with no slack. Any other round is *bought*: for change, or for planned rounds with change
-given back, if what is left and the round bought are no easier to tell apart than what there was. A price that is valid
-beside some planned rounds is valid beside more: prices are worked out on a falling grid of k.
+What is still promised at a loss l is the privacy curve of k planned rounds and w of change, at epsilon - l. A planned
+round takes one k, with no slack. Any other round is *bought*: for change, or for planned rounds with change given back,
+if what is left beside the round bought is no easier to tell apart than what there was. A price that is valid beside
+some planned rounds is valid beside more: prices are worked out on a falling grid of k.
 
-Source: docs/proofs/planned-filter.md; theory 4.11.
+Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, floor, log2, sqrt
 
-from bursar import mechanisms
+from bursar import _check, mechanisms
 from bursar._units import FAILURE
 from bursar.curves import gaussian
-from bursar.curves.lattice import Grid, Law, change, laws, reach, spread
+from bursar.curves.lattice import Grid, change, laws, reach, spread
+from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["CHANGE", "MOST", "Price", "Prices", "at"]
+__all__ = ["MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
 
 Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
+"""The mechanisms of one planned round, and how often each runs in it."""
 
-CHANGE = "change"
-"""The name of the smallest round in a bundle."""
+SLACK = 0.01
+"""Part of delta that pays for slack: it costs less than 0.2 % of the planned rounds."""
 
-MOST = 10**7
-"""More planned rounds than this are not looked for."""
+MOST_ROUNDS = 10**7
+"""Of the plan; no more are looked for."""
 
-_FINE = 0.1  # step of the grid, as a part of the standard deviation of one planned round's loss
-_OUTSIDE = 1e-17  # mass that may lie outside the window
-_PER_OCTAVE = 4  # levels of k between one power of two and the next
+ERRORS = 1e-4  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
+STEP = 0.1  # of the grid, in standard deviations of one planned round's loss, where the finest size allows it
+SMALLEST_SIZE, FINEST_SIZE = 14, 18  # of the grid, as powers of two
+OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
+MARGIN = 1.3  # by which the window is wider than the plan needs
+PER_OCTAVE = 4  # levels of k between one power of two and the next
+DEAREST = 64  # times what its variance suggests: a price above that is not looked for
+_CHANGE = "change"
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one round, or a block of equal rounds, takes. Every field is public.
+    """What a block of rounds takes. Every field is public.
 
     Attributes:
-        rounds: planned rounds that are given for it.
+        rounds: planned rounds that buy it; None where all that are left do not.
         back: change that is given back with them.
         change: the price in change alone; None where change does not buy it.
     """
@@ -54,88 +63,151 @@ class Price:
 
 
 class Prices:
-    """Prices of rounds, for one plan at one (epsilon, delta). All public; nothing in it is spent.
+    """Prices of rounds for one plan and one budget. All of it is public, and nothing in it is spent.
+
+    Args:
+        plan: the mechanisms of one planned round, and how often each runs in it.
+        epsilon: nats, > 0.
+        delta: in (0, 1).
+        reserve: in [0, 1): the share of the planned rounds that is turned into change at the start.
 
     Attributes:
-        rounds: how many planned rounds fit, if nothing else is run.
-        worth: the variance of one planned round's loss in units of change: a rule of thumb, no bound.
+        rounds: how many planned rounds there are at the start.
+        change: how much change there is at the start.
+        worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
 
-    Guarantee: an account that starts with ``rounds`` planned rounds and ``change`` of change, gives one planned round
-        for each planned round and prices of :meth:`price` for all others, with slacks that add up to at most
-        ``slack``, is (epsilon, delta)-DP at every stopping time.
+    Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
+        what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
+        to at most ``SLACK`` times delta.
     Source: theory 4.11; docs/proofs/planned-filter.md.
+
+    Raises:
+        ArgumentError: not even one planned round fits.
+        Unsupported: a mechanism of the plan has no privacy loss distribution here.
     """
 
-    def __init__(self, plan: Plan, epsilon: float, delta: float) -> None:
-        self._plan = plan
-        self._slack = 1e-2 * delta
-        variance = sum(count * spread(both[0], 1e-4) ** 2 for both, count in _parts(plan, 1e-4, 1e-20))
-        most = min(MOST, ceil(1.2 * gaussian.mu(epsilon=epsilon, delta=delta) ** 2 / max(variance, 1e-300)) + 10)
-        self._cut = 1e-3 * self._slack / most
-        self._grid = _fitted(plan, most, 2.0**-3, 13, self._cut)
-        coarse = self._rounds(epsilon, delta, most)
-        self._cut = 1e-3 * self._slack / (2 * coarse + 2)
-        self._grid = _fitted(plan, ceil(1.02 * coarse) + 2, _FINE * sqrt(variance), 18, self._cut)
-        self.rounds = self._rounds(epsilon, delta, ceil(1.5 * coarse) + 10)
+    def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
+        self._plan, self._delta = plan, delta
+        target = delta * (1 - SLACK) * (1 - ERRORS) * (1 - 1e-12)
+        variance = sum(count * spread(laws(one, 1e-3, 1e-20)[0], 1e-3) ** 2 for one, count in plan)
+        most = min(MOST_ROUNDS, ceil(1.2 * gaussian.mu(epsilon=epsilon, delta=delta) ** 2 / max(variance, 1e-12)) + 20)
+        self._grid, self._cut = self._fitted(most, 0.05 * sqrt(variance), SMALLEST_SIZE)
+        coarse = self._fitting(target, epsilon, most, 0)
+        self._grid, self._cut = self._fitted(ceil(1.02 * coarse) + 2, STEP * sqrt(variance), FINEST_SIZE)
         self.worth = max(1, round(variance / self._grid.step**2))
+        full = self._fitting(target, epsilon, ceil(1.2 * coarse) + 20, 0)
+        self.change = floor(reserve * full * self.worth)
+        self.rounds = self._fitting(target, epsilon, full, self.change) if self.change else full
+        if not self.rounds:
+            raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}")
+        self._priced = lru_cache(maxsize=2**12)(self._price)
+
+    def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
+        """What so many planned rounds and so much change promise at any epsilon.
+
+        Guarantee: not below the delta of their composition, in either direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        return self._grid.delta({**self._bundle(rounds), _CHANGE: change}, epsilon)
+
+    def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
+        """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
+
+        Args:
+            mechanism: one round (no Repeated, no Composed); its own failure probability is in the price.
+            count: rounds in the block, >= 1.
+            level: public.
+            slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
+        _check.whole(1, count=count, slack=slack)
+        return self._priced(mechanism, count, level, slack)
+
+    def size(self, mechanism: mechanisms.Mechanism) -> float:
+        """The variance of a round's loss in units of change: about its price while much is left. No bound."""
+        return float(spread(laws(mechanism, self._grid.step, self._cut)[0], self._grid.step) ** 2 / self._grid.step**2)
+
+    def overhead(self, mechanism: mechanisms.Mechanism) -> int:
+        """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
+        error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
+        return ceil(error / ERRORS * SLACK * self._delta * FAILURE)
+
+    def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
+        if mechanism not in self._grid:
+            self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
+        block, here, spare = {mechanism: count}, rounds_at(level), slack / FAILURE * (1 - 2.0**-40)
+        size = count * self.size(mechanism)
+
+        def buys(change: int) -> bool:
+            return self._grid.covers(block, {_CHANGE: change}, self._bundle(here), spare)
+
+        def exchanges(rounds: int, back: int) -> bool:
+            context = self._bundle(here - rounds)
+            return self._grid.covers({**block, _CHANGE: back}, self._bundle(rounds), context, spare)
+
+        change = _least(buys, ceil(1.02 * size), ceil(DEAREST * size))
+        rounds = _least(lambda j: exchanges(j, 0), ceil(size / self.worth), here)
+        if rounds is None:
+            return Price(None, 0, change)
+        most = rounds * self.worth + 1
+        refused = _least(lambda c: not exchanges(rounds, c), max(1, floor(most - 1 - size)), most)
+        return Price(rounds, (refused or most) - 1, change)
 
     def _bundle(self, rounds: int) -> dict[Hashable, int]:
         return {mechanism: count * rounds for mechanism, count in self._plan}
 
-    def _rounds(self, epsilon: float, delta: float, most: int) -> int:
-        """The most planned rounds that fit."""
-        few, many = 0, most + 1
+    def _fitting(self, target: float, epsilon: float, most: int, change: int) -> int:
+        """The most planned rounds that fit beside so much change; ``most`` is above it."""
+        few, many = 0, most
         while many - few > 1:
             middle = (few + many) // 2
-            if self._grid.delta(self._bundle(middle), epsilon) <= delta:
+            if self.delta(middle, change, epsilon=epsilon) <= target:
                 few = middle
             else:
                 many = middle
         return few
 
-    def delta(self, rounds: int, change: int, epsilon: float) -> float:
-        """An upper bound on the delta at any epsilon of what is left."""
-        return self._grid.delta({**self._bundle(rounds), CHANGE: change}, epsilon)
-
-    def price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
-        """The price of a number of equal rounds, at every state with at least ``at(level)`` planned rounds left."""
-        if mechanism not in self._grid:
-            self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
-        spare = slack / FAILURE * (1 - 2.0**-40)
-        block = {mechanism: count}
-        here = at(level)
-        size = count * spread(laws(mechanism, self._grid.step, self._cut)[0], self._grid.step) ** 2 / self._grid.step**2
-
-        def bought(change: int) -> bool:
-            return self._grid.covers(block, {CHANGE: change}, self._bundle(here), spare)
-
-        def exchanged(rounds: int, back: int) -> bool:
-            context = self._bundle(here - rounds)
-            return self._grid.covers({**block, CHANGE: back}, self._bundle(rounds), context, spare)
-
-        alone = _least(bought, ceil(size), 40 * ceil(size) + 40)
-        rounds = _least(lambda j: exchanged(j, 0), ceil(size / self.worth), here) if here else None
-        if rounds is None:
-            return Price(None, 0, alone)
-        guess = max(0, floor(rounds * self.worth - size))
-        over = _least(lambda c: not exchanged(rounds, c), guess, rounds * self.worth + 1)
-        return Price(rounds, (over if over is not None else rounds * self.worth + 1) - 1, alone)
+    def _fitted(self, rounds: int, step: float, finest: int) -> tuple[Grid, float]:
+        """A grid whose window holds so many planned rounds, and the mass of a law's ends that it leaves out."""
+        cut = 1e-3 * SLACK * self._delta / rounds
+        parts = [(laws(mechanism, 1e-3, cut), count * rounds) for mechanism, count in self._plan]
+        ends = [reach([(both[side], count) for both, count in parts], 1e-3, OUTSIDE) for side in (0, 1)]
+        low, high = MARGIN * min(end[0] for end in ends) - 0.05, MARGIN * max(end[1] for end in ends) + 0.05
+        size = 2 ** min(max(SMALLEST_SIZE, ceil(log2((high - low) / step))), finest)
+        step = (high - low) / size
+        grid = Grid(step, floor(low / step), size)
+        for mechanism, _ in self._plan:
+            grid.add(mechanism, laws(mechanism, step, cut))
+        grid.add(_CHANGE, change(step))
+        return grid, cut
 
 
-def at(level: int) -> int:
-    """Planned rounds at a level: 2**(level / 4), rounded down."""
-    return floor(2.0 ** (level / _PER_OCTAVE))
+def rounds_at(level: int) -> int:
+    """Planned rounds at a level: 2**(level / 4), rounded down; none below level 0."""
+    return floor(2.0 ** (level / PER_OCTAVE)) if level >= 0 else 0
+
+
+def level(rounds: int) -> int:
+    """The highest level with at most so many planned rounds; -1 with none."""
+    if rounds < 1:
+        return -1
+    guess = floor(PER_OCTAVE * log2(rounds)) + 1
+    while rounds_at(guess) > rounds:
+        guess -= 1
+    return guess
 
 
 def _least(holds: Callable[[int], bool], guess: int, most: int) -> int | None:
-    """The least number in [1, most] for which this holds (from there on), near a guess; None if there is none."""
+    """The least number in [1, most] for which this holds, if it holds from there on; None if it does not for most."""
+    if most < 1:
+        return None
     high = max(1, min(guess, most))
-    step = max(1, high // 32)
-    low = 0
+    low, step = 0, max(1, high // 32)
     if holds(high):
         while high - step > 0 and holds(high - step):
-            high -= step
-            step *= 2
+            high, step = high - step, 2 * step
         low = max(0, high - step)
     else:
         while not holds(high):
@@ -146,22 +218,3 @@ def _least(holds: Callable[[int], bool], guess: int, most: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _parts(plan: Plan, step: float, cut: float) -> list[tuple[tuple[Law, Law], int]]:
-    return [(laws(mechanism, step, cut), count) for mechanism, count in plan]
-
-
-def _fitted(plan: Plan, rounds: int, step: float, finest: int, cut: float) -> Grid:
-    """A grid whose window holds so many planned rounds; the step at most this if the finest size allows it."""
-    parts = [(both, count * rounds) for both, count in _parts(plan, 1e-3, cut)]
-    low = min(reach([(both[side], count) for both, count in parts], 1e-3, _OUTSIDE)[0] for side in (0, 1))
-    high = max(reach([(both[side], count) for both, count in parts], 1e-3, _OUTSIDE)[1] for side in (0, 1))
-    low, high = 1.3 * low - 0.05, 1.3 * high + 0.05
-    size = min(2 ** max(14, ceil(log2((high - low) / step))), 2**finest)
-    step = (high - low) / size
-    grid = Grid(step, floor(low / step), size)
-    for mechanism, _ in plan:
-        grid.add(mechanism, laws(mechanism, step, cut))
-    grid.add(CHANGE, change(step))
-    return grid

@@ -163,7 +163,7 @@ def _randomized_response(epsilon: float, delta: float) -> tuple[Law, Law]:
 
 @lru_cache(maxsize=4096)
 def law(
-    mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False
+    mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False, points: bool = False
 ) -> tuple[Law | Normal, Law | Normal] | None:
     """The losses of one round in the directions "remove" and "add"; None where the loss counts as infinite.
 
@@ -171,6 +171,7 @@ def law(
         mechanism: public.
         lower: a better law instead of a worse one.
         fine: with more values, nearer to the truth: for few rounds.
+        points: a Gaussian round has points too, not a normal loss.
 
     Guarantee: every composition of the pairs returned has, at every epsilon, a delta not below (with lower, not
         above) that of the true rounds, once error and ceiling are charged as in docs/proofs/losses.md, section 1.
@@ -178,9 +179,11 @@ def law(
     """
     parts = FINE_PARTS if fine else 1
     match mechanism:
-        case mechanisms.Gaussian(sigma, sensitivity) | mechanisms.SampledGaussian(sigma, sensitivity, 1):
+        case mechanisms.Gaussian(sigma, sensitivity) | mechanisms.SampledGaussian(sigma, sensitivity, 1) if not points:
             normal = Normal((sensitivity / sigma) ** 2)
             return (normal, normal) if normal.variance < inf else None
+        case mechanisms.Gaussian(sigma, sensitivity):
+            return law(mechanisms.SampledGaussian(sigma, sensitivity, 1), lower=lower, fine=fine, points=True)
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             z = sigma / sensitivity if lower else min(sigma / sensitivity, LARGEST_NOISE)
             within = SMALLEST_NOISE <= z <= LARGEST_NOISE
