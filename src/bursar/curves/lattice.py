@@ -17,7 +17,7 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, exp, expm1, floor, inf, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray

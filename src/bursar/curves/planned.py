@@ -24,7 +24,7 @@ from bursar import _check, mechanisms
 from bursar._units import FAILURE
 from bursar.curves import gaussian
 from bursar.curves.lattice import Grid, change, laws, reach, spread
-from bursar.errors import ArgumentError, Unsupported
+from bursar.errors import ArgumentError
 
 __all__ = ["MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
 
