@@ -2,9 +2,9 @@
 
     python benchmarks/crashes.py [--kills 500] [--seed N] [--engine spark]
 
-Prints one JSON object: the number of answers stored, and of answers revealed before the kill. An answer without a charge,
-a second charge, or a second answer under one key stops the run with an error. With Spark, the script kills the worker (its Java process runs on
-for a moment), the worker and its Java process, or the Java process alone.
+Prints one JSON object: the number of answers stored, and of answers revealed before the kill. An answer without a
+charge, a second charge, or a second answer under one key stops the run with an error. With Spark, the script kills the
+worker (its Java process runs on for a moment), the worker and its Java process, or the Java process alone.
 """
 
 import argparse

@@ -185,8 +185,8 @@ class Target:
             raise RuntimeError("the ledger's checks failed")
         if count == self.runs:
             seconds = round(time.perf_counter() - self.start, 1)
-            told = {"inputs": count, **dict(sorted(self.seen.items())), "rules broken": 0, "seconds": seconds}
-            print(json.dumps(told, indent=1), flush=True)
+            result = {"inputs": count, **dict(sorted(self.seen.items())), "rules broken": 0, "seconds": seconds}
+            print(json.dumps(result, indent=1), flush=True)
             self.session.close()
             os._exit(0)
 

@@ -44,18 +44,18 @@ def sizes(server: Server, folder: Path, people: list[int], rounds: int) -> dict[
     result: dict[str, object] = {}
     for count in people:
         rows = pa.table({"person": [number % count for number in range(4 * count)]})
-        told = {}
+        measured = {}
         for name, place in (("file", folder / f"{count}.ledger"), ("server", server.place())):
             options = {"person": "person", "budget": filters.Zcdp(rho=10.0), "ledger": place}
             with Session.open(rows, **options) as session:
                 first, *others = timed(session, [str(number) for number in range(rounds + 1)])
-                told[name] = {
+                measured[name] = {
                     "first question, s": round(first, 3),
                     "a question, s": round(statistics.median(others), 3),
                 }
                 if not all(finding.holds for finding in session.verify()):
                     raise SystemExit("the ledger's checks failed")
-        result[f"{count} people"] = told
+        result[f"{count} people"] = measured
     return result
 
 
