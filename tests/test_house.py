@@ -183,6 +183,8 @@ RECORDS = {
     ("bursar.odometers", "Rounds"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
+    ("bursar.training.stopping", "ActiveAnswer"),
+    ("bursar.training.stopping", "DropoutCount"),
 }
 
 
