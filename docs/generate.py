@@ -29,6 +29,7 @@ MODULES = (
     "bursar.queries.plans",
     "bursar.interop.opacus",
     "bursar.training",
+    "bursar.training.gradients",
     "bursar.training.callbacks",
     "bursar.training.policies",
     "bursar.training.stopping",

@@ -26,8 +26,8 @@ FLOORS = {
     "odometers": 3,
     "calibrate": 4,
     "individual": 4,
-    "interop": 4,
     "compare": 5,
+    "interop": 5,
     "ledger": 5,
     "queries": 6,
     "training": 6,
@@ -183,6 +183,8 @@ RECORDS = {
     ("bursar.odometers", "Rounds"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
+    ("bursar.training.stopping", "ActiveAnswer"),
+    ("bursar.training.stopping", "DropoutCount"),
 }
 
 
