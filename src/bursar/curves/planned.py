@@ -193,7 +193,7 @@ def level(rounds: int) -> int:
     """The highest level with at most so many planned rounds; -1 with none."""
     if rounds < 1:
         return -1
-    guess = floor(PER_OCTAVE * log2(rounds)) + 1
+    guess = floor(PER_OCTAVE * log2(rounds + 1)) + 1
     while rounds_at(guess) > rounds:
         guess -= 1
     return guess

@@ -178,9 +178,7 @@ class Planned(WithFailures[int]):
                 left, count = bought[0], count - bought[1] * block
         return left
 
-    def _some_bought(
-        self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int
-    ) -> tuple[_Left, int] | None:
+    def _some_bought(self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int) -> tuple[_Left, int] | None:
         """What is left after some equal blocks, at least one and at most so many; and how many."""
         prices, rounds = self.prices, self._rounds(left)
         level = planned.level(rounds)

@@ -1,0 +1,136 @@
+"""Prices of a planned account: as many planned rounds as composition fixed in advance, and valid prices of others."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bursar import mechanisms
+from bursar._units import FAILURE
+from bursar.curves import losses, planned
+from bursar.curves.planned import Prices
+from bursar.errors import ArgumentError, Unsupported
+
+DELTA = 1e-5
+
+
+def prices(mechanism, epsilon, delta=DELTA, **options):
+    return Prices(((mechanism, 1),), epsilon=epsilon, delta=delta, **options)
+
+
+def fixed(mechanism, epsilon, delta, rounds, *, lower=False):
+    """Whether the certified epsilon of so many rounds, fixed in advance, is at most this."""
+    counts = np.array([[rounds]])
+    return float(losses.epsilons(counts, [mechanism], delta=delta, lower=lower)[0]) <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("q", "z", "epsilon", "least"),
+    [
+        (0.001, 0.6, 1.0, 235),
+        (0.01, 0.8, 2.0, 284),
+        (0.01, 1.0, 2.0, 1188),
+        (0.001, 0.8, 1.0, 16_300),
+        (1, 20, 1.0, 28),
+    ],
+)
+def test_the_plan_gets_what_composition_fixed_in_advance_gets(q, z, epsilon, least):
+    """At least 99 % of the rounds whose certified epsilon fits, and none whose epsilon is certainly too large."""
+    step = mechanisms.SampledGaussian(z, 1.0, q) if q < 1 else mechanisms.Gaussian(z)
+    rounds = prices(step, epsilon).rounds
+    assert rounds >= least
+    assert fixed(step, epsilon, DELTA, rounds, lower=True)
+    assert not fixed(step, epsilon, DELTA, math.ceil((rounds + 1) / 0.99))
+
+
+def test_planned_rounds_of_randomised_response_are_counted_to_the_last():
+    """Against the binomial sum: one more round would be too many, at most one is lost to the slack."""
+    epsilon, each = 2.0, 0.3
+    p = 1 / (1 + math.exp(-each))
+
+    def delta(count):
+        masses = [math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(count + 1)]
+        return sum(-m * math.expm1(epsilon - (2 * k - count) * each) for k, m in enumerate(masses)
+                   if (2 * k - count) * each > epsilon)  # fmt: skip
+
+    most = next(count for count in range(1, 1000) if delta(count + 1) > DELTA)
+    assert most - 1 <= prices(mechanisms.Pure(each), epsilon).rounds <= most
+
+
+@pytest.fixture(scope="module")
+def some():
+    """A plan of some hundred rounds."""
+    return prices(mechanisms.SampledGaussian(1.0, 1.0, 0.01), 2.0)
+
+
+@pytest.mark.parametrize("noise", [0.9, 1.25, 2.0])
+@pytest.mark.parametrize("count", [1, 16])
+def test_prices_are_valid_beside_what_they_were_found_for_and_beside_more(some, noise, count):
+    """The certificate says yes again at the level, and with half as many rounds more."""
+    other, slack = mechanisms.SampledGaussian(noise, 1.0, 0.01), FAILURE // 10**9
+    level = planned.level(some.rounds // 2)
+    price = some.price(other, count, level=level, slack=slack)
+    here = planned.rounds_at(level)
+    plan = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
+    for rounds in (here, here + here // 2):
+        assert some._grid.covers({other: count}, {"change": price.change}, {plan: rounds}, slack / FAILURE)
+        assert some._grid.covers(
+            {other: count, "change": price.back}, {plan: price.rounds}, {plan: rounds - price.rounds}, slack / FAILURE
+        )
+
+
+def test_prices_are_near_the_least(some):
+    """Three per cent less change, or three per cent of a round more back, is refused by the certificate."""
+    other, slack = mechanisms.SampledGaussian(1.25, 1.0, 0.01), FAILURE // 10**9
+    level = planned.level(some.rounds)
+    plan, here = mechanisms.SampledGaussian(1.0, 1.0, 0.01), planned.rounds_at(level)
+    price = some.price(other, 8, level=level, slack=slack)
+    spare = slack / FAILURE
+    assert not some._grid.covers({other: 8}, {"change": math.floor(0.97 * price.change)}, {plan: here}, spare)
+    context = {plan: here - price.rounds}
+    more = price.back + math.ceil(0.03 * price.rounds * some.worth)
+    assert not some._grid.covers({other: 8, "change": more}, {plan: price.rounds}, context, spare)
+
+
+def test_more_noise_is_cheaper_and_less_is_dearer(some):
+    """In planned rounds less what comes back; both are close to what a trial without certificate gave."""
+    level = planned.level(some.rounds)
+
+    def cost(noise):
+        other = mechanisms.SampledGaussian(noise, 1.0, 0.01)
+        price = some.price(other, 64, level=level, slack=FAILURE // 10**7)
+        return (price.rounds - price.back / some.worth) / 64
+
+    assert cost(2.0) < 1.3 * 0.203 < cost(1.25) < 1.3 * 0.586 < 1 < cost(0.9) < 1.3 * 1.9
+
+
+def test_a_plan_of_several_mechanisms_is_composed_of_all():
+    """Two noises in one planned round: fewer rounds than either alone, about as their variances add up."""
+    loud, quiet = mechanisms.SampledGaussian(1.0, 1.0, 0.01), mechanisms.SampledGaussian(2.0, 1.0, 0.01)
+    both = Prices(((loud, 1), (quiet, 2)), epsilon=2.0, delta=DELTA).rounds
+    alone = prices(loud, 2.0).rounds
+    assert 0.7 * alone < both < alone
+
+
+def test_a_reserve_is_taken_from_the_planned_rounds():
+    """A tenth of the rounds becomes change: the rest is a little over nine tenths."""
+    step = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
+    some, less = prices(step, 2.0), prices(step, 2.0, reserve=0.1)
+    assert 0.85 * some.rounds < less.rounds < 0.95 * some.rounds
+    assert less.change >= 0.09 * some.rounds * some.worth
+
+
+def test_levels_and_their_rounds_agree():
+    """The level of a number has at most so many rounds, and the next one more."""
+    for rounds in (1, 2, 3, 10, 1000, 123_456):
+        assert planned.rounds_at(planned.level(rounds)) <= rounds < planned.rounds_at(planned.level(rounds) + 1)
+    assert planned.level(0) == -1
+    assert planned.rounds_at(-1) == 0
+
+
+def test_plans_that_do_not_fit_are_refused():
+    """Not one round within the budget, and rounds without a loss distribution."""
+    with pytest.raises(ArgumentError, match="does not fit once"):
+        prices(mechanisms.Gaussian(0.1), 0.5)
+    with pytest.raises(Unsupported):
+        prices(mechanisms.Zcdp(0.01), 1.0)
