@@ -36,6 +36,7 @@ Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # of 64 bits or more, as the machine has it
+NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
 _TILTS = np.geomspace(0.02, 4000.0, 60)  # of Chernoff bounds, in both directions
 
 
@@ -133,6 +134,8 @@ class _Seen:
         folded = np.zeros(size, _LONG)
         np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
         self.spectrum: Spectrum = fft.rfft(folded)
+        fine = 8 * (2 + log(size) / log(2)) * float(np.finfo(_LONG).eps)
+        self.larger = np.abs(self.spectrum).astype(np.float64) * (1 + _ULP) + fine
         self.leak, self.error = law.leak, law.error
         places = step * (law.first + np.arange(len(law.weights)))
         with np.errstate(divide="ignore"):
@@ -180,14 +183,12 @@ class Grid:
         Source: docs/proofs/planned-filter.md, section 4.
         """
         worst = 0.0
+        above = self._places > epsilon
         for side in (0, 1):
-            long, doubt = self._composed(tuple(bundle.items()), side)
-            spectrum = long.astype(np.complex128)
-            density = np.roll(fft.irfft(spectrum, self.size), -self.low)
-            above = self._places > epsilon
-            value = float(density[above] @ -np.expm1(epsilon - self._places[above]))
-            error = sqrt(float(self._twice @ doubt**2)) + self._transform(np.abs(spectrum), density)
-            value += error + self._outside(bundle, side) + self._leak(bundle, side)
+            spectrum, doubt = self._composed(tuple(bundle.items()), side)
+            density, error = self._density(spectrum, doubt)
+            value = float((density[above] * -np.expm1(epsilon - self._places[above])).sum()) + error
+            value += self._outside(bundle, side) + self._leak(bundle, side)
             worst = max(
                 worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items()))
             )
@@ -209,15 +210,16 @@ class Grid:
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
         around, around_doubt = self._composed(tuple(context.items()), side)
-        right, right_doubt = self._composed(tuple(more.items()), side)
-        left, left_doubt = self._composed(tuple(less.items()), side)
+        live = len(around)
+        right, right_doubt = self._compose(tuple(more.items()), side, live)
+        left, left_doubt = self._compose(tuple(less.items()), side, live)
         difference = right - left
-        spectrum = (around * difference).astype(np.complex128)
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
-        rounding = 4 * _ULP * self._fine / self._gamma * (np.abs(right) + np.abs(left)).astype(np.float64)
-        doubt = around_doubt * size + (beside + around_doubt) * (right_doubt + left_doubt + rounding)
-        density = np.roll(fft.irfft(spectrum, self.size), -self.low)
-        error = sqrt(float(self._twice @ doubt**2)) + self._transform(size * beside, density)
+        rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
+        doubt = 2.0 * around_doubt  # coefficients that were left out: their size, times at most two
+        doubt[:live] = around_doubt[:live] * size
+        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt[:live] + left_doubt[:live] + rounding)
+        density, error = self._density(around * difference, doubt)
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         error += self._leak(less, side) * (1 + self._leak(context, side))
         least = min(float(self._curve(density).min()), float(density.sum()))
@@ -229,24 +231,39 @@ class Grid:
         weighed = np.cumsum((density * np.exp(-self._places))[::-1])[::-1] * np.exp(self._places)
         return np.asarray(mass - weighed)
 
-    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats]:
-        """Fourier coefficients of a composition in long precision, and a bound on the error of each."""
-        product: Spectrum = np.ones(self.size // 2 + 1, dtype=np.clongdouble)
-        sizes, least, rounds = np.ones(self.size // 2 + 1), np.ones(self.size // 2 + 1), 0
-        for kind, count in bundle:
-            if count:
-                spectrum = self._kinds[kind][side].spectrum
-                product = product * _power(spectrum, count)
-                larger = np.abs(spectrum).astype(np.float64) * (1 + _ULP) + self._fine
-                sizes *= larger**count
-                least = np.minimum(least, larger)
-                rounds += count
-        return product, (2 * self._fine * rounds) * sizes / least
+    def _compose(
+        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int | None = None
+    ) -> tuple[Spectrum, Floats]:
+        """Fourier coefficients of a composition in long precision, and a bound on the error of each.
 
-    def _transform(self, sizes: Floats, density: Floats) -> float:
-        """Errors of going back from Fourier coefficients, and of the sums in ``_curve``, in any of its values."""
-        back = self._gamma * float(self._twice @ sizes)
-        return back + 4 * self.size * _ULP * float(np.abs(density).sum())
+        Only the first coefficients are worked out, as many as asked for or as matter; of the others the bound is on
+        their size.
+        """
+        half = self.size // 2 + 1
+        sizes, least, rounds = np.ones(half), np.ones(half), 0
+        for kind, count in bundle:
+            larger = self._kinds[kind][side].larger
+            sizes, least, rounds = sizes * larger**count, np.minimum(least, larger), rounds + count
+        if live is None:
+            live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
+        product: Spectrum = np.ones(live, dtype=np.clongdouble)
+        for kind, count in bundle:
+            product = product * _power(self._kinds[kind][side].spectrum[:live], count)
+        doubt = (2 * self._fine * rounds) * sizes / least
+        doubt[live:] = sizes[live:]
+        return product, doubt
+
+    def _density(self, spectrum: Spectrum, doubt: Floats) -> tuple[Floats, float]:
+        """The weights that belong to Fourier coefficients, and a bound on the error of any sum of them.
+
+        The bound holds for sums with factors in [-1, 1] too, and for those in ``_curve``.
+        """
+        padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
+        padded[: len(spectrum)] = spectrum
+        density = np.roll(fft.irfft(padded, self.size), -self.low)
+        error = sqrt(float((self._twice * doubt**2).sum()))
+        error += self._gamma * float((self._twice * np.abs(padded)).sum())
+        return density, error + 4 * self.size * _ULP * float(np.abs(density).sum())
 
     def _outside(self, bundle: Bundle, side: int) -> float:
         """A bound on twice the mass of losses outside the window: what is missing there, and what is folded in."""
