@@ -1,0 +1,196 @@
+"""The planned filter: all of the plan under full adaptivity, certified prices beside it, and adversaries."""
+
+import json
+import math
+from functools import lru_cache
+
+import pytest
+
+from bursar import filters, mechanisms
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+
+STEP = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
+LOUDER = mechanisms.SampledGaussian(1.25, 1.0, 0.01)
+
+
+@pytest.fixture(scope="module")
+def rounds():
+    """How many planned rounds fit into (2, 1e-5)."""
+    return filters.Planned(STEP, epsilon=2.0, delta=1e-5).left
+
+
+def budget(**options):
+    return filters.Planned(STEP, **{"epsilon": 2.0, "delta": 1e-5, **options})
+
+
+def test_the_plan_is_admitted_to_the_last_round(rounds):
+    """One by one or in one go: as many as ``left`` said, then a refusal that costs nothing."""
+    account = budget()
+    account.charge(mechanisms.Repeated(STEP, rounds - 1))
+    account.charge(STEP)
+    assert (account.left, account.spent, account.count) == (0, rounds, rounds)
+    with pytest.raises(BudgetExceeded) as refused:
+        account.charge(STEP)
+    assert (refused.value.spent, refused.value.left) == (rounds, 0)
+    assert not account.admits(mechanisms.Repeated(STEP, 2))
+
+
+def test_more_noise_in_every_tenth_round_never_costs_rounds_of_the_plan(rounds):
+    """At least as many rounds as the plan has, and more."""
+    account, count = budget(), 0
+    while account.admits(LOUDER if count % 10 == 9 else STEP):
+        account.charge(LOUDER if count % 10 == 9 else STEP)
+        count += 1
+    assert count >= rounds
+
+
+def test_rounds_with_more_noise_alone_are_many_more(rounds):
+    """With 1.25 times the noise at least 1.4 times as many, with twice the noise four times."""
+    assert budget().admits(mechanisms.Repeated(LOUDER, math.floor(1.4 * rounds)))
+    assert budget().admits(mechanisms.Repeated(mechanisms.SampledGaussian(2.0, 1.0, 0.01), 4 * rounds))
+
+
+def test_other_mechanisms_are_admitted_beside_the_plan(rounds):
+    """Gaussian, pure and Laplace rounds take planned rounds and give change back, which buys the next ones."""
+    account = budget()
+    account.charge(mechanisms.Gaussian(60.0))
+    first = account.left
+    assert rounds - 3 <= first < rounds
+    account.charge(mechanisms.Composed((mechanisms.Pure(0.005), mechanisms.Laplace(300.0))))
+    assert first - 2 <= account.left <= first
+    account.charge(mechanisms.Repeated(STEP, account.left))
+    assert account.left == 0
+
+
+def test_rounds_that_may_fail_need_a_share_of_delta():
+    """Without sum_delta they are refused; with it the failures add up against it."""
+    risky = mechanisms.Approximate(0.005, 1e-7)
+    with pytest.raises(BudgetExceeded, match="sum_delta"):
+        budget().charge(risky)
+    account = budget(sum_delta=2.5e-7)
+    account.charge(mechanisms.Repeated(risky, 2))
+    assert not account.admits(risky)
+    assert account.admits(STEP)
+
+
+def test_a_round_that_does_not_fit_costs_nothing(rounds):
+    """A price above all that is left, and a mechanism without a distribution."""
+    account = budget()
+    with pytest.raises(BudgetExceeded):
+        account.charge(mechanisms.Gaussian(0.1))
+    with pytest.raises(Unsupported):
+        account.charge(mechanisms.Zcdp(1e-6))
+    assert account.left == rounds
+    assert account.count == 0
+
+
+def test_a_saved_filter_goes_on_to_the_last_unit(rounds):
+    """The state is plain JSON; what is left of planned rounds and of change comes back."""
+    account = budget()
+    account.charge(mechanisms.Repeated(LOUDER, 3))
+    account.charge(mechanisms.Repeated(STEP, 10))
+    again = filters.Planned.from_state(json.loads(json.dumps(account.state())))
+    assert (again.left, again.count, repr(again)) == (account.left, account.count, repr(account))
+    assert again.state() == account.state()
+    again.charge(mechanisms.Repeated(STEP, again.left))
+    with pytest.raises(BudgetExceeded):
+        again.charge(STEP)
+
+
+def test_states_that_were_tampered_with_are_refused():
+    """More used than there is, change that was never there, another number of totals."""
+    state = budget().state()
+    for spent in ([10**9, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0], [0, 0, 0, 10**30, 0]):
+        with pytest.raises(ArgumentError):
+            filters.Planned.from_state({**state, "spent": spent})
+
+
+def test_bad_arguments_are_named():
+    """A reserve outside [0, 1), a plan that is nothing or does not fit, a share of delta that is none."""
+    for reserve in (-0.1, 1.0, math.nan):
+        with pytest.raises(ArgumentError, match="reserve"):
+            budget(reserve=reserve)
+    with pytest.raises(ArgumentError, match="plan"):
+        filters.Planned(mechanisms.Composed(()), epsilon=1.0, delta=1e-5)
+    with pytest.raises(ArgumentError, match="plan"):
+        filters.Planned("a step", epsilon=1.0, delta=1e-5)
+    with pytest.raises(ArgumentError, match="does not fit once"):
+        filters.Planned(mechanisms.Gaussian(0.1), epsilon=0.5, delta=1e-5)
+    with pytest.raises(ArgumentError, match="sum_delta"):
+        budget(sum_delta=1e-4)
+
+
+def test_an_epoch_of_two_noises_is_a_plan():
+    """Its rounds may run in any order; ``left`` counts whole epochs."""
+    epoch = mechanisms.Composed((STEP, mechanisms.Repeated(LOUDER, 2)))
+    account = filters.Planned(epoch, epsilon=2.0, delta=1e-5)
+    epochs = account.left
+    account.charge(mechanisms.Repeated(LOUDER, 2 * epochs))
+    assert account.left == 0
+    account.charge(mechanisms.Repeated(STEP, epochs))
+    with pytest.raises(BudgetExceeded):
+        account.charge(STEP)
+
+
+def test_the_epsilon_at_another_delta_is_the_one_of_the_composition():
+    """At a larger delta it is smaller, and at its own delta it is the filter's own."""
+    account = budget()
+    assert account.epsilon() == 2.0
+    assert 1.0 < account.epsilon(delta=1e-3) < 2.0
+
+
+# An adversary that knows everything: the best strategy by dynamic programming over losses and the filter's states.
+
+PLAN, EPSILON, DELTA = 0.25, 1.0, 1e-2
+MENU = {0.125: 1, 0.25: 2, 0.5: 4}  # losses in eighths
+
+
+def best(account_at, admits, menu):
+    """The largest delta that any adaptive choice among the menu reaches, stopping whenever it likes."""
+
+    @lru_cache(maxsize=None)
+    def value(loss, state):
+        now = max(0.0, -math.expm1(EPSILON - loss / 8)) if loss / 8 > EPSILON else 0.0
+        for epsilon, places in menu.items():
+            following = admits(state, epsilon)
+            if following is not None:
+                p = 1 / (1 + math.exp(-epsilon))
+                now = max(now, p * value(loss + places, following) + (1 - p) * value(loss - places, following))
+        return now
+
+    return value(0, account_at)
+
+
+def totals_after(state, epsilon):
+    """The filter's totals after one more round; None where it refuses."""
+    account = filters.Planned.from_state(state_of(state))
+    round_ = mechanisms.Pure(epsilon)
+    if not account.admits(round_):
+        return None
+    account.charge(round_)
+    return tuple(account.state()["spent"])
+
+
+def state_of(totals):
+    fresh = filters.Planned(mechanisms.Pure(PLAN), epsilon=EPSILON, delta=DELTA)
+    return {**fresh.state(), "spent": list(totals)}
+
+
+def test_the_best_adversary_stays_below_delta_and_comes_near():
+    """Over the plan's own round, half of it and twice it, chosen by the results: between 0.7 and 1 of delta."""
+    remembered = lru_cache(maxsize=None)(totals_after)
+    start = tuple(filters.Planned(mechanisms.Pure(PLAN), epsilon=EPSILON, delta=DELTA).state()["spent"])
+    found = best(start, remembered, MENU)
+    assert 0.7 * DELTA < found <= DELTA
+
+
+def test_a_filter_that_gives_five_per_cent_more_is_caught():
+    """The same adversary against so many rounds of the plan more: above delta."""
+    plan = filters.Planned(mechanisms.Pure(0.02), epsilon=EPSILON, delta=DELTA)
+    count, p = math.ceil(1.05 * plan.left), 1 / (1 + math.exp(-0.02))
+    reached = sum(
+        math.comb(count, k) * p**k * (1 - p) ** (count - k) * -math.expm1(EPSILON - (2 * k - count) * 0.02)
+        for k in range(count + 1)
+        if (2 * k - count) * 0.02 > EPSILON
+    )
+    assert reached > DELTA
