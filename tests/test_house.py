@@ -13,8 +13,11 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "bursar"
 FLOORS = {
     "errors": 0,
+    "_arrays": 0,
     "_check": 0,
     "_disk": 0,
+    "_extras": 0,
+    "_private": 0,
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
@@ -34,10 +37,13 @@ FLOORS = {
 }
 # on the ground floor, who may use whom
 GROUND = {
+    "_arrays": set(),
     "_check": {"errors"},
     "_units": {"errors"},
     "_uncopyable": {"errors"},
     "_disk": {"errors"},
+    "_extras": {"errors"},
+    "_private": set(),
     "_search": {"errors"},
     "errors": set(),
 }

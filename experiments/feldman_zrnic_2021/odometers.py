@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bursar import individual, mechanisms, odometers
-from bursar.report.odometers import pyplot
+from bursar.report.figures import figure
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "mnist"
@@ -110,15 +110,15 @@ def main() -> None:
     if quick:
         return
     (HERE / "odometers.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
-    plots = pyplot()
-    figure, panels = plots.subplots(1, len(TIMES), figsize=(15, 4), sharey=True, layout="constrained")
+    picture = figure(15, 4)
+    panels = picture.subplots(1, len(TIMES), sharey=True)
     for axes, (time, at) in zip(panels, result["times"].items(), strict=True):
         for name in ("Algorithm 6", "Rényi, pathwise", "Rényi, ex-post"):
             axes.stairs(at[name]["counts"], at[name]["edges"], label=name)
         axes.set(title=f"after {time} steps (accuracy {at['accuracy']:.1%})", xlabel="epsilon of a person")
     panels[0].set_ylabel("people")
     panels[0].legend(fontsize=8)
-    figure.savefig(HERE / "odometers.png", dpi=120)
+    picture.savefig(HERE / "odometers.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ import torch
 
 from bursar import individual, mechanisms
 from bursar.curves import gaussian
+from bursar.report import figures
 from bursar.report.losses import side_by_side
-from bursar.report.odometers import pyplot
 
 HERE = Path(__file__).parent
 NOISE, CLIP, RATE, DELTA, SLACK = 2.0, 5.0, 0.005, 1e-6, 1e-7
@@ -165,8 +165,8 @@ def figure(run: Run, *, seed: int = 0) -> dict[str, object]:
 
 def draw(data: dict, path: Path) -> None:
     """Histograms of the accountings on the left, one person's curves on the right."""
-    plots = pyplot()
-    picture, (left, right) = plots.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    picture = figures.figure(12, 4.5)
+    left, right = picture.subplots(1, 2)
     names = ("Rényi", "privacy loss distributions", "Gaussian")
     edges = np.linspace(0, max(map(max, (data["people"][name] for name in names))) * 1.001, 41)
     for name in names:

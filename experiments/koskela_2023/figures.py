@@ -14,7 +14,7 @@ import numpy as np
 
 from bursar import mechanisms
 from bursar.curves import gaussian, renyi, zcdp
-from bursar.report.odometers import pyplot
+from bursar.report.figures import figure
 
 HERE = Path(__file__).parent
 SIGMA, DELTA, ROUNDS = 100.0, 1e-5, 420
@@ -86,8 +86,8 @@ def main() -> None:
     """Numbers and picture."""
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
     (HERE / "figures.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
-    plots = pyplot()
-    figure, panels = plots.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    picture = figure(15, 4.5)
+    panels = picture.subplots(1, 3)
     for axes, (name, data) in zip(panels, figures.items(), strict=True):
         (across, x), *lines = data.items()
         for label, y in lines:
@@ -97,7 +97,7 @@ def main() -> None:
         axes.set_yscale("log" if name != "figure 4" else "linear")
         axes.grid(alpha=0.3)
     panels[0].legend(fontsize=8)
-    figure.savefig(HERE / "figures.png", dpi=120)
+    picture.savefig(HERE / "figures.png", dpi=120)
     for name, values in figures["figure 5"].items():
         print(f"{name:30}", *(f"{value:>7}" for value in values))
 

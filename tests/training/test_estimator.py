@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bursar import filters, individual
+from bursar import filters, individual, training
 from bursar.errors import ArgumentError, BudgetExceeded, DataError
 from bursar.training import LogisticRegression
 from bursar.training._logistic.noise_plan import COUNT_SHARE, plan
@@ -280,7 +280,7 @@ def test_adult_our_way_reaches_the_bar():
     from bursar.training._logistic import tables
     from bursar.training._logistic.schema import Schema
 
-    schema = Schema.read(Path(tables.__file__).parent / "adult.toml")
+    schema = Schema.read(Path(training.__file__).parent / "adult.toml")
     learn, judge = (tables.read(ADULT / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test"))
     settings = {"epsilon": 0.3, "max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "fit_intercept": False}
     accuracy = []
@@ -341,7 +341,7 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
         ("torch", "import bursar.training.callbacks", "torch"),
         ("torch", "import bursar.training.policies", "torch"),
         ("torch", "from bursar.training import Trainer", "torch"),
-        ("sklearn", "from bursar.training import demo; demo.run()", "sklearn"),
+        ("sklearn", "from bursar.training import examples; examples.digits()", "sklearn"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from bursar import training
 from bursar.errors import ArgumentError, DataError
 from bursar.training._logistic import model_folder, tables
 from bursar.training._logistic.schema import Schema, template
@@ -405,7 +406,7 @@ ADULT = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" 
 @pytest.mark.skipif(not (ADULT / "adult.data").is_file(), reason="UCI Adult is not here (BURSAR_DATA)")
 def test_adult_is_read_as_its_source_describes():
     """32561 and 16281 people, of whom 24.08 % and 23.62 % earn more; every row has norm at most 1."""
-    known = Schema.read(Path(tables.__file__).parent / "adult.toml")
+    known = Schema.read(Path(training.__file__).parent / "adult.toml")
     for part, rows, share in (("data", 32561, 0.2408), ("test", 16281, 0.2362)):
         table = tables.read(ADULT / f"adult.{part}", known, skip_rows=part == "test")
         features, codes = tables.encode(table, known), tables.labels(table, known)

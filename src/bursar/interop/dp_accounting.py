@@ -16,8 +16,8 @@ from fractions import Fraction
 from math import nextafter
 from typing import Any
 
-from bursar import mechanisms
-from bursar.errors import ArgumentError, MissingExtra, Unsupported
+from bursar import _extras, mechanisms
+from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["from_event", "to_event"]
 
@@ -123,8 +123,6 @@ def _ratio(noise: float, sensitivity: float) -> float:
 
 
 def _events() -> Any:
-    try:
+    with _extras.need("dp_accounting", extra="interop"):
         from dp_accounting import dp_event
-    except ImportError as error:
-        raise MissingExtra("dp_accounting is not installed: pip install 'bursar[interop]'") from error
     return dp_event

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from bursar.errors import MissingExtra
+from bursar import _extras
 from bursar.mechanisms import DiscreteGaussian
 
 __all__ = ["laplace", "noisy"]
@@ -52,9 +52,7 @@ def _measurement(sigma: float) -> Any:
 
 def _opendp() -> Any:
     """The library, or what to install."""
-    try:
+    with _extras.need("opendp", extra="queries"):
         import opendp.prelude as dp
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("the noise of queries needs OpenDP: pip install 'bursar[queries]'") from missing
     dp.enable_features("contrib")
     return dp

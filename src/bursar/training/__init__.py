@@ -7,7 +7,7 @@ loaded when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bursar.errors import MissingExtra
+from bursar import _extras
 from bursar.training._card import Card
 from bursar.training._logistic.descent import Everybody, descend
 from bursar.training._private_report import HolderReport
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Everybody", "Gradients", "HolderReport", "LogisticRegression", "Run", "Trainer", "check", "descend"]
 
 LATER = {
-    "Gradients": ("gradients", "torch", "PyTorch"),
-    "LogisticRegression": ("_logistic.estimator", "sklearn", "scikit-learn"),
-    "Run": ("_run", "torch", "PyTorch"),
-    "Trainer": ("_trainer", "torch", "PyTorch"),
-    "check": ("gradients", "torch", "PyTorch"),
+    "Gradients": ("gradients", "torch"),
+    "LogisticRegression": ("_logistic.estimator", "sklearn"),
+    "Run": ("_run", "torch"),
+    "Trainer": ("_trainer", "torch"),
+    "check": ("gradients", "torch"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, extra, library = LATER[name]
-    try:
+    module, library = LATER[name]
+    with _extras.need(library, extra=library):
         return getattr(import_module(f"{__name__}.{module}"), name)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != extra:
-            raise
-        raise MissingExtra(f"{name} needs {library}: pip install 'bursar[{extra}]'") from missing

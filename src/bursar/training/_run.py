@@ -6,15 +6,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar import _check
-from bursar.errors import ArgumentError, MissingExtra
+from bursar import _check, _extras
+from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
 
-try:
+with _extras.need("torch", extra="torch"):
     import torch
     from torch import Tensor, nn
-except ModuleNotFoundError as missing:
-    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
 from bursar.training.gradients._self_check import evaluating
 

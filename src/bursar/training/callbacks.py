@@ -8,13 +8,10 @@ from numpy.typing import NDArray
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
-from bursar import _check
-from bursar.errors import MissingExtra
+from bursar import _check, _extras
 
-try:
+with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
-except ModuleNotFoundError as missing:
-    raise MissingExtra("trainers need PyTorch: pip install 'bursar[torch]'") from missing
 
 from bursar.training._run import Run, of_people, over
 from bursar.training.gradients import Batch

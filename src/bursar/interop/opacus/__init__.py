@@ -13,14 +13,10 @@ the number of records: who uses it declares both numbers public.
 Source: theory 4.1 to 4.4, 5.1, 5.2, 5.6; the source of Opacus 1.6.0
 """
 
-from bursar.errors import MissingExtra
+from bursar import _extras
 
-try:
+with _extras.need("opacus", "torch", extra="opacus"):
     from bursar.interop.opacus._accountant import Accountant, PrivacyEngine
     from bursar.interop.opacus._people import IndividualOptimizer, individual
-except ModuleNotFoundError as missing:
-    if missing.name not in ("opacus", "torch"):
-        raise
-    raise MissingExtra("Opacus is not installed: pip install 'bursar[opacus]'") from missing
 
 __all__ = ["Accountant", "IndividualOptimizer", "PrivacyEngine", "individual"]

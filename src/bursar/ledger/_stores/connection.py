@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
-from bursar.errors import ArgumentError, LedgerError, MissingExtra
+from bursar import _extras
+from bursar.errors import ArgumentError, LedgerError
 
 __all__ = ["AGAIN", "connected", "psycopg", "read", "refusal"]
 
@@ -51,10 +52,8 @@ _REFUSALS = {
 
 def psycopg() -> Any:
     """The driver, or what to install."""
-    try:
+    with _extras.need("psycopg", extra="postgres"):
         import psycopg as library
-    except ImportError as missing:
-        raise MissingExtra("ledgers on PostgreSQL need psycopg: pip install 'bursar[postgres]'") from missing
     return library
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bursar.errors import ArgumentError, DataError, MissingExtra
+from bursar import _extras
+from bursar.errors import ArgumentError, DataError
 from bursar.ledger._workspace import duckdb, quoted, text
 from bursar.queries._engines.columns import kind_of_type
 
@@ -245,10 +246,8 @@ def _literally(path: Path) -> str:
 
 def as_arrow(data: Any) -> Any:
     """A table in memory as an Arrow table; a stream of rows is read once, here."""
-    try:
+    with _extras.need("pyarrow", extra="queries"):
         import pyarrow
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("tables in memory need pyarrow: pip install 'bursar[queries]'") from missing
     kinds = (pyarrow.Table, "to_arrow", "iloc", "__arrow_c_stream__")
     if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
         raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")

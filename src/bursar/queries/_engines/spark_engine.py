@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from bursar.errors import ArgumentError, DataError, MissingExtra
+from bursar import _extras
+from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
 from bursar.ledger._workspace import text
 from bursar.queries._engines.compiler import Compiled, compiled
@@ -47,10 +48,8 @@ def read_by_spark(
 
     Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
     """
-    try:
+    with _extras.need("pyspark", extra="spark"):
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("spark= needs PySpark: pip install 'bursar[spark]'") from missing
     if table is not None or types is not None:
         raise ArgumentError("table= is for DuckDB files, types= for CSV files")
     if not path.exists() or (path.is_file() and path.suffix != ".parquet"):

@@ -5,6 +5,7 @@ name the column and the rule; they never hold an entry, a row number or a count.
 """
 
 import csv
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bursar.errors import DataError, MissingExtra
+from bursar import _extras
+from bursar.errors import DataError
 from bursar.training._logistic.schema import Categorical, Numeric, Schema
 
 __all__ = ["column_names", "encode", "feature_names", "labels", "people", "read"]
@@ -215,9 +217,5 @@ def _guarded(path: Path, load: Any) -> Any:
 
 
 def _arrow(part: str = "") -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(f"pyarrow.{part}" if part else "pyarrow")
-    except ModuleNotFoundError as missing:
-        raise MissingExtra("reading tables needs pyarrow: pip install 'bursar[sklearn]'") from missing
+    with _extras.need("pyarrow", extra="sklearn"):
+        return import_module(f"pyarrow.{part}" if part else "pyarrow")

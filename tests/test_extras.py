@@ -1,0 +1,65 @@
+"""Optional libraries: a missing one is named together with the extra that brings it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bursar import _extras
+from bursar.errors import MissingExtra
+
+HIDDEN = {
+    "duckdb": ("from bursar.ledger._workspace import Desk; Desk(None)", "queries"),
+    "matplotlib": ("import bursar.report.odometers as drawn; drawn.pyplot()", "plots"),
+    "torch": ("from bursar.training import Trainer", "torch"),
+    "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),
+    "opacus": ("import bursar.interop.opacus", "opacus"),
+}
+
+
+def test_a_missing_library_names_its_extra(monkeypatch):
+    """A library that is not installed raises MissingExtra, with the command that installs it."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MissingExtra) as refused, _extras.need("duckdb", extra="queries"):
+        import duckdb  # noqa: F401
+    assert str(refused.value) == "duckdb is not installed: pip install 'bursar[queries]'"
+    assert isinstance(refused.value, ImportError)
+
+
+def test_the_missing_one_of_several_is_named(monkeypatch):
+    """Where a block imports several libraries, the message names the one that is missing."""
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    with pytest.raises(MissingExtra, match="opacus is not installed"), _extras.need("torch", "opacus", extra="opacus"):
+        import opacus.optimizers  # noqa: F401
+
+
+def test_a_library_that_does_not_load_is_not_installed():
+    """A driver without its binary part raises ImportError without a name; the extra brings both parts."""
+    with pytest.raises(MissingExtra, match="psycopg is not installed"), _extras.need("psycopg", extra="postgres"):
+        raise ImportError("no pq wrapper available")
+
+
+def test_another_missing_library_is_not_blamed_on_the_extra():
+    """A module that is missing for other reasons raises Python's own error."""
+    with pytest.raises(ModuleNotFoundError) as refused, _extras.need("duckdb", extra="queries"):
+        import no_such_library  # noqa: F401
+    assert not isinstance(refused.value, MissingExtra)
+
+
+def test_what_is_installed_is_simply_imported():
+    """A library that is there is imported, and errors of the block itself pass unchanged."""
+    with _extras.need("json", extra="none"):
+        import json
+    assert json.dumps(1) == "1"
+    with pytest.raises(KeyError), _extras.need("json", extra="none"):
+        raise KeyError("x")
+
+
+@pytest.mark.parametrize("library", HIDDEN)
+def test_every_room_names_the_extra(library):
+    """Rooms that need an optional library say which extra brings it, at its first use."""
+    code, extra = HIDDEN[library]
+    script = f"import sys; sys.modules[{library!r}] = None\n{code}"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    last = run.stderr.splitlines()[-1]
+    assert last == f"bursar.errors.MissingExtra: {library} is not installed: pip install 'bursar[{extra}]'"
