@@ -1,115 +1,253 @@
-"""One writer, whatever processes do: a lock that reading the ledger's file does not undo, and nothing shared by forks.
+"""How files are kept: one lock, one fsync, one private mode, one way to write a file or a folder whole or not at all.
 
-DuckDB's own lock is one of POSIX: it is gone as soon as its process closes the same file once more, say after reading
-it for a backup. And a forked process has its parent's connections: it would write beside it, with nothing to stop it.
+What is written here is forced to the disk before it gets its name: after a crash there is the old state or the new one.
+Nothing that holds a file or a connection is shared with a forked process, which would write beside its parent.
 """
 
 import ctypes
 import errno
 import os
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from threading import RLock
+from typing import BinaryIO, Protocol
 from weakref import WeakSet
 
 try:
     import fcntl
-except ModuleNotFoundError:  # not a system of this kind; DuckDB's lock remains
+except ModuleNotFoundError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Lock", "leaked", "not_for_forks"]
+__all__ = [
+    "PRIVATE_FILE",
+    "PRIVATE_FOLDER",
+    "Lock",
+    "abandon_after_fork",
+    "never_close",
+    "private_files",
+    "private_folder",
+    "sync",
+    "sync_tree",
+    "whole_file",
+    "whole_folder",
+]
 
-_WITHOUT = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
-"""What file systems without locks of this kind say."""
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+"""Modes for their owner alone."""
+
+_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+"""The errors of file systems that have no locks."""
+
+_CLAIMED: set[tuple[int, int]] = set()
+"""(device, inode) of the files that this process has claimed: one file may have several names, and names change."""
 
 
-_HELD: set[tuple[int, int]] = set()
-"""The files of the ledgers that this process has open: their names may change, or be several."""
+class Abandonable(Protocol):
+    """Something that a forked process must not use."""
+
+    def abandon(self) -> None:
+        """In the forked process: let go without closing anything that the parent uses."""
+
+
+_OPEN: WeakSet[Abandonable] = WeakSet()
+
+
+def abandon_after_fork(thing: Abandonable) -> None:
+    """Call ``thing.abandon()`` in every process that is forked from now on."""
+    _OPEN.add(thing)
+
+
+def never_close(connection: object) -> None:
+    """Keep Python from ever destroying an object, even at its exit: closing this connection would write."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 class Lock:
-    """A file that one process at a time has locked, beside the ledger's; it is there while the ledger is open."""
+    """A lock file that one process at a time holds, beside what it protects; it exists while the lock is held.
+
+    DuckDB's own lock is one of POSIX: it is gone as soon as its process closes the same file once more, say after
+    reading it for a backup. This one (flock) stays until it is released or its process ends.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._held: tuple[int, int] | None = None
+        self._claimed: tuple[int, int] | None = None
+        abandon_after_fork(self)
 
-    def take(self) -> bool:
-        """Whether nobody else has it. Raises OSError where no file can be made."""
+    @property
+    def held(self) -> bool:
+        """Whether this process holds the lock file."""
+        return self._descriptor is not None
+
+    def take(self, *, required: bool = True) -> bool:
+        """Whether the lock is taken, or was already; False where another process holds it.
+
+        Args:
+            required: whether to raise OSError on systems and file systems that have no locks; else they count as free.
+
+        Raises:
+            OSError: the lock file cannot be made.
+        """
+        if fcntl is None and required:
+            raise OSError(errno.ENOTSUP, "this system has no file locks")
         while fcntl is not None and self._descriptor is None:
-            found = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
             try:
-                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(found), self._path.stat()):
-                    self._descriptor = found
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                    self._descriptor = descriptor
             except BlockingIOError:
                 return False
-            except FileNotFoundError:  # whoever had it just removed it: once more, with a new one
+            except FileNotFoundError:  # its last holder has just removed it: try again with a new one
                 continue
             except OSError as error:
-                if error.errno not in _WITHOUT:
+                if required or error.errno not in _NO_LOCKS_HERE:
                     raise
-                self._descriptor = found  # DuckDB's lock remains
+                self._descriptor = descriptor
             finally:
                 if self._descriptor is None:
-                    os.close(found)
+                    os.close(descriptor)
         return True
 
-    def hold(self, status: os.stat_result) -> bool:
-        """Whether nobody else in this process has the ledger's file itself, by whatever name."""
+    def claim(self, status: os.stat_result) -> bool:
+        """Whether no other lock in this process has claimed the protected file, under whatever name."""
         key = status.st_dev, status.st_ino
-        if key in _HELD:
+        if key in _CLAIMED:
             return False
-        _HELD.add(key)
-        self._held = key
+        _CLAIMED.add(key)
+        self._claimed = key
         return True
 
-    def leave(self) -> None:
-        """Remove the file and let it go."""
+    def release(self) -> None:
+        """Remove the lock file and let it go."""
         if self._descriptor is not None:
             with suppress(OSError):
                 self._path.unlink()
-        self.forget()
+        self.abandon()
 
     def __del__(self) -> None:
-        """A ledger that was never closed, and is not used any more, may be opened again."""
-        self.leave()
-
-    def forget(self) -> None:
-        """Let go of this process's share of the lock: a parent that has it keeps it."""
-        if self._held is not None:
-            _HELD.discard(self._held)
-            self._held = None
-        found, self._descriptor = self._descriptor, None
-        if found is not None:
-            os.close(found)
-
-
-class Forked(Protocol):
-    """Something that must not be used after a fork, in the new process."""
+        """Release the lock of an object that was never closed and is not used any more."""
+        self.release()
 
     def abandon(self) -> None:
-        """In the new process: let go without closing anything, which would write where the other process does."""
+        """Let go of this process's share of the lock; a parent process keeps its own."""
+        if self._claimed is not None:
+            _CLAIMED.discard(self._claimed)
+            self._claimed = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-_OPEN: WeakSet[Any] = WeakSet()
+class _Mask:
+    """The process's mask for new files: the first thread that enters sets it, the last that leaves restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.threads, self.before = RLock(), 0, 0
+
+    def forked(self) -> None:
+        """In the forked process: the threads that were inside do not exist here."""
+        if self.threads:
+            os.umask(self.before)
+        self.lock, self.threads = RLock(), 0
 
 
-def not_for_forks(thing: Forked) -> None:
-    """Have a thing abandoned in processes that are forked from now on."""
-    _OPEN.add(thing)
+_MASK = _Mask()
 
 
-def leaked(connection: object) -> None:
-    """Have Python never take something apart, not even at its end: closing it would write."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files that are made inside this block are for their owner alone; threads may be inside at the same time."""
+    with _MASK.lock:
+        before = os.umask(0o077)
+        _MASK.before = _MASK.before if _MASK.threads else before
+        _MASK.threads += 1
+    try:
+        yield
+    finally:
+        with _MASK.lock:
+            _MASK.threads -= 1
+            if not _MASK.threads:
+                os.umask(_MASK.before)
 
 
-def _abandon() -> None:
+def private_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it exists."""
+    path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Force a folder to the disk: all that is in it, its names, and its own name."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        sync(path)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A private file to write and read; it takes the place of ``path``, whole, when the block ends without an error.
+
+    Until then it is ``path`` with ``.new`` at the end, which is removed after an error.
+    """
+    fresh = path.with_name(path.name + ".new")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    try:
+        with os.fdopen(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+@contextmanager
+def whole_folder(path: Path, mode: int = PRIVATE_FOLDER) -> Iterator[Path]:
+    """A new folder to fill; it takes the place of ``path``, whole, when the block ends without an error."""
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield fresh
+        fresh.chmod(mode)
+        sync_tree(fresh)
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            path.rename(old / path.name)
+            try:
+                fresh.rename(path)
+            except BaseException:
+                (old / path.name).rename(path)
+                old.rmdir()
+                raise
+            shutil.rmtree(old)
+        else:
+            fresh.rename(path)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    sync(path.parent)
+
+
+def _in_forked_process() -> None:
+    _MASK.forked()
     for thing in list(_OPEN):
         thing.abandon()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon)
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_in_forked_process)

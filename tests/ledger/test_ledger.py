@@ -18,10 +18,10 @@ from threading import Event
 import pytest
 
 from bursar import filters
+from bursar._disk import private_files
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
 from bursar.ledger import Ledger, check_export, export
 from bursar.ledger._accounts.parquet import place as folder_of
-from bursar.ledger._stores.file import private_files
 from ledgers import RHO, ask, clean, opened
 
 

@@ -381,7 +381,7 @@ def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
         patched.setattr(torch, "save", full)
         with pytest.raises(errors.DataError, match="can't be written"):
             job().fit(*data, checkpoint=tmp_path / "run", resume=True)
-    assert not (tmp_path / "run" / "state.new").exists()
+    assert not (tmp_path / "run" / "state.pt.new").exists()
     job().fit(*data, checkpoint=tmp_path / "run", resume=True)
 
 
@@ -393,3 +393,31 @@ def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
     lines.write_text(lines.read_text() + "[3]\n")
     with pytest.raises(errors.DataError, match=r"journal\.jsonl.*can't be read"):
         job().fit(*data, checkpoint=tmp_path / "run", resume=True)
+
+
+def test_a_forked_process_does_not_write_its_parents_journal(data, tmp_path):
+    """It has no part in the lock, and announces no step; the parent goes on."""
+    journal = Journal(tmp_path / "run", resume=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            journal.begin(mechanisms.Gaussian(1.0))
+        except errors.DataError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    journal.begin(mechanisms.Gaussian(1.0))
+    with pytest.raises(errors.ArgumentError, match="in use by another"):
+        Journal(tmp_path / "run", resume=True)
+    journal.close()
+
+
+def test_a_run_needs_a_file_system_with_locks(tmp_path, monkeypatch):
+    """Where two processes could train from one checkpoint unnoticed, none may."""
+
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(errors.ArgumentError, match="cannot be locked"):
+        Journal(tmp_path / "run", resume=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bursar import _check, _extras
-from bursar._disk import leaked
+from bursar._disk import PRIVATE_FOLDER, never_close
 from bursar.errors import ArgumentError, LedgerError
 
 __all__ = ["Desk", "Refused", "duckdb", "quoted", "text"]
@@ -65,7 +65,7 @@ class Desk:
     def clear(self) -> None:
         """Make the folder anew, now that it is known to be ours; it is removed on closing."""
         shutil.rmtree(self._spill, ignore_errors=True)  # left over from a process that was killed
-        self._spill.mkdir(mode=0o700)
+        self._spill.mkdir(mode=PRIVATE_FOLDER)
         self._ours = True
 
     def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
@@ -78,7 +78,7 @@ class Desk:
 
     def abandon(self) -> None:
         """In a forked process: let go, and close nothing."""
-        leaked(self.connection)
+        never_close(self.connection)
         self.connection, self._ours = None, False
         self._why = "was opened by another process; open it again in this one"
 

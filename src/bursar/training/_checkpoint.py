@@ -7,7 +7,6 @@ for the lines that the last checkpoint has not seen, as much as each can pay: mo
 Both files are private, for the data holder: the accounts are in them.
 """
 
-import fcntl
 import json
 import os
 import pickle
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from bursar import mechanisms
+from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 
@@ -37,16 +37,19 @@ class Journal:
 
     def __init__(self, folder: str | Path, *, resume: bool) -> None:
         self._folder = Path(folder)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self._folder)
         self._state, self._lines = self._folder / "state.pt", self._folder / "journal.jsonl"
         if self._state.exists() and not resume:
             raise ArgumentError(f"checkpoint={str(folder)!r} holds a run already: pass resume=True to go on with it")
-        self._lock = self._locked()
+        self._lock = Lock(self._folder / "lock")
+        self._take_lock()
         self._written = len(self._read())
-        self._file = os.open(self._lines, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.open(self._lines, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
     def begin(self, step: Mechanism) -> None:
         """Say what will be charged and released next; returns when it is on the disk."""
+        if not self._lock.held:
+            raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
         line = (json.dumps(plain(step)) + "\n").encode()
         if os.write(self._file, line) < len(line):
             raise DataError(f"checkpoint: {str(self._lines)!r} could not be written; nothing was released")
@@ -59,21 +62,15 @@ class Journal:
         Raises:
             DataError: it holds something that could not be read again; the last one was kept.
         """
-        fresh = self._state.with_suffix(".new")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            try:
+        try:
+            with whole_file(self._state) as file:
                 torch.save(state | {"seen": self._written}, file)
-                file.flush()
-                os.fsync(file.fileno())
-                torch.load(fresh, map_location="meta", weights_only=True)
-            except (pickle.PickleError, TypeError, AttributeError) as refused:
-                fresh.unlink()
-                raise DataError(f"checkpoint: {PLAIN}; no checkpoint was replaced") from refused
-            except (OSError, RuntimeError) as failed:
-                fresh.unlink()
-                raise DataError(f"checkpoint: {str(fresh)!r} can't be written; no checkpoint was replaced") from failed
-        fresh.replace(self._state)
-        self._sync_folder()
+                file.seek(0)
+                torch.load(file, map_location="meta", weights_only=True)
+        except (pickle.PickleError, TypeError, AttributeError) as refused:
+            raise DataError(f"checkpoint: {PLAIN}; no checkpoint was replaced") from refused
+        except (OSError, RuntimeError) as failed:
+            raise DataError(f"checkpoint: {str(self._state)!r} can't be written") from failed
 
     def load(self) -> tuple[dict[str, Any], list[Mechanism]] | None:
         """The last checkpoint, and what may have been released since; None where nothing was ever saved."""
@@ -96,17 +93,16 @@ class Journal:
     def close(self) -> None:
         """Nothing more will be written."""
         os.close(self._file)
-        os.close(self._lock)
+        self._lock.release()
 
-    def _locked(self) -> int:
-        """One process at a time."""
-        lock = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
+    def _take_lock(self) -> None:
+        """Keep other processes out."""
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            os.close(lock)
-            raise ArgumentError(f"checkpoint={str(self._folder)!r} is in use by another process") from taken
-        return lock
+            taken = self._lock.take()
+        except OSError as error:
+            raise ArgumentError(f"checkpoint={str(self._folder)!r} cannot be locked: {error.strerror}") from error
+        if not taken:
+            raise ArgumentError(f"checkpoint={str(self._folder)!r} is in use by another process")
 
     def _read(self) -> list[str]:
         """Whole lines; the end of the last one may be missing after a crash, and then nothing of it was released."""
@@ -117,11 +113,6 @@ class Journal:
         if len(whole) < len(text):
             os.truncate(self._lines, len(whole))
         return whole.decode().splitlines()
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
 
 
 def plain(step: Mechanism) -> dict[str, Any]:

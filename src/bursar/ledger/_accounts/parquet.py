@@ -21,7 +21,6 @@ where the next generation takes them) and the shares of a new limit. Charging is
 """
 
 import json
-import os
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bursar._disk import private_folder, sync_tree, whole_file
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.tables import Accounts
 from bursar.ledger._stores.store import Store
@@ -99,13 +99,12 @@ class Generations:
             raise LedgerError(f"{self.folder} cannot be made or read") from None
 
     def _claim(self, opened: str) -> None:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        private_folder(self.folder)
         owner = self.folder / "ledger"
-        fresh = self.folder / "ledger.new"
-        if not owner.exists() and set(self.folder.iterdir()) <= {fresh}:
-            fresh.write_text(opened, encoding="utf-8")
-            fresh.replace(owner)
-            sync(self.folder)
+        left_over = self.folder / "ledger.new"  # by a crash
+        if not owner.exists() and set(self.folder.iterdir()) <= {left_over}:
+            with whole_file(owner) as file:
+                file.write(opened.encode())
         if not owner.exists() or owner.read_text(encoding="utf-8") != opened:
             raise LedgerError(f"{self.folder} holds the accounts of another ledger")
 
@@ -141,7 +140,7 @@ class Generations:
         charged, name = self._charged([number for number in questions if number in self._charges]), None
         if self._store.run(f"SELECT 1 FROM ({charged}) c LIMIT 1").fetchall():
             name = self.fresh()
-            (self.folder / "shares" / name).mkdir(mode=0o700, parents=True)
+            private_folder(self.folder / "shares" / name)
             self._store.run(
                 "COPY (SELECT person, CAST(sum(units) AS BIGINT) AS spent "
                 f"FROM ({charged}) c GROUP BY person) TO {text(str(self.folder / 'shares' / name / 'all.parquet'))}"
@@ -272,7 +271,7 @@ def place(ledger: Path | str) -> Path:
 def seal(folder: Path) -> None:
     """List a folder's files in it, so that none can get lost unnoticed, and bring all to the disk."""
     (folder / _LISTED).write_text(json.dumps(_sizes(folder)), encoding="utf-8")
-    sync(folder)
+    sync_tree(folder)
 
 
 def check_whole(folder: Path) -> None:
@@ -285,13 +284,3 @@ def check_whole(folder: Path) -> None:
 
 def _sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
-
-
-def sync(folder: Path) -> None:
-    """Bring a folder's files, and their names, to the disk."""
-    for path in (*folder.rglob("*"), folder, folder.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -5,13 +5,13 @@ the file is not used again until it is opened anew, which brings it back to its 
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
-from bursar._disk import Lock, not_for_forks
+from bursar._disk import Lock, abandon_after_fork, private_files, sync
 from bursar.errors import BursarError, LedgerError
 from bursar.ledger._accounts.tables import Accounts
 from bursar.ledger._stores.schema import COLUMNS, TABLES, VERSION, migrate, noted
@@ -48,7 +48,7 @@ class File:
         self.lock = RLock()
         self.inside = False
         self._turn = Lock(self.path.with_name(self.path.name + ".lock"))
-        not_for_forks(self)
+        abandon_after_fork(self)
 
     def exists(self) -> bool:
         """Whether there is something under this name."""
@@ -68,7 +68,6 @@ class File:
     def abandon(self) -> None:
         """In a forked process: the ledger is its parent's."""
         self.lock, self.inside = RLock(), False
-        self._turn.forget()
         if not self.closed:
             self.desk.abandon()
 
@@ -89,7 +88,7 @@ class File:
         if left_over.exists() and left_over.samefile(self.path):
             left_over.unlink()
         self._status = self.path.stat()
-        if not self._turn.hold(self._status):
+        if not self._turn.claim(self._status):
             raise LedgerError(f"{self.name} {_reason('lock')}")
         if self._status.st_nlink > 1:
             raise LedgerError(f"{self.name} has another name (a hard link), under which it could be opened beside this")
@@ -116,7 +115,7 @@ class File:
         if not self.path.parent.is_dir():
             raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?")
         try:
-            alone = self._turn.take()
+            alone = self._turn.take(required=False)  # where there are no locks, DuckDB's own remains
         except OSError:
             raise LedgerError(
                 f"{self.name}, or {self.path.name}.lock beside it, {_reason('permission denied')}"
@@ -146,7 +145,7 @@ class File:
                 connection.execute("CHECKPOINT ledger")
                 connection.execute("DETACH ledger")
                 os.link(fresh, path)  # fails if the name is taken
-                _sync(path.parent)
+                sync(path.parent)
         except (library.Error, OSError):
             raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?") from None
         finally:
@@ -222,49 +221,7 @@ class File:
     def _drop(self) -> None:
         if hasattr(self, "desk"):
             self.desk.close()  # a transaction that is open is undone
-        self._turn.leave()
-
-
-class _Mask:
-    """The mask for new files is the process's, not a thread's: the first in sets it, the last out puts it back."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside, self.before = RLock(), 0, 0
-
-    def forked(self) -> None:
-        """In the new process: whoever was inside is not there."""
-        if self.inside:
-            os.umask(self.before)
-        self.lock, self.inside = RLock(), 0
-
-
-_MASK = _Mask()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_MASK.forked)
-
-
-@contextmanager
-def private_files() -> Iterator[None]:
-    """Files that are made in the meantime are for their owner alone; threads may be in here at the same time."""
-    with _MASK.lock:
-        found = os.umask(0o077)
-        _MASK.before = _MASK.before if _MASK.inside else found
-        _MASK.inside += 1
-    try:
-        yield
-    finally:
-        with _MASK.lock:
-            _MASK.inside -= 1
-            if not _MASK.inside:
-                os.umask(_MASK.before)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        self._turn.release()
 
 
 def _reason(message: str) -> str:

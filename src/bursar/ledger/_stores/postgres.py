@@ -16,7 +16,7 @@ from itertools import islice
 from threading import RLock
 from typing import Any, TypeVar
 
-from bursar._disk import leaked, not_for_forks
+from bursar._disk import abandon_after_fork, never_close
 from bursar.errors import BursarError, LedgerError
 from bursar.ledger._accounts.postgres import Remote
 from bursar.ledger._stores.connection import AGAIN, connected, psycopg, read, refusal
@@ -47,12 +47,12 @@ class Postgres:
         self.lock = RLock()
         self.inside = False
         self._connection: Any = None
-        not_for_forks(self)
+        abandon_after_fork(self)
 
     def abandon(self) -> None:
         """In a forked process: the connection is its parent's."""
         self.lock, self.inside = RLock(), False
-        leaked(self._connection)
+        never_close(self._connection)
         self._connection = None
         if hasattr(self, "desk"):
             self.desk.abandon()

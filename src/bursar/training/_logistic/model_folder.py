@@ -10,7 +10,6 @@ The folder holds no pickle, and nothing that the guarantee does not cover, excep
 """
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax
 
+from bursar._disk import whole_folder
 from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
 from bursar.training._logistic import tables
@@ -148,20 +148,8 @@ def save(trained: Trained, out: Path, *, force: bool = False) -> Path:
     """Write the folder, whole or not at all; what is there already is kept unless force says otherwise."""
     out = Path(out)
     check_free(out, force=force)
-    made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        _write(trained, made)
-        made.chmod(0o755)
-        if out.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
-            out.rename(old / out.name)
-            made.rename(out)
-            shutil.rmtree(old)
-        else:
-            made.rename(out)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
+    with whole_folder(out, mode=0o755) as fresh:
+        _write(trained, fresh)
     return out
 
 
