@@ -12,6 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "bursar"
 FLOORS = {
     "errors": 0,
+    "_arrays": 0,
     "_check": 0,
     "_disk": 0,
     "_extras": 0,
@@ -34,6 +35,7 @@ FLOORS = {
 }
 # on the ground floor, who may use whom
 GROUND = {
+    "_arrays": set(),
     "_check": {"errors"},
     "_units": {"errors"},
     "_uncopyable": {"errors"},

@@ -4,6 +4,7 @@ import collections
 import datetime
 import functools
 import json
+import os
 import subprocess
 import sys
 import uuid

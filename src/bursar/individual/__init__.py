@@ -10,10 +10,20 @@ array([ True,  True,  True])
 array([False,  True,  True])
 """
 
+from bursar.individual._accounts import AccountsPerPerson
 from bursar.individual._domination import dominating_mu
 from bursar.individual._filter import Filter
 from bursar.individual._losses import Losses, losses
 from bursar.individual._odometer import Odometer, Statement
 from bursar.individual._statements import LossStatement
 
-__all__ = ["Filter", "LossStatement", "Losses", "Odometer", "Statement", "dominating_mu", "losses"]
+__all__ = [
+    "AccountsPerPerson",
+    "Filter",
+    "LossStatement",
+    "Losses",
+    "Odometer",
+    "Statement",
+    "dominating_mu",
+    "losses",
+]

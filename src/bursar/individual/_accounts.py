@@ -2,24 +2,41 @@
 
 from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar import _check
+from bursar import _check, mechanisms
+from bursar._arrays import Array, Library, Mask
 from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
 from bursar.individual._costs import Tariff
 from bursar.individual._residue_costs import Residual, takes_bools
 
-__all__ = ["Accounts", "to_numpy"]
-
-Array = Any
+__all__ = ["Accounts", "AccountsPerPerson", "to_numpy"]
 
 _BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
+
+
+class AccountsPerPerson(Protocol):
+    """What may still be contributed, and who has paid, for each of n people: all that training needs of accounts.
+
+    :class:`bursar.individual.Filter` is one, and so is whatever stands in front of it, such as
+    :class:`bursar.training.stopping.Dropouts`. Every array with one entry per person is private.
+
+    Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
+    protected by the budget of the accounts.
+    Source: theory 5.1, 5.2.
+    """
+
+    def allowance(self, step: mechanisms.Mechanism, /) -> Array:
+        """(n,) private: the largest norm each person may still contribute to this step, in the sensitivity's unit."""
+
+    def charge(self, step: mechanisms.Mechanism, norms: Array, /) -> Mask:
+        """Charge each person for a contribution of this norm, (n,) private. (n,) bool, private: who takes part."""
 
 
 class Accounts(Uncopyable):
@@ -27,7 +44,7 @@ class Accounts(Uncopyable):
 
     def __init__(self, people: int | Sequence[Hashable], columns: int, xp: Any, device: Any) -> None:
         self._columns, self._device = columns, device
-        self._xp = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
+        self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
         self._lock = Lock()
         self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
         self._spent = self._zeros(0)
@@ -92,7 +109,7 @@ class Accounts(Uncopyable):
         xp = self._xp
         if isinstance(norms, np.ma.MaskedArray):
             raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
-        given = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
+        given: Array = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
         if tuple(given.shape) != (count,):
             raise ArgumentError(
@@ -116,7 +133,7 @@ class Accounts(Uncopyable):
         """The answer in the library of the question."""
         if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
             return active
-        asked = array_api_compat.array_namespace(norms)
+        asked: Library = array_api_compat.array_namespace(norms)
         return asked.asarray(to_numpy(active), device=array_api_compat.device(norms))
 
 

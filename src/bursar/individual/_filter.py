@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class Filter(Accounts):
             given = self._contributions(price, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             active = self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device)
             if rows is None and isinstance(price, Quadratic) and self._plain(given):
-                charge_all(price, self._most[0], self._spent[:, 0], given, active)
+                charge_all(price, self._most[0], cast(Any, self._spent[:, 0]), cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
             for start in range(0, given.shape[0], self._step()):
                 block = slice(start, min(start + self._step(), given.shape[0]))

@@ -208,7 +208,7 @@ class Odometer(Accounts):
             values = [np.inf if k >= _MOST else float(boundary._bound((int(k), 0), delta=delta)) for k in kinds]
             return xp.asarray(np.asarray(values)[which], device=self._device)
         totals = xp.astype(units, xp.float64) * ((1 + 1e-15) / MEASURE)
-        totals = xp.where(units >= _MOST, xp.inf, totals)
+        totals = xp.where(units >= _MOST, np.inf, totals)
         if isinstance(boundary, Clocked):
             return boundary._at_clock(totals[:, 0], delta=delta, ex_post=ex_post, steps=_STEPS, xp=xp)
         bounds = boundary._at_orders(totals, delta=delta, ex_post=ex_post, steps=_STEPS, xp=xp)

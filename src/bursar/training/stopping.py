@@ -25,13 +25,12 @@ import array_api_compat
 import numpy as np
 
 from bursar import _check, individual, mechanisms
+from bursar._arrays import Array, Library, Mask
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training._counters import Counter, SquareRoot, Tree, rounded
 
 __all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
-
-Array = Any
 
 LEAST = 0.01
 """Whoever can contribute less than this share of a step's sensitivity has dropped out."""
@@ -55,12 +54,12 @@ class Doors(Uncopyable, ABC):
         self._people, self._price, self._least = people, price, least
         self._noise, self.reproducible = np.random.default_rng() if noise is None else noise, noise is not None
         held = people.spent()
-        self._xp = array_api_compat.array_namespace(held)
+        self._xp: Library = array_api_compat.array_namespace(held)
         self._device = array_api_compat.device(held)
         kind = self._xp.bool if norm is True else self._xp.float64
         norms = self._xp.full((held.shape[0],), norm, dtype=kind, device=self._device)
         # whoever cannot pay is not counted, and never takes part; the others have paid before anything is released
-        self._inside = people.charge(price, norms)
+        self._inside: Mask = people.charge(price, norms)
         self._gathered: Callable[[Any], list[Any]] = lambda value: [value]
         self._process = os.getpid()
         self._lock = Lock()  # one step after another: a drop is counted once
@@ -105,7 +104,7 @@ class Doors(Uncopyable, ABC):
         room = self._people.allowance(_sized(step))
         return self._xp.where(self._stay(step, room), room, self._xp.zeros_like(room))
 
-    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Array:
+    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         """Charge everybody who is still in and can pay, see who drops out, and answer the question anew.
 
         Args:
@@ -125,7 +124,7 @@ class Doors(Uncopyable, ABC):
         with self._lock:
             return self._charge(step, norms)
 
-    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Array:
+    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         self._refuse_more()
         room = self._people.allowance(_sized(step))
         stay = self._stay(step, room)
@@ -133,7 +132,7 @@ class Doors(Uncopyable, ABC):
         if tuple(asked.shape) != tuple(self._inside.shape):
             raise ArgumentError("norms must have one entry for everybody who had an account when the counting began")
         asked = self._xp.where(stay, asked, self._xp.asarray(float("nan"), device=self._device))
-        active = self._people.charge(step, asked)
+        active: Mask = self._people.charge(step, asked)
         known = (asked >= 0) & (asked <= step.sensitivity)  # type: ignore[attr-defined]
         after = stay & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
         before, self._inside = self._inside, after
@@ -142,10 +141,11 @@ class Doors(Uncopyable, ABC):
         self._answered = self._gathered(self._answer(*everywhere))[0]
         return active
 
-    def _stay(self, step: Any, room: Array) -> Array:
+    def _stay(self, step: Any, room: Array) -> Mask:
         if tuple(room.shape) != tuple(self._inside.shape):
             raise ArgumentError("people: nobody may join while drops are counted")
-        return self._inside & (room >= self._least * step.sensitivity)
+        stay: Mask = self._inside & (room >= self._least * step.sensitivity)
+        return stay
 
     def _refuse_more(self) -> None:
         """Raise where no further step is possible."""
