@@ -26,7 +26,6 @@ __all__ = [
     "CopyRefused",
     "DataError",
     "LedgerError",
-    "LedgerReason",
     "MissingExtra",
     "UnknownPerson",
     "Unsupported",

@@ -10,6 +10,7 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
+from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
 from bursar.ledger._turn import Admission, Turn
 from bursar.ledger._verify import Finding, check_export, export, verify
@@ -17,6 +18,7 @@ from bursar.ledger._watch import Watch
 
 __all__ = [
     "Admission",
+    "Answered",
     "Entry",
     "Finding",
     "Ledger",

@@ -8,7 +8,6 @@ from typing import Self, TypeVar
 from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
-from bursar._workspace import Workspace
 from bursar.errors import ArgumentError, LedgerError
 from bursar.filters import Zcdp
 from bursar.ledger._accounts.folder import folder_beside
@@ -35,9 +34,13 @@ class Ledger(Uncopyable):
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
     """
 
+    store: Store
+    """Where the ledger is kept. Private."""
+    accounts: AccountStore
+    """The accounts. Private."""
+
     def __init__(self, store: Store, accounts: AccountStore) -> None:
-        self._store = store
-        self._accounts = accounts
+        self.store, self.accounts = store, accounts
         self._rules = Rules()
         self._turn: Turn | None = None  # while a transaction is open
         self._catch_up()
@@ -116,10 +119,10 @@ class Ledger(Uncopyable):
         def work(turn: Turn) -> None:
             note: dict[str, object] = {}
             if scope not in self._rules.limits:
-                before = self._store.run(
+                before = self.store.run(
                     f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {column} = ?", [name]
                 )
-                note = self._accounts.open_share(scope, [number for (number,) in before])
+                note = self.accounts.open_share(scope, [number for (number,) in before])
             turn.append({"kind": "limited", "scope": scope, "units": units}, note)
 
         self.transact(work)
@@ -203,7 +206,7 @@ class Ledger(Uncopyable):
         name = self.person(person)
 
         def work(turn: Turn) -> None:
-            note = self._accounts.mark(name, gone=gone)
+            note = self.accounts.mark(name, gone=gone)
             turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": name})
 
         self.transact(work)
@@ -220,15 +223,15 @@ class Ledger(Uncopyable):
 
         def begun() -> Result:
             self._catch_up()
-            self._turn = Turn(self._store, self._rules)
+            self._turn = Turn(self.store, self._rules)
             try:
                 return work(self._turn)
             finally:
                 self._turn = None
 
-        with self._store.lock:  # only its own thread asks whether a transaction is open
-            open_turn = self._turn if self._store.inside else None
-            return self._store.transact(begun) if open_turn is None else work(open_turn)
+        with self.store.lock:  # only its own thread asks whether a transaction is open
+            open_turn = self._turn if self.store.inside else None
+            return self.store.transact(begun) if open_turn is None else work(open_turn)
 
     def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
@@ -240,8 +243,8 @@ class Ledger(Uncopyable):
 
         Guarantee: that of ``transact``. What is expensive and needs no account is done before the transaction.
         """
-        with self._store.lock:
-            offer = self._accounts.prepare(charges)
+        with self.store.lock:
+            offer = self.accounts.prepare(charges)
             try:
                 return self.transact(lambda turn: work(turn, offer))
             finally:
@@ -250,7 +253,7 @@ class Ledger(Uncopyable):
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
         """Work that reads the ledger as it is after one of its transactions."""
-        return self._store.snapshot(work)
+        return self.store.snapshot(work)
 
     @property
     def budget(self) -> float:
@@ -275,26 +278,11 @@ class Ledger(Uncopyable):
     @property
     def head(self) -> str:
         """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
-        number, hash_ = self._store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")[0]
+        number, hash_ = self.store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")[0]
         return f"{number}:{hash_}"
 
-    @property
-    def store(self) -> Store:
-        """Where the ledger is kept. Private."""
-        return self._store
-
-    @property
-    def workspace(self) -> Workspace:
-        """DuckDB in memory, for the engine that computes beside the ledger. Private."""
-        return self._store.workspace
-
-    @property
-    def accounts(self) -> AccountStore:
-        """The accounts. Private."""
-        return self._accounts
-
     def __repr__(self) -> str:
-        return f"Ledger({self._store.name!r}, rho={self.budget!r})"
+        return f"Ledger({self.store.name!r}, rho={self.budget!r})"
 
     def refuse_beyond_budget(self, price: int) -> None:
         """Refuse a question that costs more than the whole budget; units."""
@@ -303,11 +291,11 @@ class Ledger(Uncopyable):
 
     def rows(self) -> list[Row]:
         """The record in order, as it is stored: for the data holder."""
-        return read_rows(self._store.run)
+        return read_rows(self.store.run)
 
     def entries(self, kind: str | None = None) -> list[Entry]:
         """The record in order, private parts included: for the data holder."""
-        rows = self.rows() if kind is None else read_rows(self._store.run, "kind = ?", (kind,))
+        rows = self.rows() if kind is None else read_rows(self.store.run, "kind = ?", (kind,))
         return [row.entry(private=True) for row in rows]
 
     def history(self) -> Iterator[Answered]:
@@ -316,7 +304,7 @@ class Ledger(Uncopyable):
 
     def find(self, key: str) -> Entry | None:
         """The entry under a key, without its private part."""
-        return find(self._store.run, key)
+        return find(self.store.run, key)
 
     def person(self, value: object) -> Person:
         """A person's name as this ledger keeps it."""
@@ -324,22 +312,22 @@ class Ledger(Uncopyable):
 
     def spent(self, person: object) -> int:
         """Units that were charged to a person, private; 0 for a person who was never charged."""
-        return self._accounts.spent(self.person(person))
+        return self.accounts.spent(self.person(person))
 
     def charges(self, person: object) -> list[tuple[Entry, int]]:
         """Every question that charged a person, and how many units. Private."""
-        charged = dict(self._accounts.charges(self.person(person)))
+        charged = dict(self.accounts.charges(self.person(person)))
         listed = ", ".join(f"{question:d}" for question in charged) or "-1"
-        rows = read_rows(self._store.run, f"number IN ({listed})")
+        rows = read_rows(self.store.run, f"number IN ({listed})")
         return [(row.entry(), charged[row.number]) for row in rows]
 
     def watched(self) -> Entry | None:
         """The entry that began the watch over this ledger, if there is one."""
-        return Rules.of(read_rows(self._store.run, "kind = 'watched'")).watched
+        return Rules.of(read_rows(self.store.run, "kind = 'watched'")).watched
 
     def close(self) -> None:
         """Let the ledger go."""
-        self._store.close()
+        self.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -350,16 +338,16 @@ class Ledger(Uncopyable):
     def _catch_up(self) -> None:
         """Read what any writer has recorded since the last time."""
         rules, last = self._rules, max(0, self._rules.number)
-        rows = read_rows(self._store.run, "number >= ?", (last,), answers=False)
+        rows = read_rows(self.store.run, "number >= ?", (last,), answers=False)
         if rules.number >= 0:
             if not rows or rows[0].hash != rules.hash:
-                raise LedgerError(f"{self._store.name}: the record was changed while it was open", reason="damaged")
+                raise LedgerError(f"{self.store.name}: the record was changed while it was open", reason="damaged")
             del rows[0]
         for row in rows:
             accounts = rules.accounts
             rules.read(row)
             if rules.accounts is not None and rules.accounts != accounts:
-                self._accounts.follow(rules.accounts)
+                self.accounts.follow(rules.accounts)
 
 
 def _create(store: Store, budget: Zcdp | None, person: str | None, accounts: str, *, create: bool) -> None:

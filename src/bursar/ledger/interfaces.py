@@ -20,8 +20,6 @@ __all__ = [
     "Consistency",
     "Extent",
     "Offer",
-    "Person",
-    "PrivateNote",
     "QuestionTotal",
     "Share",
     "Store",

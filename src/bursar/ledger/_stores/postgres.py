@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -41,7 +42,7 @@ class Postgres:
     """A ledger in a schema of a PostgreSQL database."""
 
     workspace: Workspace
-    path = None
+    path: Path | None = None
 
     def __init__(self, ledger: str) -> None:
         self._conninfo, self._schema, self.name = read(ledger)
