@@ -12,6 +12,7 @@ from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
+from bursar.ledger._summary import Summary, check_export_file, summary
 from bursar.ledger._turn import Admission, Turn
 from bursar.ledger._verify import Finding, check_export, export, verify
 from bursar.ledger._watch import Watch
@@ -22,10 +23,13 @@ __all__ = [
     "Entry",
     "Finding",
     "Ledger",
+    "Summary",
     "Turn",
     "Watch",
     "check_export",
+    "check_export_file",
     "export",
     "on_a_server",
+    "summary",
     "verify",
 ]

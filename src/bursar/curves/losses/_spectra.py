@@ -61,7 +61,7 @@ def tiers(cap: int) -> tuple[int, ...]:
 def moments(law: Law | Normal) -> tuple[Floats, Floats]:
     """Log moment generating functions of the centred loss at +TILTS and at -TILTS."""
     if isinstance(law, Normal):
-        square = TILTS**2 * law.square / 2
+        square = TILTS**2 * law.variance / 2
         return square, square
     centred = law.losses - law.mean
     both = []
@@ -125,12 +125,12 @@ def _direct(law: Law, theta: float, low: int, high: int) -> Columns:
     short_b, sine_b, bent_b = fine
     cross_short = _product(sine_a, sine_b) - _product(short_a, short_b)
     cross_odd = _product(sine_a, short_b) + _product(short_a, sine_b)
-    ones, weights = np.ones((1, law.size)), masses[None]
+    ones, weights = np.ones((1, len(law.losses))), masses[None]
     shorts = _product(short_a, ones) + _product(weights, short_b)
     short = (shorts + cross_short).ravel()[: high - low]
     odd = (_product(bent_a, ones) + _product(weights, bent_b) - cross_odd).ravel()[: high - low]
     size = 4 * shorts + _product(np.abs(bent_a), ones) + _product(weights, np.abs(bent_b))
-    terms = min(law.size, 256) + law.size / 32 + 64
+    terms = min(len(law.losses), 256) + len(law.losses) / 32 + 64
     error = terms * _ULP * size.ravel()[: high - low]
     if not slow:
         error += 16 * _ULP * theta * np.arange(low, high) * (spread + abs(law.mean))
@@ -148,7 +148,7 @@ def _sizes(law: Law, theta: float, count: int) -> Floats:
     even = _product(lead, cosine) - _product(lag, sine)
     odd = _product(lag, cosine) + _product(lead, sine)
     spread = float(law.masses @ np.abs(centred))
-    error = (law.size + 64 + 4 * count * theta * spread) * 4 * _ULP
+    error = (len(law.losses) + 64 + 4 * count * theta * spread) * 4 * _ULP
     return np.minimum(np.hypot(even, odd).ravel()[:count] + error, 1.0)
 
 
@@ -165,7 +165,7 @@ def _columns(law: Law | Normal, width: float, count: int) -> Columns:
     theta = pi / width
     if isinstance(law, Normal):
         frequencies = np.asarray(theta * np.arange(1, count + 1), dtype=np.float64)
-        real = np.maximum(-(frequencies**2) * law.square / 2, _FLOOR)
+        real = np.maximum(-(frequencies**2) * law.variance / 2, _FLOOR)
         return Columns(real, np.zeros(count), -8 * _ULP * real * np.exp(real))
     slow = int(
         min(max(1 / max(theta * law.variance**0.5, 1e-300) - 1, 1), count + 1)
@@ -190,7 +190,7 @@ def tails(law: Law | Normal, width: float, cap: int) -> Tails:
     edges = tiers(cap)
     theta = pi / width
     if isinstance(law, Normal):
-        return Tails(np.asarray([(theta * low) ** 2 * law.square / 2 for low in edges[:-1]]) * (1 - 8 * _ULP))
+        return Tails(np.asarray([(theta * low) ** 2 * law.variance / 2 for low in edges[:-1]]) * (1 - 8 * _ULP))
     sizes = _sizes(law, theta, cap + 1)
     highest = [sizes[low + 1 : high + 1].max() for low, high in itertools.pairwise(edges)]
     return Tails(-np.log(np.asarray(highest)) * (1 - 8 * _ULP))

@@ -132,7 +132,7 @@ def _sides(rounds: Rounds, lower: bool, tilt: float = 0.0, fine: bool = False) -
             laws = tuple(tilted(one, tilt, lower=lower) for one in laws)
         grown = [_spectra.moments(one) for one in laws]
         sums = [
-            (o.mean, abs(o.mean), o.ceiling, o.xi + 2 * _ULP * o.variance**0.5, o.scale, abs(o.scale)) for o in laws
+            (o.mean, abs(o.mean), o.ceiling, o.error + 2 * _ULP * o.variance**0.5, o.scale, abs(o.scale)) for o in laws
         ]
         up, down = (np.asarray([pair[way] for pair in grown]) for way in (0, 1))
         sides.append(_Side(laws, np.asarray(sums), up, down))

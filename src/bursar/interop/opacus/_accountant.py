@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import opacus
 from opacus.accountants.accountant import IAccountant
 
-from bursar import _check, filters
+from bursar import _check, filters, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.curves import gaussian, renyi, zcdp
@@ -19,7 +19,6 @@ from bursar.interop.opacus._rules import (
     rate,
     refuse_accumulation,
     refuse_adaptive,
-    round_of,
 )
 
 __all__ = ["Accountant", "PrivacyEngine"]
@@ -72,7 +71,7 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
         Raises:
             BudgetExceeded: it does not fit. Nothing was spent.
         """
-        self._budget.charge(round_of(noise_multiplier, 1.0, sample_rate))
+        self._budget.charge(mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
         steps = 1
         if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
             steps += self._history.pop()[2]

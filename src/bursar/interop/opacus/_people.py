@@ -12,10 +12,10 @@ from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processe
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import default_collate
 
-from bursar import _check, filters
+from bursar import _check, filters, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.interop.opacus._loader import SPLIT, Loader
-from bursar.interop.opacus._rules import RAND_ON_EMPTY, SHUFFLED, forget_gradients, rate, refuse_accumulation, round_of
+from bursar.interop.opacus._rules import RAND_ON_EMPTY, SHUFFLED, forget_gradients, rate, refuse_accumulation
 
 __all__ = ["IndividualOptimizer", "individual"]
 
@@ -156,7 +156,7 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
             p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
         bounds = self.bounds
         sigma = self.noise_multiplier * self.max_grad_norm
-        step = round_of(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
+        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
         active = np.asarray(self._people.charge(step, bounds))
         self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
 

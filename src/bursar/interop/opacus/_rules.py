@@ -4,7 +4,6 @@ from typing import Any
 
 from opacus.optimizers import AdaClipDPOptimizer
 
-from bursar import mechanisms
 from bursar.errors import Unsupported
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "rate",
     "refuse_accumulation",
     "refuse_adaptive",
-    "round_of",
 ]
 
 COINS = 2.0**-23  # a float32 coin falls below q with probability at most q + COINS
@@ -30,13 +28,6 @@ ADAPTIVE = (
     "clipping: adaptive clipping also releases how many gradients were below the clip, which one person changes by 1 "
     "and Opacus prices as 1/2, and divides by the private size of the batch: use clipping='flat' or 'per_layer'"
 )
-
-
-def round_of(sigma: float, sensitivity: float, sample_rate: float) -> mechanisms.Mechanism:
-    """What one step releases; without sampling it is a plain Gaussian."""
-    if sample_rate == 1:
-        return mechanisms.Gaussian(sigma, sensitivity)
-    return mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
 
 
 def rate(sample_rate: float) -> float:
