@@ -21,14 +21,15 @@ FLOORS = {
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
+    "_workspace": 0,
     "mechanisms": 1,
     "curves": 2,
     "filters": 3,
     "odometers": 3,
     "calibrate": 4,
     "individual": 4,
-    "interop": 4,
     "compare": 5,
+    "interop": 5,
     "ledger": 5,
     "queries": 6,
     "training": 6,
@@ -37,6 +38,7 @@ FLOORS = {
 }
 # on the ground floor, who may use whom
 GROUND = {
+    "_workspace": {"_check", "_disk", "_extras", "errors"},
     "_arrays": set(),
     "_check": {"errors"},
     "_units": {"errors"},
@@ -55,7 +57,7 @@ HEAVY = {
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},
-    "duckdb": {"ledger", "queries"},
+    "duckdb": {"_workspace"},
     "psycopg": {"ledger"},
     "pyspark": {"queries"},
     "pandas": {"queries"},
@@ -269,6 +271,8 @@ RECORDS = {
     ("bursar.odometers", "Rounds"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
+    ("bursar.training.stopping", "ActiveAnswer"),
+    ("bursar.training.stopping", "DropoutCount"),
 }
 
 

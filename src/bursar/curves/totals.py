@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from bursar import _check, mechanisms
 from bursar._units import shown
@@ -109,6 +109,8 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
         return inf
     lies = np.arange(rounds + 1)
     losses = mechanism.epsilon * (rounds - 2.0 * lies)
+    from scipy import stats  # slow to import, and needed here only
+
     shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
 
     def holds(epsilon: float) -> bool:
