@@ -20,6 +20,6 @@ def progress_bar(*, quiet: bool) -> Progress:
 
 def draw_spends(report: "HolderReport", path: Path, title: str) -> list[str]:
     """Write the data holder's picture and its numbers, both PRIVATE; returns the names of the two files."""
-    from bursar.report import spends
+    from bursar.report.spends import spends
 
     return [str(written) for written in spends(report, path, title=title)]
