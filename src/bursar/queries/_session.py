@@ -76,7 +76,7 @@ class Session(Uncopyable):
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
             data = sources.as_arrow(data)
-        reading = sources.Reading(table, view, types)
+        reading = sources.ReadOptions(table, view, types)
         kind = _kind_of_people(data, person, reading)
         if spark:
             place(ledger)  # refused before anything is made
@@ -318,11 +318,11 @@ def _same(entry: Entry, asked: Question, *, key: str, analyst: str, purpose: str
     return entry
 
 
-def _kind_of_people(data: Any, person: str, reading: sources.Reading) -> str:
+def _kind_of_people(data: Any, person: str, reading: sources.ReadOptions) -> str:
     """How the data name people; found out before the ledger is touched."""
     if is_data_frame(data):
-        if reading != sources.Reading():
+        if reading != sources.ReadOptions():
             raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
-        return sources.names_of_people(columns_of(data), person)
+        return sources.person_type(columns_of(data), person)
     with duckdb().connect() as connection:
-        return sources.names_of_people(sources.attach(connection, data, reading, person=person), person)
+        return sources.person_type(sources.attach(connection, data, reading, person=person), person)

@@ -52,7 +52,7 @@ class DuckDB:
         self._once = lru_cache(maxsize=16)(lambda asked, _: self._compile(asked))
 
     @classmethod
-    def open(cls, ledger: Ledger, data: Any, reading: sources.Reading, *, person: str) -> Self:
+    def open(cls, ledger: Ledger, data: Any, reading: sources.ReadOptions, *, person: str) -> Self:
         """Attach the rows beside the ledger."""
         return cls(ledger, person, sources.attach(ledger.store.desk.connection, data, reading, load=True))
 
