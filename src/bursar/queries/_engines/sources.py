@@ -80,6 +80,7 @@ def attach(
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     try:
+        connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
         rows = _rows(connection, data, options, None if view is not None else person, load)
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {'data' if view is None else 'source'} AS {rows}")
         if view is not None:
