@@ -17,6 +17,7 @@ FLOORS = {
     "_csv": 0,
     "_disk": 0,
     "_extras": 0,
+    "_private": 0,
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
@@ -26,8 +27,8 @@ FLOORS = {
     "odometers": 3,
     "calibrate": 4,
     "individual": 4,
-    "interop": 4,
     "compare": 5,
+    "interop": 5,
     "ledger": 5,
     "queries": 6,
     "training": 6,
@@ -43,6 +44,7 @@ GROUND = {
     "_csv": {"_extras", "errors"},
     "_disk": {"errors"},
     "_extras": {"errors"},
+    "_private": set(),
     "_search": {"errors"},
     "errors": set(),
 }
@@ -183,6 +185,8 @@ RECORDS = {
     ("bursar.odometers", "Rounds"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
+    ("bursar.training.stopping", "ActiveAnswer"),
+    ("bursar.training.stopping", "DropoutCount"),
 }
 
 

@@ -11,14 +11,24 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 100
 """
 
-from bursar import _check, mechanisms
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bursar import _check, filters, mechanisms
 from bursar._search import first_true
-from bursar.errors import ArgumentError, CalibrationFailed
+from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
 from bursar.filters import Filter
 
-__all__ = ["sigma", "steps"]
+__all__ = ["Calibration", "by_filter", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
+
+_FILTERS: dict[str, Callable[..., Filter]] = {
+    "Gaussian": filters.Gaussian,
+    "Zcdp": filters.Zcdp,
+    "Renyi": filters.Renyi,
+    "Approximate": filters.Approximate,
+}
 
 
 def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: float = 1.0) -> float:
@@ -45,10 +55,7 @@ def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     _check.positive(sensitivity=sensitivity)
 
     def fits(sigma: float) -> bool:
-        step: mechanisms.Mechanism = mechanisms.Gaussian(sigma, sensitivity)
-        if sample_rate != 1:
-            step = mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
-        return budget.admits(mechanisms.Repeated(step, steps))
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(sigma, sensitivity, sample_rate), steps))
 
     if not fits(sensitivity * 1e9 * steps):
         raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise")
@@ -84,6 +91,78 @@ def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
         else:
             many = middle
     return few
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Noise and steps that fit into the budget of one kind of filter. Every field is public.
+
+    Attributes:
+        filter: the name of the filter's class.
+        sigma: standard deviation of the noise of a step, absolute; None where no noise is enough.
+        noise_multiplier: the same divided by the clip.
+        steps: how many steps fit; None where there is no number.
+        note: why there is none; else empty.
+    """
+
+    filter: str
+    sigma: float | None
+    noise_multiplier: float | None
+    steps: int | None
+    note: str
+
+
+def by_filter(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float = 1.0,
+    sample_rate: float = 1.0,
+) -> tuple[Calibration, ...]:
+    """The least noise for a number of steps, or the steps for a noise, for each kind of filter side by side.
+
+    Args:
+        epsilon, delta: the budget of every filter, public.
+        steps: how many must fit; or
+        noise_multiplier: the standard deviation of the noise of a step, divided by the clip. Give one of the two.
+        max_grad_norm: the clip: the L2 norm that each contribution is clipped to.
+        sample_rate: in (0, 1]; below 1, Poisson sampling.
+
+    Guarantee: each filter admits its number of steps with its noise.
+    Source: the filters' own.
+    """
+    if (steps is None) == (noise_multiplier is None):
+        raise ArgumentError("give either steps or noise_multiplier")
+    _check.positive(max_grad_norm=max_grad_norm)
+    if noise_multiplier is not None:
+        _check.noise(noise_multiplier=noise_multiplier)
+    return tuple(
+        _calibrated(name, kind(epsilon=epsilon, delta=delta), steps, noise_multiplier, max_grad_norm, sample_rate)
+        for name, kind in _FILTERS.items()
+    )
+
+
+def _calibrated(
+    name: str,
+    budget: Filter,
+    count: int | None,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+    sample_rate: float,
+) -> Calibration:
+    try:
+        if count is not None:
+            noise = sigma(budget, count, sensitivity=max_grad_norm, sample_rate=sample_rate)
+            return Calibration(name, noise, noise / max_grad_norm, count, "")
+        if noise_multiplier is not None:
+            count = steps(budget, mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
+        note = ""
+    except (Unsupported, CalibrationFailed) as error:
+        note = str(error)
+    noise_or_none = None if noise_multiplier is None else noise_multiplier * max_grad_norm
+    return Calibration(name, noise_or_none, noise_multiplier, count, note)
 
 
 def _check_budget(budget: object) -> None:

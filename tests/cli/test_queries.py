@@ -91,12 +91,12 @@ def test_ledger_and_statement(folder):
     lines = run("ledger", "export", ledger)
     run("ledger", "export", ledger, "--out", folder / "record.jsonl")
     assert (folder / "record.jsonl").read_text() == lines
-    assert "3 entries" in run("ledger", "check", folder / "record.jsonl")
-    assert shown["head"] in run("ledger", "check", folder / "record.jsonl")
+    assert "3 entries" in run("ledger", "check-export", folder / "record.jsonl")
+    assert shown["head"] in run("ledger", "check-export", folder / "record.jsonl")
     (folder / "record.jsonl").write_text("".join(lines.splitlines(keepends=True)[:-1]))
-    assert shown["head"] not in run("ledger", "check", folder / "record.jsonl")  # cut off at the end
+    assert shown["head"] not in run("ledger", "check-export", folder / "record.jsonl")  # cut off at the end
     (folder / "record.jsonl").write_text(lines.replace("weekly", "weakly"))
-    assert "broken" in run("ledger", "check", folder / "record.jsonl", code=2)
+    assert "broken" in run("ledger", "check-export", folder / "record.jsonl", code=2)
     run("ledger", "retire", ledger, "--person", "17")
     run("ledger", "limit", ledger, "--rho", "0.5", "--analyst", "ann")
     told = json.loads(run("statement", ledger, "--person", "17", "--json"))
@@ -258,9 +258,9 @@ def test_an_export_with_line_separators_in_text_is_unbroken(folder):
     plan.write_text(PLAN.replace("place = 'x'", "place = 'x\u2028y\u0085z'"))
     run("query", "ask", plan)
     run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
-    assert "3 entries, unbroken" in run("ledger", "check", folder / "record.jsonl")
+    assert "3 entries, unbroken" in run("ledger", "check-export", folder / "record.jsonl")
     (folder / "empty.jsonl").write_text("")
-    run("ledger", "check", folder / "empty.jsonl", code=2)
+    run("ledger", "check-export", folder / "empty.jsonl", code=2)
 
 
 def test_a_plan_shows_no_password(folder):

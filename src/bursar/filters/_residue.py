@@ -160,7 +160,7 @@ def _run(mechanism: mechanisms.Mechanism, count: int, square: Units, slack: int)
     while count and square >= 0:
         left = int(square)
         each = _slack(size, left, slack)
-        cost = residue.charge(mechanism, square=left, slack=each) if each <= slack else inf
+        cost = residue.cost(mechanism, square=left, slack=each) if each <= slack else inf
         if cost == inf:
             return -inf, slack
         cost = int(cost)
