@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from bursar import _csv, _extras
+from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
-from bursar.ledger._workspace import duckdb, quoted, text
 from bursar.queries._engines.columns import kind_of_type
 
 if TYPE_CHECKING:
