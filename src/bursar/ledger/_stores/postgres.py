@@ -61,11 +61,9 @@ class Postgres:
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
         return self._connection is None
 
     def exists(self) -> bool:
-        """Whether there is a ledger."""
         if self._connection is None:
             self._connection = connected(self._conninfo, self.name)
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -97,8 +95,6 @@ class Postgres:
             self.transact(lambda: migrate(self.run, version))
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
-        """Execute SQL of our own making on the server; all rows that it gives."""
-
         def work(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = connection.execute(self._spelled(sql), list(parameters))
             return cursor.fetchall() if cursor.description else []
@@ -141,7 +137,6 @@ class Postgres:
         )
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
-        """Work that reads the ledger as it was after one of its transactions."""
         with self.lock:
             if self.inside:
                 return work()
