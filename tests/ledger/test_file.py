@@ -4,6 +4,7 @@ import contextlib
 import errno
 import gc
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -349,3 +350,22 @@ def test_threads_leave_the_mask_for_new_files_as_it_was():
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
+
+
+def test_a_program_can_tell_why_a_ledger_cannot_be_used(path, tmp_path):
+    """Busy, closed, damaged and missing ledgers are told apart by ``reason``, also after the error was pickled."""
+
+    def reason(work):
+        with pytest.raises(LedgerError) as refused:
+            work()
+        assert pickle.loads(pickle.dumps(refused.value)).reason == refused.value.reason
+        return refused.value.reason
+
+    book = opened(path)
+    assert reason(lambda: opened(path)) == "busy"
+    book.close()
+    assert reason(lambda: book.spent("ann")) == "closed"
+    assert reason(lambda: opened(tmp_path / "none", create=False)) == "missing"
+    assert reason(lambda: opened(tmp_path / "none" / "l")) == "forbidden"
+    path.write_text("hello" * 10_000)
+    assert reason(lambda: opened(path)) == "damaged"

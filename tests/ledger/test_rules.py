@@ -3,6 +3,7 @@
 import pytest
 
 from bursar.errors import ArgumentError, BudgetExceeded
+from bursar.ledger import Watch
 from ledgers import RHO, ask, clean, opened
 
 
@@ -57,4 +58,24 @@ def test_reserved_budget_is_left_for_its_question(where):
         with pytest.raises(ArgumentError, match="nothing"):
             book.release("other")
         assert book.spent("x") == RHO
+        assert clean(book)
+
+
+def test_one_fold_serves_charging_and_what_was_in_force_before(where):
+    """For each question of the record: the most that could be spent, what counted towards its limits, who had left."""
+    with opened(where) as book:
+        ask(book, "a", {"x": 10})
+        book.limit(30, analyst="ann")
+        book.reserve(100, key="r")
+        book.retire("y")
+        ask(book, "b", {"x": 5}, purpose="ads")
+        book.watch(Watch(5, 0.1, 0))
+        ask(book, "c", {"x": 5}, reserved="r", analyst="bea")
+        first, second, third = book.history()
+        assert (first.allowance.most, first.allowance.shares, first.gone) == (RHO, (), frozenset())
+        assert (second.allowance.most, second.allowance.shares) == (RHO - 100, (("analyst:ann", 30),))
+        assert second.asked == {"analyst:ann": [1]}
+        assert second.gone == third.gone == {"y"}
+        assert third.allowance == (RHO - RHO // 200, ())
+        assert book.watched().public["people"] == 5
         assert clean(book)

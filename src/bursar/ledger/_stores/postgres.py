@@ -71,7 +71,7 @@ class Postgres:
         return bool(self.run(sql, [self._schema]))
 
     def create(self, person: str, first: Sequence[object]) -> None:
-        """Make schema and tables with the first entry in one transaction, unless somebody else just did."""
+        """Make schema and tables with the first entry in one transaction, unless another program just did."""
         try:
             self.run("BEGIN")
             self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"bursar {self._schema}"])
@@ -153,7 +153,7 @@ class Postgres:
             person=_KEPT[person],
             text=_TEXT,
             key=" PRIMARY KEY",
-            often=" WITH (fillfactor = 45)",  # so that a charge of everybody finds room beside every row
+            often=" WITH (fillfactor = 45)",  # so that a charge of all people finds room beside every row
             scoped=", PRIMARY KEY (scope, person)",
             asked=", PRIMARY KEY (question, person)",
         )
