@@ -3,7 +3,8 @@
     python experiments/koskela_2023/figures.py
 
 Noise 100, delta = 1e-5. Figure 3: delta over epsilon after 420 rounds. Figure 4: epsilon over the number of rounds.
-Figure 5: the number of rounds that fit into epsilon. Writes figures.json and figures.png beside this file.
+Figure 5: the number of rounds that fit into epsilon. Prints a table, and writes figures.json and figures.png beside
+this file.
 """
 
 import json
@@ -23,7 +24,7 @@ Epsilon = Callable[[int], float]
 
 
 def run(rounds: int) -> mechanisms.Repeated:
-    """So many rounds of the paper's mechanism."""
+    """The given number of rounds of the paper's mechanism."""
     return mechanisms.Repeated(mechanisms.Gaussian(SIGMA), rounds)
 
 
@@ -83,7 +84,7 @@ def _most(epsilon: Epsilon, target: float) -> int:
 
 
 def main() -> None:
-    """Numbers and picture."""
+    """Compute, write and plot."""
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
     (HERE / "figures.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
     picture = figure(15, 4.5)

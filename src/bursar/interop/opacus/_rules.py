@@ -1,8 +1,6 @@
-"""What both ways from Opacus share: the price of a round, and what is refused."""
+"""What Opacus's accountant and its optimizer share: the sample rate that is charged, and what is refused."""
 
-from typing import Any
-
-from opacus.optimizers import AdaClipDPOptimizer
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 
 from bursar.errors import Unsupported
 
@@ -16,7 +14,7 @@ __all__ = [
     "refuse_adaptive",
 ]
 
-COINS = 2.0**-23  # a float32 coin falls below q with probability at most q + COINS
+COINS = 2.0**-23  # a float32 draw falls below q with probability at most q + COINS
 SHUFFLED = "data_loader: {}: only Poisson samples have a price, so make_private needs poisson_sampling=True"
 RAND_ON_EMPTY = (
     "data_loader: rand_on_empty=True puts an invented record into empty batches only, so that adding one person "
@@ -31,23 +29,23 @@ ADAPTIVE = (
 
 
 def rate(sample_rate: float) -> float:
-    """The probability with which a float32 coin falls below the rate, rounded up."""
+    """The probability with which Opacus's float32 draw falls below the sample rate, rounded up."""
     return min(1.0, float(sample_rate) + COINS)
 
 
-def refuse_accumulation(optimizer: Any) -> None:
-    """One batch, one step."""
+def refuse_accumulation(optimizer: DPOptimizer) -> None:
+    """Refuse steps that add up the gradients of several batches."""
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
 
 
-def refuse_adaptive(optimizer: Any) -> None:
-    """More is released than the noisy sum."""
+def refuse_adaptive(optimizer: DPOptimizer) -> None:
+    """Refuse adaptive clipping, which releases more than the noisy sum."""
     if isinstance(optimizer, AdaClipDPOptimizer):
         raise Unsupported(ADAPTIVE)
 
 
-def forget_gradients(optimizer: Any) -> None:
-    """Nobody shall find the noisy sum of a step that was not paid for."""
+def forget_gradients(optimizer: DPOptimizer) -> None:
+    """Delete all gradients: the noisy sum of a step that was not paid for must not be readable."""
     for p in optimizer.params:
         p.grad = p.summed_grad = p.grad_sample = None
