@@ -76,7 +76,7 @@ class Ledger(Reading):
             if keeper is None and terms.get("accounts") == Generations.kind:
                 kept = Generations()
             given = {
-                "budget": None if budget is None else budget.person_budget()[0],
+                "budget": None if budget is None else budget.notion.person_limits()[0],
                 "person": person,
                 "accounts": kept.kind,
             }

@@ -23,9 +23,9 @@ def check_terms(budget: Zcdp | None, person: str | None) -> None:
         return
     if not isinstance(budget, Zcdp) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
-    if not budget.person_budget()[0]:
+    if not budget.notion.person_limits()[0]:
         raise ArgumentError(f"budget={budget!r} is less than 1e-15 of rho, which no question costs")
-    if budget.person_budget()[0] >= RANGE:
+    if budget.notion.person_limits()[0] >= RANGE:
         raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
 
 
@@ -35,8 +35,8 @@ def first_entry(budget: Zcdp, person: str, accounts: str) -> tuple[Any, ...]:
         "kind": "opened",
         "measure": "zCDP rho",
         "units": MEASURE,
-        "budget": budget.person_budget()[0],
-        "epsilon": budget.epsilon,
+        "budget": budget.notion.person_limits()[0],
+        "epsilon": budget.notion.epsilon,
         "delta": budget.delta,
         "person": person,
         **({} if accounts == Accounts.kind else {"accounts": accounts}),
