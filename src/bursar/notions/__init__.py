@@ -19,7 +19,7 @@ notion, and nothing else changes.
 >>> price, notion.holds(price), notion.holds(notion.after(price, mechanisms.Zcdp(1e-15)))
 ((10000000000000,), True, False)
 >>> round(notion.statement(delta=1e-6).epsilon, 3)
-0.609
+0.622
 """
 
 from bursar.notions._account import Account

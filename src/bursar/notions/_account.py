@@ -1,6 +1,7 @@
 """What filters and odometers share: an account over a notion, with its totals, its lock and its saved state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
 from numbers import Real
 from threading import Lock
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -86,12 +87,13 @@ class Account(Uncopyable, Generic[N]):
 
 
 def _units(name: str, values: object) -> Totals:
-    if not isinstance(values, list | tuple):
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise ArgumentError(f"state: {name} must be a list of whole units")
-    for value in values:
-        if value != float("inf"):
+    units = list(values)
+    for value in units:
+        if value != inf:
             _check.whole(0, **{name: value})
-    return whole(values)
+    return whole(units)
 
 
 def _plain(value: object) -> object:
