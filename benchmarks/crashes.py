@@ -1,8 +1,10 @@
-"""Kills a process that asks questions at random moments and checks the ledger after every kill. Prints one JSON object.
+"""Kill a process that asks questions at random times, and check the ledger after each kill.
 
-python benchmarks/crashes.py [--kills 500] [--seed N] [--engine spark]
+    python benchmarks/crashes.py [--kills 500] [--seed N] [--engine spark]
 
-On Spark a worker is killed alone (its Java goes on for a moment), with its Java, or its Java alone.
+Prints one JSON object: the number of answers stored, and of answers revealed before the kill. An answer without a
+charge, a second charge, or a second answer under one key stops the run with an error. With Spark, the script kills the
+worker (its Java process runs on for a moment), the worker and its Java process, or the Java process alone.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from sparks import NO_CODE, started
 
 
 def main() -> None:
-    """Run and print; an error says which promise broke."""
+    """Run and print; raise an error that names the violated guarantee."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)

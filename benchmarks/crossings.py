@@ -1,10 +1,10 @@
-"""How often simulated adversaries get above each odometer, at delta = 0.05: the table of docs/odometers.md.
+"""Measure how often simulated adversaries exceed each odometer, at delta = 0.05: a table of docs/odometers.md.
 
     python benchmarks/crossings.py
 
-The adversaries are those of tests/helpers/odometer_adversaries.py: 20,000 runs of 250 rounds for each of three
-strategies; the worst one is shown. Pathwise: the share of runs whose loss is ever above the bound. Ex-post:
-E[(1 - e^(bound-L))_+].
+The adversaries are those of tests/helpers/odometer_adversaries.py, with 20,000 runs of 250 rounds for each of three
+strategies. The table shows the worst strategy's rate, which must be below delta. Pathwise: the share of runs whose loss
+is ever above the bound. Ex-post: E[(1 - e^(bound-L))_+].
 """
 
 import sys

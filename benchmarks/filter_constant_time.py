@@ -1,4 +1,9 @@
-"""Does a filter's millionth charge cost what its first did? Median time of charges at both ends of a long life."""
+"""Measure whether a filter's millionth charge takes as long as its first.
+
+python benchmarks/filter_constant_time.py [--json]
+
+Prints, for each filter, the median time of the first and of the last thousand charges, and their ratio.
+"""
 
 import argparse
 import json
@@ -15,7 +20,7 @@ KINDS = {
 
 
 def main() -> None:
-    """Print microseconds of a charge among the first and the last thousand, and their ratio."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     as_json, rows = parser.parse_args().json, []

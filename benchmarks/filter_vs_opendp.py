@@ -1,4 +1,9 @@
-"""2,000 charges of a zCDP filter, beside OpenDP's zCDP filter answering 2,000 queries in the same run."""
+"""Time 2,000 charges of a zCDP filter, and 2,000 queries that OpenDP's zCDP filter answers, in the same run.
+
+python benchmarks/filter_vs_opendp.py [--json]
+
+Prints both times in seconds and their ratio.
+"""
 
 import argparse
 import json
@@ -12,7 +17,7 @@ QUERIES = 2000
 
 
 def ours() -> float:
-    """Seconds for the charges."""
+    """Seconds for the charges of Bursar's filter."""
     account, step = filters.Zcdp(rho=100.0), mechanisms.Gaussian(sigma=100.0)
     start = perf_counter()
     for _ in range(QUERIES):
@@ -21,7 +26,7 @@ def ours() -> float:
 
 
 def theirs() -> float:
-    """Seconds for the queries, each a count with Gaussian noise of the same scale."""
+    """Seconds for OpenDP's queries, each a count with Gaussian noise of the same scale."""
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.symmetric_distance()
     query = space >> dp.t.then_count() >> dp.m.then_gaussian(100.0)
@@ -34,7 +39,7 @@ def theirs() -> float:
 
 
 def main() -> None:
-    """Print both times and their ratio."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json

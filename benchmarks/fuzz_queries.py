@@ -1,12 +1,12 @@
-"""Fuzzes filters, files of questions, keys, names and connection strings, guided by coverage. Prints one JSON object.
+"""Fuzz `where` texts, files of questions, keys, names and connection strings, guided by coverage.
 
 pip install atheris
 python benchmarks/fuzz_queries.py [--runs 20000] [--seed 0]
 
-Every input is parsed, refused with an error of Bursar's own, or answered; nothing else may happen. After each input the
-rows are as they were, nobody but the people in them has an account, and what was asked is recorded under exactly its
-words; every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the
-run and is printed.
+Each input must be parsed, refused with one of Bursar's errors, or answered. After each input, the rows must be
+unchanged, only the people in them may have an account, and a question must be recorded under exactly its names. After
+every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the run and is printed.
+Prints one JSON object: how many inputs of each kind were accepted or refused.
 """
 
 import argparse
@@ -71,7 +71,7 @@ SEEDS = [
 
 
 def _grown(choices: Iterator[int], depth: int) -> str:
-    """A filter, by the choices in order; when they are used up, the shortest."""
+    """A `where` text built from the choices in order; when they are used up, the shortest one."""
     choice = next(choices, 0)
     if depth and choice % 8 > 3:
         parts = [_grown(choices, depth - 1) for _ in range(2)]
@@ -103,7 +103,7 @@ class Target:
         self.start = time.perf_counter()
 
     def filter(self, text: str) -> None:
-        """A filter takes some of the people, or is refused."""
+        """A `where` text selects some of the people, or is refused."""
         parse(text)
         asked, rows = Count(where=text, sigma=1000.0), self.session._rows
         rows.check(asked)
@@ -111,10 +111,10 @@ class Target:
         rows.admit(asked, analyst="a", purpose=None, reserved=None)
         people = [who for (who,) in self.session.ledger.store.desk.run("SELECT person FROM admitted").fetchall()]
         if not set(people) <= set(range(PEOPLE)) or rows.sums(asked) != [len(people) * asked.steps]:
-            raise RuntimeError("a filter gave somebody else's rows")
+            raise RuntimeError("a question read another person's rows")
 
     def tokens(self, text: str) -> None:
-        """A filter of whole tokens, each chosen by a character: more of these are taken."""
+        """A `where` text of whole tokens, each chosen by a character: more of these are accepted."""
         columns, signs = ("n", "t", '"n"', '"who"'), ("=", "<>", "<", ">=", "is null", "in (", "between", "not in (")
         others = (
             "and",
@@ -135,7 +135,7 @@ class Target:
         self.filter(" ".join(listed[ord(letter) % len(listed)] for letter in text[:40]))
 
     def grown(self, text: str) -> None:
-        """A filter that is grown as a tree, each choice by a character: nearly all of these are taken."""
+        """A `where` text that is built as a tree, each choice by a character: nearly all of these are accepted."""
         choices = iter([ord(letter) for letter in text])
         self.filter(_grown(choices, 3))
 
@@ -154,20 +154,20 @@ class Target:
         analyst.ask(Count(sigma=1000.0), key=key)
         entry = self.session.ledger.find(key)
         if entry is None or [entry.public[each] for each in ("analyst", "key", "purpose")] != [name, key, purpose]:
-            raise RuntimeError("other words were recorded")
+            raise RuntimeError("other names were recorded")
 
     def export(self, text: str) -> None:
         """Lines of an export are checked, or refused."""
         check_export(text.splitlines())
 
     def place(self, text: str) -> None:
-        """A connection string is taken apart, or refused."""
+        """A connection string is parsed, or refused."""
         _, schema, shown = read("postgresql://" + text.removeprefix("postgresql://"))
         if not schema.isidentifier() or "secret" in shown.split("@")[0]:
-            raise RuntimeError("a schema or a password got through")
+            raise RuntimeError("an invalid schema was accepted, or a password is shown")
 
     def one(self, data: bytes) -> None:
-        """One input: its first byte says what it is."""
+        """Run one input: its first byte selects the kind."""
         work = self.works[(data[0] if data else 0) % len(self.works)]
         text = data[1:].decode("utf-8", "surrogateescape")
         try:
@@ -179,23 +179,23 @@ class Target:
         if run("SELECT count(*), sum(n), count(t) FROM data").fetchone() != (PEOPLE, 57, 15):
             raise RuntimeError("the rows were changed")
         if run(f"SELECT count(*) FROM ledger.accounts WHERE person NOT BETWEEN 0 AND {PEOPLE - 1}").fetchone() != (0,):
-            raise RuntimeError("somebody else has an account")
+            raise RuntimeError("a person who is not in the rows has an account")
         count = self.seen.total()
         if count % 1000 == 0 and not all(finding.holds for finding in self.session.verify()):
-            raise RuntimeError("the ledger does not check")
+            raise RuntimeError("the ledger's checks failed")
         if count == self.runs:
             seconds = round(time.perf_counter() - self.start, 1)
-            told = {"inputs": count, **dict(sorted(self.seen.items())), "rules broken": 0, "seconds": seconds}
-            print(json.dumps(told, indent=1), flush=True)
+            result = {"inputs": count, **dict(sorted(self.seen.items())), "rules broken": 0, "seconds": seconds}
+            print(json.dumps(result, indent=1), flush=True)
             self.session.close()
             os._exit(0)
 
 
 def main() -> None:
-    """Fuzz until so many inputs were tried."""
+    """Fuzz until the given number of inputs was tried."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0, help="0 for another one each time")
+    parser.add_argument("--seed", type=int, default=0, help="0: a new seed in each run")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

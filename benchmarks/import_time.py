@@ -1,4 +1,9 @@
-"""How long `import bursar` takes in a fresh process, beside a process that imports nothing."""
+"""Measure how long `import bursar` takes in a fresh process.
+
+python benchmarks/import_time.py [--json]
+
+Prints the median seconds of a process that imports nothing, and of processes that import NumPy, Bursar, or its rooms.
+"""
 
 import argparse
 import json
@@ -11,7 +16,7 @@ RUNS = 15
 
 
 def seconds(code: str) -> float:
-    """Seconds of one fresh process."""
+    """Seconds that one fresh process takes."""
     start = perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True)
     return perf_counter() - start

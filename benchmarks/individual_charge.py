@@ -1,4 +1,9 @@
-"""Charging ten million people once, beside numpy.add(a, b, out=a) on two int64 arrays of the same size."""
+"""Time one charge of ten million people, and numpy.add(a, b, out=a) on two int64 arrays of the same size.
+
+python benchmarks/individual_charge.py [--json]
+
+Prints the times of interleaved runs, their ratio, and how much memory a charge allocates, in arrays of that size.
+"""
 
 import argparse
 import json
@@ -14,7 +19,7 @@ PEOPLE, RUNS = 10_000_000, 15
 
 
 def main() -> None:
-    """Print times of interleaved runs, their ratio, and how much a charge allocates."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json

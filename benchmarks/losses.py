@@ -1,6 +1,8 @@
-"""Everybody's epsilon for a million people, and the peer's time for one of them. Prints one JSON object.
+"""Time the epsilons of a million people, and one person's epsilon with dp_accounting.
 
 python benchmarks/losses.py [--people 1000000] [--peer]
+
+Prints one JSON object with seconds and epsilons. dp_accounting runs only with --peer.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from bursar import individual
 
 
 def crowd(people: int, buckets: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Everybody takes the steps in a run of neighbouring buckets, as a norm that wanders does."""
+    """Counts in which each person's steps fall into neighbouring buckets, as those of a slowly changing norm do."""
     rng = np.random.default_rng(0)
     noise = np.geomspace(2.0, 40.0, buckets)
     counts = np.zeros((people, buckets), np.int32)
@@ -28,7 +30,7 @@ def crowd(people: int, buckets: int, steps: int) -> tuple[np.ndarray, np.ndarray
 
 
 def peer(row: np.ndarray, noise: np.ndarray, delta: float) -> tuple[float, float]:
-    """Seconds and epsilon of composing one person's buckets with dp_accounting."""
+    """Seconds and epsilon of dp_accounting for the composition of one person's buckets."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     start = time.perf_counter()
@@ -57,7 +59,7 @@ def main() -> None:
     result = {
         "people": asked.people,
         "precomputation and 2000 people, s": round(first, 2),
-        "everybody, cached, s": round(seconds, 2),
+        "all people, cached, s": round(seconds, 2),
         "peak memory, GB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "least and largest epsilon": [float(found.min()), float(found.max())],
     }

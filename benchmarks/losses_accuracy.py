@@ -1,13 +1,15 @@
-"""How far everybody's epsilon is above the true one, against dp_accounting's privacy loss distributions.
+"""Measure how far each person's epsilon is above the true one, bracketed by dp_accounting's privacy loss distributions.
 
     python benchmarks/losses_accuracy.py [--few] [--cases 60] [--seconds 600]
 
-Random rates in [0.001, 1], relative noise in [0.5, 50], 1 to 100,000 steps, one to three buckets; delta 1e-10 to 1e-3.
-With --few a grid instead: 1, 2, 3, 5, 7, 10 and 30 steps of one relative noise, and (but for one step) of two.
-The peer's optimistic and pessimistic estimates bracket the truth, and one step of one noise has a closed form; the
-ratios printed are ours over the pessimistic and over the optimistic one, where the latter is at least 0.001 and the
-former at most 30: the true ratio is between them. Prints one JSON object; what is beyond our certified range (inf) is
-counted.
+The cases have random rates in [0.001, 1], relative noise in [0.5, 50], 1 to 100,000 steps and one to three buckets, at
+delta from 1e-10 to 1e-3. With --few, they are a grid instead: 1, 2, 3, 5, 7, 10 and 30 steps of one relative noise,
+and (except for one step) of two. dp_accounting's optimistic and pessimistic estimates bracket the true epsilon, and one
+step of one noise has a closed form.
+
+Prints one JSON object with two ratios: Bursar's epsilon over the pessimistic and over the optimistic estimate, for
+cases where the latter is at least 0.001 and the former at most 30. The ratio to the true epsilon is between them. Cases
+beyond the certified range (inf) are counted.
 """
 
 import argparse
@@ -31,26 +33,26 @@ Case = tuple[list[float], list[int], float]
 
 
 def few() -> Iterator[Case]:
-    """Few steps: constant and mixed relative noise."""
+    """The cases with few steps: constant and mixed relative noise."""
     rates, noise = (0.001, 0.004, 0.02, 0.1, 0.5, 0.95), (0.5, 0.7, 1.0, 1.5, 4.0, 20.0, 50.0)
     cases: list[Case] = []
     for steps, rate, z in itertools.product((1, 2, 3, 5, 7, 10, 30), rates, noise):
         cases.append(([z], [steps], rate))
         if steps > 1:
             cases.append(([z, 1.7 * z], [steps // 3 + 1, steps - steps // 3 - 1], rate))
-    for place in np.random.default_rng(0).permutation(len(cases)):  # so that a part of them is a fair part
+    for place in np.random.default_rng(0).permutation(len(cases)):  # so that the first cases are a random sample
         yield cases[place]
 
 
 def drawn(cases: int) -> Iterator[Case]:
-    """Random cases."""
+    """The random cases."""
     rng = np.random.default_rng(1)
     for _ in range(cases):
         yield case(rng)
 
 
 def closed(z: float, q: float, delta: float) -> float:
-    """Epsilon of one step, removal (the larger direction): the root of its closed form."""
+    """Epsilon of one step for removal (the larger direction): the root of its closed form."""
 
     def excess(epsilon: float) -> float:
         x = z * z * np.log((np.expm1(epsilon) + q) / q) + 0.5
@@ -61,7 +63,7 @@ def closed(z: float, q: float, delta: float) -> float:
 
 
 def case(rng: np.random.Generator) -> Case:
-    """Noise and steps of the buckets, and the rate: drawn again until epsilon at 1e-5 is between 0.001 and 30."""
+    """Noise and steps of the buckets, and the rate; redrawn until epsilon at delta = 1e-5 is between 0.001 and 30."""
     while True:
         rate = float(10 ** rng.uniform(-3, 0))
         buckets = int(rng.integers(1, 4))
@@ -120,7 +122,7 @@ def main() -> None:
         "cases": done,
         "epsilons compared": compared,
         "below the optimistic estimate": below,
-        "beyond our range": infinite,
+        "beyond the certified range": infinite,
         "seconds": round(time.perf_counter() - start, 1),
     }
     for name, each in worst.items():
@@ -129,11 +131,11 @@ def main() -> None:
 
 
 def bracket(noise: list[float], steps: list[int], rate: float, ours: np.ndarray) -> tuple[list[float], list[float]]:
-    """Epsilons just below and above the true ones."""
+    """Epsilons just below and just above the true ones."""
     if steps == [1]:
         true = [closed(noise[0], rate, delta) for delta in DELTAS]
         return [e * (1 - 1e-9) for e in true], true
-    # the peer rounds each step's loss to its interval: fine enough for the number of steps
+    # dp_accounting rounds each step's loss to its interval, which must be fine enough for the number of steps
     least = float(min((e for e in ours if e >= 1e-3), default=1e-3))
     interval = float(np.clip(1e-3 * least, 2e-6, 1e-3))
     return peer(noise, steps, rate, interval, False), peer(noise, steps, rate, interval, True)

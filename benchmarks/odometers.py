@@ -1,6 +1,8 @@
-"""Speed of odometers: a million charges on one account, and one step for a million people.
+"""Time odometers: a million charges on one account, and one step for a million people.
 
 python benchmarks/odometers.py
+
+Prints seconds for the charges, for reading both bounds, and the peak memory.
 """
 
 import resource
@@ -12,7 +14,7 @@ from bursar import individual, mechanisms, odometers
 
 
 def account(odometer: odometers.Odometer, charges: int = 1_000_000, every: int = 1000) -> float:
-    """Seconds for so many charges, with both bounds read every so often."""
+    """Seconds for the given number of charges, reading both bounds at regular intervals."""
     step = mechanisms.Gaussian(sigma=200.0)
     start = time.perf_counter()
     for j in range(charges):
@@ -24,10 +26,10 @@ def account(odometer: odometers.Odometer, charges: int = 1_000_000, every: int =
 
 
 def people(boundary: odometers.Odometer, step: mechanisms.Mechanism, n: int = 1_000_000) -> tuple[float, float, float]:
-    """Seconds to charge everybody once, to read the pathwise bounds, and to read the ex-post ones."""
+    """Seconds to charge each person once, to read the pathwise bounds, and to read the ex-post bounds."""
     accounts = individual.Odometer(n, boundary)
     norms = np.random.default_rng(1).uniform(0, step.sensitivity, n)
-    accounts.charge(step, norms)  # the tariff is computed at the first charge
+    accounts.charge(step, norms)  # the first charge computes the table of prices
     accounts.epsilon(people=np.arange(10))
     times = [time.perf_counter()]
     for action in (lambda: accounts.charge(step, norms), accounts.epsilon, accounts.ex_post_epsilon):
@@ -37,7 +39,7 @@ def people(boundary: odometers.Odometer, step: mechanisms.Mechanism, n: int = 1_
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure and print the table."""
     for kind in (odometers.Renyi, odometers.Gaussian, odometers.Lecuyer):
         print(f"{kind.__name__:10} 10^6 charges, 1000 readings of both bounds: {account(kind(delta=1e-6)):6.2f} s")
     orders = tuple(1 + np.geomspace(0.05, 500, 24))
@@ -54,7 +56,7 @@ def main() -> None:
     ):
         try:
             charge, pathwise, ex_post = people(boundary, step)
-        except TypeError:  # no ex-post promise
+        except TypeError:  # has no ex-post guarantee
             continue
         print(f"10^6 people, {name:36} charge {charge:5.2f} s, epsilon {pathwise:5.2f} s, ex-post {ex_post:5.2f} s")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB")

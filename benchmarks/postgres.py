@@ -1,13 +1,13 @@
-"""The same question with its ledger in a file and on a PostgreSQL server started for it. Prints one JSON object.
+"""Time the same question with its ledger in a file and on a PostgreSQL server that the script starts.
 
 python benchmarks/postgres.py [--people 100000 1000000] [--rounds 5]
-python benchmarks/postgres.py --many 1000       # whether the thousandth question costs what the first did
-python benchmarks/postgres.py --writers 4       # questions of several processes at once
-python benchmarks/postgres.py --kills 500       # kills writers, and the server, at random moments
+python benchmarks/postgres.py --many 1000       # whether the thousandth question takes as long as the first
+python benchmarks/postgres.py --writers 4       # concurrent questions of several processes
+python benchmarks/postgres.py --kills 500       # kills writers, and the server, at random times
 
-Each person has four events; a question charges everybody, draws the noise and commits. The server's settings are the
-defaults but for 64 MB of shared buffers; it commits to the disk. Times are medians, after a first question that makes
-the accounts.
+Each person has four events; a question charges each person, draws the noise and commits. The server has its default
+settings, except 64 MB of shared buffers, and commits to the disk. Prints one JSON object; times are medians, after a
+first question that creates the accounts.
 """
 
 import argparse
@@ -40,27 +40,27 @@ def timed(session: Session, keys: list[str]) -> list[float]:
 
 
 def sizes(server: Server, folder: Path, people: list[int], rounds: int) -> dict[str, object]:
-    """Seconds of a question, for each number of people, with each kind of ledger."""
+    """Seconds of a question, for each number of people and each kind of ledger."""
     result: dict[str, object] = {}
     for count in people:
         rows = pa.table({"person": [number % count for number in range(4 * count)]})
-        told = {}
+        measured = {}
         for name, place in (("file", folder / f"{count}.ledger"), ("server", server.place())):
             options = {"person": "person", "budget": filters.Zcdp(rho=10.0), "ledger": place}
             with Session.open(rows, **options) as session:
                 first, *others = timed(session, [str(number) for number in range(rounds + 1)])
-                told[name] = {
+                measured[name] = {
                     "first question, s": round(first, 3),
                     "a question, s": round(statistics.median(others), 3),
                 }
                 if not all(finding.holds for finding in session.verify()):
-                    raise SystemExit("the ledger does not check")
-        result[f"{count} people"] = told
+                    raise SystemExit("the ledger's checks failed")
+        result[f"{count} people"] = measured
     return result
 
 
 def many(server: Server, questions: int, people: int = 10_000) -> dict[str, object]:
-    """Seconds of a question over a ledger that has answered many, and over a new one, in turns."""
+    """Seconds of a question with a ledger that has answered many, and with a new ledger, in turns."""
     rows = pa.table({"person": list(range(people))})
     options = {"person": "person", "budget": filters.Zcdp(rho=100.0), "threads": 1}
     with (

@@ -1,10 +1,11 @@
-"""A question with accounts for everybody against the same GROUP BY per person without privacy. Prints one JSON object.
+"""Time a question with an account for each person, and the same GROUP BY per person without privacy.
 
 python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text] [--memory 2GB]
-python benchmarks/queries.py --many 1000     # whether the thousandth question costs what the first did
+python benchmarks/queries.py --many 1000     # whether the thousandth question takes as long as the first
 
-Both run on the same DuckDB with the same rows, in turns. A question includes the charge of everybody, the noise and the
-commit to the ledger on disk. Times are medians of the rounds; on a busy machine look at the processors' time.
+Both run on the same DuckDB with the same rows, in turns. A question includes the charge of each person, the noise and
+the commit to the ledger on disk. Prints one JSON object; times are medians of the rounds. On a busy machine compare the
+CPU times.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from bursar.queries import Count, Mean, Session, Sum
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """(seconds, seconds of processors)."""
+    """(seconds, CPU seconds)."""
     start = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start[0], time.process_time() - start[1]
@@ -55,7 +56,7 @@ PAIRS = {
 
 
 def many(questions: int, people: int) -> dict[str, object]:
-    """Seconds of a question over a ledger that has answered many, and over a new one, in turns."""
+    """Seconds of a question with a ledger that has answered many, and with a new ledger, in turns."""
     rows = pa.table({"person": range(people)})
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("old", "new")]

@@ -1,6 +1,9 @@
-"""Adaptive sessions on neighbouring tables, and what an adversary gets out of them. Prints one JSON object.
+"""Audit the guarantee: measure how well an adversary tells adaptive sessions on neighbouring tables apart.
 
 python benchmarks/queries_audit.py [--sessions 1000]
+
+Prints one JSON object: the distance between the two worlds in standard deviations, as found and less five standard
+errors, beside the distance that the budget allows. "kept" must be true.
 """
 
 import argparse
@@ -15,7 +18,7 @@ from test_audit import RHO, ROUNDS, audit
 
 
 def main() -> None:
-    """Run and print: the distance must not be above the budget's; it says what is certain to five standard errors."""
+    """Run and print; the distance less five standard errors must not be above the budget's."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sessions", type=int, default=1000, help="in each of the two worlds")
     given = parser.parse_args()

@@ -1,12 +1,13 @@
-"""Questions on Spark: workers, many questions, and DuckDB on the same rows. Prints one JSON object.
+"""Time questions on Spark: with one worker and two, after many questions, and against DuckDB on the same rows.
 
 python benchmarks/queries_spark.py workers [--events 20000000] [--people 1000000] [--rounds 3]
 python benchmarks/queries_spark.py many [--questions 1000]
 python benchmarks/queries_spark.py duckdb [--events 5000000] [--people 200000]
 
-``workers`` starts a standalone cluster on loopback, with one worker and then with two, each with a core of its own that
-it cannot leave (also not to compile or to collect garbage), as if it were a machine; driver and master share them. The
-time of a question includes the charge of everybody, the new generation of accounts, the noise and the commit.
+``workers`` starts a standalone cluster on loopback, with one worker and then with two. Each worker is pinned to its own
+core (also for compiling and garbage collection), as if it were a machine; driver and master share these cores. The time
+of a question includes the charge of each person, the new generation of accounts, the noise and the commit. Prints one
+JSON object.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def events(path: Path, rows: int, people: int) -> None:
 
 
 def opened(data: Any, ledger: Path) -> Session:
-    """A session with budget for everything."""
+    """A session with a budget that is sufficient for all questions."""
     return Session.open(data, person="person", budget=filters.Zcdp(rho=100.0), ledger=ledger)
 
 
@@ -64,7 +65,7 @@ def several(session: Session, rounds: int) -> dict[str, float]:
 
 
 def workers(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """One worker against two."""
+    """Compare one worker with two."""
     data = folder / "events"
     events(data, given.events, given.people)
     found = {}
@@ -96,7 +97,7 @@ def workers(folder: Path, given: argparse.Namespace) -> dict[str, object]:
 
 
 def many(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """The last of many questions over one ledger against those over a new ledger, in turns."""
+    """Compare the last of many questions with one ledger with those with a new ledger, in turns."""
     data = folder / "events"
     events(data, 100_000, 10_000)
     spark = started(folder)
@@ -117,7 +118,7 @@ def many(folder: Path, given: argparse.Namespace) -> dict[str, object]:
 
 
 def against_duckdb(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """Spark in local mode against DuckDB on the same files."""
+    """Compare Spark in local mode with DuckDB on the same files."""
     data = folder / "events"
     events(data, given.events, given.people)
     spark = started(folder)

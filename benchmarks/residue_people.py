@@ -1,6 +1,8 @@
-"""How many steps people get from an account of their own, by kind of account. Prints one JSON object; two minutes.
+"""Compute how many steps a person can take part in, for each kind of account: the table of docs/individual.md.
 
 python benchmarks/residue_people.py
+
+Takes two minutes. Prints one JSON object: the number of steps at each norm, and the seconds that the table took.
 """
 
 import json
@@ -34,7 +36,7 @@ def from_accounts(make: object) -> dict[float, int]:
 
 
 def fixed_in_advance() -> dict[float, int]:
-    """Steps whose privacy loss distribution is within the budget: no account can exceed them, and none adapts."""
+    """Steps whose privacy loss distribution is within the budget: the most for any account, without adaptivity."""
     return {
         norm: most(
             lambda k, norm=norm: individual.losses([[k]], [2.0 / norm], sample_rate=0.005, delta=DELTA)[0] <= EPSILON,

@@ -1,6 +1,8 @@
-"""The table of docs/odometers.md: every odometer for Gaussian mechanisms, delta = 1e-5.
+"""Compare all odometers for Gaussian mechanisms at delta = 1e-5: a table of docs/odometers.md.
 
 python benchmarks/tightness.py
+
+Prints the table in Markdown: the epsilon of each odometer after 1 to 10,000 rounds.
 """
 
 from bursar import mechanisms, odometers
@@ -15,7 +17,7 @@ HEADINGS = (
 
 
 def row(sigma: float, rounds: int) -> list[float]:
-    """All bounds after so many rounds; the plan is these rounds."""
+    """All bounds after the given number of rounds, which are also the plan."""
     run = mechanisms.Repeated(mechanisms.Gaussian(sigma), rounds)
     values = [gaussian.of(run).epsilon(delta=DELTA), zcdp.of(run).epsilon(delta=DELTA)]
     for make in (
@@ -35,7 +37,7 @@ def row(sigma: float, rounds: int) -> list[float]:
 
 
 def lines() -> list[str]:
-    """The table in Markdown."""
+    """The lines of the table in Markdown."""
     rule = " | ".join("---:" for _ in HEADINGS.split(" | "))
     rows = [
         " | ".join([f"{sigma:g}", str(rounds), *(f"{value:.4g}" for value in row(sigma, rounds))])

@@ -1,12 +1,12 @@
-"""People per second for clipped sums of gradients: Bursar, plain training and Opacus, on three networks, in one run.
+"""Measure people per second for clipped sums of gradients: Bursar, plain training and Opacus, on three networks.
 
-    python benchmarks/training.py            # all of it
+    python benchmarks/training.py            # all networks
     python benchmarks/training.py --quick    # smaller batches, fewer rounds
 
-Prints, for each network, the time of one batch in each engine (the best of some rounds, taken in turns so that noise
-hits all alike), the ratio to plain training and the ratio of the best of Opacus to ours. Opacus needs `pip install
-opacus==1.6.0`; its modes are hooks, functorch and ghost, each with its own optimizer step left out: only the
-clipped sum is timed. Peak memory is that of a process of its own for each engine.
+Prints, for each network, the time of one batch in each engine (the best of several rounds, in turns, so that other load
+affects all engines alike), the ratio to plain training, the ratio of the best mode of Opacus to Bursar, and the peak
+memory of each engine in a separate process. Opacus needs `pip install opacus==1.6.0`. Its modes are hooks, functorch
+and ghost; its optimizer step is omitted, so that only the clipped sum is timed.
 """
 
 import argparse
@@ -64,7 +64,7 @@ NETWORKS = {
 }
 
 SHARES = {("mlp", "hooks"): 8, ("mlp", "functorch"): 8}
-"""Who is so slow that it gets fewer people; times are scaled up."""
+"""Engines that are so slow that they get fewer people; their times are scaled up."""
 
 
 def plain(module, x, y, size):
@@ -81,7 +81,7 @@ def plain(module, x, y, size):
 
 
 def bursar(module, x, y, size):
-    """Everything at its defaults."""
+    """Bursar's clipped sum, with all defaults."""
     engine = Gradients(module.to(memory_format=torch.channels_last), BY_RECORD)
     return lambda: engine.sums(x, y, 1.0)
 
@@ -94,7 +94,7 @@ def opacus(mode):
         from opacus.layers import DPMultiheadAttention  # noqa: F401
         from opacus.validators import ModuleValidator
 
-        module = ModuleValidator.fix(module)  # attention and recurrent layers of its own
+        module = ModuleValidator.fix(module)  # replaces attention and recurrent layers by those of Opacus
         parameters = list(module.parameters())
         if mode == "ghost":
             private = GradSampleModuleFastGradientClipping(
@@ -135,14 +135,14 @@ MAKE = {"plain": plain, "bursar": bursar} | {mode: opacus(mode) for mode in ("ho
 
 
 def prepare(network, engine, count):
-    """The job of one engine on one network: a function of nothing."""
+    """The job of one engine on one network: a function without arguments."""
     torch.manual_seed(0)
     make, draw, classes, _, size = NETWORKS[network]
     return MAKE[engine](make(), draw(count), torch.randint(classes, (count,)), size)
 
 
 class Worker:
-    """A process that runs one engine on one network whenever it is told to, so that nobody suffers another's memory."""
+    """A process that runs one engine on one network on request, so that memory is measured for each engine alone."""
 
     def __init__(self, network, engine, count):
         self.people = max(1, count // SHARES.get((network, engine), 1))
@@ -151,18 +151,18 @@ class Worker:
         self.best = float("inf")
 
     def take_turn(self):
-        """Run once; (MiB held at most)."""
+        """Run once, and store the best time and the peak memory in MiB."""
         print("go", file=self._process.stdin, flush=True)
         seconds, self.held = map(float, self._process.stdout.readline().split())
         self.best = min(self.best, seconds)
 
     def stop(self):
-        """No more turns."""
+        """End the process."""
         self._process.communicate()
 
 
 def work(network, engine, count):
-    """What a worker does: a line in, a run, seconds and peak memory out."""
+    """Run as a worker: for each line of input, run once and print seconds and peak memory."""
     run = prepare(network, engine, count)
     run()
     for _ in sys.stdin:
@@ -175,11 +175,11 @@ def work(network, engine, count):
 
 
 def main():
-    """Take turns, print the table, and the figures as JSON on the last line."""
+    """Take turns, print the table, and print the figures as JSON on the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs=3, metavar=("NETWORK", "ENGINE", "COUNT"), help="be a worker")
+    parser.add_argument("--only", nargs=3, metavar=("NETWORK", "ENGINE", "COUNT"), help="run as a worker")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.only:

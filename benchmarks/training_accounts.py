@@ -1,11 +1,12 @@
-"""What accounts per person add to training: DP-SGD with assigned bounds, and full-batch gradient descent.
+"""Measure what accounts for each person add to training: DP-SGD with assigned bounds, and full-batch gradient descent.
 
-    python benchmarks/training_accounts.py            # all of it
+    python benchmarks/training_accounts.py            # everything
     python benchmarks/training_accounts.py --quick    # fewer people
 
-Both are the same Trainer with individual=True and individual=False, on invented people of MNIST's shape and the MNIST
-network of benchmarks/training.py, in turns. DP-SGD samples at rate 0.015 and refreshes bounds once an epoch; its first
-refresh looks at everybody, later ones at those who were not sampled since. Times are the best of the rounds.
+Both comparisons run the same Trainer with individual=True and individual=False, in turns, on synthetic people of
+MNIST's shape with the MNIST network of benchmarks/training.py. DP-SGD samples at rate 0.015 and refreshes bounds once
+an epoch: the first refresh computes the norms of all people, later ones of the people who were not sampled since.
+Prints the best times of the rounds and their ratios.
 """
 
 import argparse
@@ -24,7 +25,7 @@ RATE = 0.015
 
 
 def people(count):
-    """Invented people: a pattern for each class, and noise."""
+    """Synthetic people: a pattern for each class, and noise."""
     generator = torch.Generator().manual_seed(1)
     targets = torch.randint(10, (count,), generator=generator)
     patterns = torch.randn(10, 1, 28, 28, generator=generator)
@@ -32,7 +33,7 @@ def people(count):
 
 
 def stamps(records, individual, steps, budget, **options):
-    """Seconds since the start after each step, of one run; the first entry is before the first step."""
+    """Seconds since the start after each step of one run; the first entry is before the first step."""
     torch.manual_seed(0)
     module = mnist()
     trainer = Trainer(
@@ -53,7 +54,7 @@ def stamps(records, individual, steps, budget, **options):
 
 
 def sampled(records, epochs, rounds):
-    """DP-SGD: for both, the best time of each epoch over the rounds."""
+    """DP-SGD: the best time of each epoch over the rounds, with and without accounts for each person."""
     every = round(1 / RATE)
     best = {True: [float("inf")] * epochs, False: [float("inf")] * epochs}
     for _ in range(rounds):
@@ -66,7 +67,7 @@ def sampled(records, epochs, rounds):
 
 
 def full_batch(records, steps, rounds):
-    """Gradient descent: for both, the best time of a step."""
+    """Gradient descent: the best time of a step, with and without accounts for each person."""
     best = {True: float("inf"), False: float("inf")}
     for _ in range(rounds):
         for individual in best:

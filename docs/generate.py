@@ -14,11 +14,17 @@ MODULES = (
     "bursar.curves.gaussian",
     "bursar.curves.renyi",
     "bursar.curves.approximate",
+    "bursar.curves.order_mixture",
+    "bursar.curves.rogers",
     "bursar.curves.pairs",
     "bursar.curves.residue",
     "bursar.curves.losses",
+    "bursar.curves.totals",
+    "bursar.notions",
     "bursar.filters",
+    "bursar.filters.published",
     "bursar.odometers",
+    "bursar.odometers.published",
     "bursar.individual",
     "bursar.calibrate",
     "bursar.compare",
@@ -28,13 +34,17 @@ MODULES = (
     "bursar.queries.plans",
     "bursar.interop.opacus",
     "bursar.training",
+    "bursar.training.gradients",
     "bursar.training.callbacks",
     "bursar.training.policies",
     "bursar.training.stopping",
     "bursar.training.groups",
+    "bursar.training.models",
+    "bursar.training.examples",
     "bursar.report.spends",
     "bursar.report.odometers",
     "bursar.report.losses",
+    "bursar.report.figures",
     "bursar.errors",
 )
 
@@ -50,7 +60,7 @@ def cli() -> str:
         lines += [
             f"## bursar {name}",
             "",
-            inspect.cleandoc(command.help or ""),
+            inspect.cleandoc(command.help),
             "",
             "| option | default | |",
             "|---|---|---|",
@@ -63,7 +73,7 @@ def cli() -> str:
             text = getattr(parameter, "help", "") or ""
             if parameter.name != "help":
                 lines.append(f"| {names} | {shown} | {text} |")
-        lines.append("")
+        lines += ["", "```", command.epilog.removeprefix("Example: "), "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

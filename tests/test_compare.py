@@ -1,15 +1,11 @@
-"""All bounds side by side, as numbers, text, JSON and a picture."""
+"""All bounds side by side, as numbers and as text."""
 
-import json
 import math
 
 import pytest
-from typer.testing import CliRunner
 
 from bursar import errors
 from bursar import mechanisms as m
-from bursar.cli import _compare as cli_compare
-from bursar.cli import app
 from bursar.compare import compare
 
 
@@ -57,29 +53,3 @@ def test_text_has_every_bound(table):
     lines = str(table).splitlines()
     assert len(lines) == len(table.bounds) + 2
     assert any(line.startswith("odometers.Renyi, ex-post") and "ex-post" in line for line in lines)
-
-
-def test_the_command(tmp_path):
-    """``bursar compare`` prints JSON that reads back, and draws a picture."""
-    picture = tmp_path / "bounds.png"
-    options = ["compare", "--mechanism", "gaussian", "--sigma", "20", "--rounds", "100", "--points", "2"]
-    run = CliRunner().invoke(app, [*options, "--delta", "1e-5", "--json", "--draw", str(picture)])
-    assert run.exit_code == 0, run.output
-    data = json.loads(run.output)
-    assert data["rounds"] == [1, 100]
-    assert {"name", "promise", "epsilons"} == set(data["bounds"][0])
-    assert picture.read_bytes()[:4] == b"\x89PNG"
-    text = CliRunner().invoke(app, [*options[:6], "20", "--points", "1"])
-    assert "odometers.Renyi" in text.output
-
-
-def test_the_mechanisms_of_the_command():
-    """Each name, and what is missing or unknown."""
-    assert cli_compare.described("laplace", None, 0.5, 0.1, None) == m.Laplace(2.0)
-    assert cli_compare.described("sampled-gaussian", 2.0, None, 0.1, None) == m.SampledGaussian(2.0, 1.0, 0.1)
-    assert cli_compare.described("approximate", None, 0.1, 0.1, 1e-9) == m.Approximate(0.1, 1e-9)
-    assert cli_compare.described("randomized-response", None, 0.1, 0.1, None) == m.RandomizedResponse(0.1)
-    assert cli_compare.described("pure", None, 0.1, 0.1, None) == m.Pure(0.1)
-    for name in ("gaussian", "pure", "approximate", "exponential"):
-        with pytest.raises(errors.ArgumentError):
-            cli_compare.described(name, None, 0.1 if name == "approximate" else None, 0.1, None)

@@ -11,6 +11,7 @@ from sparks import java
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 
 
 def generator():
@@ -32,12 +33,31 @@ def test_examples_run(page, tmp_path, monkeypatch):
     assert failures == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_are_there(page):
+    """Every file of the repository that a page names in backticks, or by a command, exists."""
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`(?:python )?((?:src|tests|benchmarks|experiments|docs)/[\w./]+)[ `]", text):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    """Relative links point at files that exist."""
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+    """Relative links point at files that exist, and at sections of them that exist."""
+    for target, section in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            there = page.parent / target if target else page
+            assert there.exists(), target
+            assert not section or section in sections(there), f"{target}#{section}"
+
+
+def sections(page):
+    """The anchors of a page's headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return {
+        re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)", text, re.M)
+    }
 
 
 @pytest.mark.parametrize("name", ["cli", "api"])

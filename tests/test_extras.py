@@ -10,7 +10,7 @@ from bursar.errors import MissingExtra
 
 HIDDEN = {
     "duckdb": ("from bursar.ledger._workspace import Desk; Desk(None)", "queries"),
-    "matplotlib": ("import bursar.report.odometers as drawn; drawn.pyplot()", "plots"),
+    "matplotlib": ("from bursar.report.figures import figure; figure(1, 1)", "plots"),
     "torch": ("from bursar.training import Trainer", "torch"),
     "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),
     "opacus": ("import bursar.interop.opacus", "opacus"),

@@ -16,6 +16,7 @@ FLOORS = {
     "_check": 0,
     "_disk": 0,
     "_extras": 0,
+    "_private": 0,
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
@@ -26,13 +27,13 @@ FLOORS = {
     "odometers": 4,
     "calibrate": 5,
     "individual": 5,
-    "interop": 5,
-    "compare": 5,
-    "ledger": 5,
-    "queries": 6,
-    "training": 6,
-    "report": 7,
-    "cli": 8,
+    "compare": 6,
+    "interop": 6,
+    "ledger": 6,
+    "queries": 7,
+    "training": 7,
+    "report": 8,
+    "cli": 9,
 }
 # on the ground floor, who may use whom
 GROUND = {
@@ -42,6 +43,7 @@ GROUND = {
     "_uncopyable": {"errors"},
     "_disk": {"errors"},
     "_extras": {"errors"},
+    "_private": set(),
     "_search": {"errors"},
     "errors": set(),
 }
@@ -182,6 +184,8 @@ RECORDS = {
     ("bursar.odometers", "Rounds"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
+    ("bursar.training.stopping", "ActiveAnswer"),
+    ("bursar.training.stopping", "DropoutCount"),
 }
 
 

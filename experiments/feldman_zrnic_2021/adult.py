@@ -3,11 +3,14 @@
     python experiments/feldman_zrnic_2021/adult.py            # all rows, 10 seeds: some minutes on one core
     python experiments/feldman_zrnic_2021/adult.py --quick    # 2 seeds, first rows: for continuous integration
 
-The paper prints sigma, k and epsilon of each row. Its preprocessing is not published, and its clip, learning rate and
-k_max we could not find; what is used in their place is in SETTINGS below, tuned on a split of the training file (see
-`tuning.py`). "Our way" uses other public features, exact Gaussian accounting and averaged iterates.
+Measures the accuracy on the test file for each row of the paper's table. Prints a Markdown table, and writes it to
+docs/experiments/adult.md with all numbers in adult.json.
 
-The noise is seeded, so that the table can be made again: these models are experiments on public data, not private.
+The paper prints sigma, k and epsilon of each row. Its preprocessing is not published, and we could not find its clip,
+learning rate and k_max. SETTINGS below replaces them, tuned on a split of the training file (see `tuning.py`). "Our
+way" uses other public features, exact Gaussian accounting and averaged iterates.
+
+The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not private.
 """
 
 import argparse
@@ -35,7 +38,7 @@ DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: how it is trained, and what the paper says."""
+    """A row of the table: how it is trained, and what the paper prints."""
 
     name: str
     features: str
@@ -54,7 +57,7 @@ class Row:
 
 
 # What the paper prints: epsilon, sigma, k, accuracy with filtering. The sigma of the row "1.0" is, by the paper's own
-# formula, the sigma of epsilon = 0.5; 309.94 would be the one of 1.0.
+# formula, the sigma of epsilon = 0.5; the sigma of 1.0 is 309.94.
 PRINTED = [
     (0.3, 455.34, 800, 83.91),
     (0.5, 433.80, 2000, 84.18),
@@ -68,7 +71,7 @@ OURS = {"steps": 400, "extra_steps": 100, "clip": 0.7, "rate": 48.0}
 
 
 def rows() -> list[Row]:
-    """All rows."""
+    """All rows of the table."""
     found = []
     for epsilon, sigma, steps, paper in PRINTED:
         common = {
@@ -88,12 +91,12 @@ def rows() -> list[Row]:
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """Where Adult is."""
+    """The folder of the Adult files."""
     places = [given] if given else [Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "adult"]
     for place in places:
         if (place / "adult.data").is_file():
             return place
-    raise DataError(f"{places[0]} does not hold adult.data and adult.test; set BURSAR_DATA, or give --data")
+    raise DataError(f"{places[0]} does not contain adult.data and adult.test; set BURSAR_DATA, or give --data")
 
 
 def features(schema: Path, path: Path) -> tuple[Any, Any]:
@@ -197,7 +200,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def _insert(text: str, page: Path) -> None:
-    """Put the table between the marks of a page that is there, or make a page of it."""
+    """Replace the table between the marks of an existing page, or write a new page."""
     marks = ("<!-- table: begin -->\n", "<!-- table: end -->")
     if not page.is_file():
         page.write_text(text, encoding="utf-8")

@@ -1,13 +1,15 @@
-"""Feldman & Zrnic (2021): the same people counted day after day, each paying only for the days on which they appear.
+"""Feldman & Zrnic (2021): daily counts of the same people, each charged only for the days on which they appear.
 
     python experiments/feldman_zrnic_2021/daily.py [--people 10000] [--share 0.05] [--full-days 20] [--retail]
 
-Sparse data: everybody appears on a random share of the days. A worst-case zCDP filter answers ``full-days`` counts
-and no more. With an account for every person the same budget goes on; the script asks one count a day through a
-session (rows in memory, ledger on disk), and prints after how many days the mean relative error has doubled.
+Measures after how many days the mean relative error of a daily count doubles. In the generated data, each person
+appears on a random share of the days. A worst-case zCDP filter answers ``full-days`` counts and no more. With an
+account for each person, the same budget lasts longer: the script asks one count a day through a session (rows in
+memory, ledger on disk).
 
-``--retail`` asks for the customers of each day in Online Retail (folder in BURSAR_DATA) instead. Writes daily.json
-or daily_retail.json, and a picture, beside this file; the true counts in them are private in real life.
+``--retail`` counts the customers of each day in Online Retail (folder in BURSAR_DATA) instead. Prints the result as
+JSON, and writes daily.json or daily_retail.json, and a picture, beside this file. The true counts in them would be
+private for other data.
 """
 
 import argparse
@@ -28,7 +30,7 @@ HERE = Path(__file__).parent
 
 
 def sparse(people: int, days: int, share: float, seed: int = 0) -> pa.Table:
-    """(person, day) for everybody's random days: a platform with sparse daily indicators, at any size."""
+    """(person, day) for each person's random days: synthetic sparse daily indicators of any size."""
     rng = np.random.default_rng(seed)
     persons, when = [], []
     for day in range(days):
@@ -39,7 +41,7 @@ def sparse(people: int, days: int, share: float, seed: int = 0) -> pa.Table:
 
 
 def retail() -> tuple[Path, str]:
-    """The file of Online Retail and a view of it: a customer and a day for each line."""
+    """The file of Online Retail, and a view of it: a customer and a day for each line."""
     folder = Path(os.environ.get("BURSAR_DATA", "../shared/data")) / "online_retail"
     return (
         folder / "online_retail.csv.gz",
@@ -50,7 +52,7 @@ def retail() -> tuple[Path, str]:
 def count_days(
     data: object, view: str | None, full_days: int, sigma: float, most: int | None
 ) -> list[dict[str, float]]:
-    """One count a day until the days are over: truth (for the comparison only) and answer."""
+    """One count for each day: the truth (for the comparison only) and the answer."""
     price = People(sigma=sigma).price / 10**15
     found = []
     with (
@@ -103,7 +105,7 @@ def judged(days: list[dict[str, float]], full_days: int, sigma: float) -> dict[s
 
 
 def picture(days: list[dict[str, float]], full_days: int, path: Path, title: str) -> None:
-    """Truth and answers by day, and where a worst-case filter stops."""
+    """Plot truth and answers by day, and where a worst-case filter stops."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -2,14 +2,15 @@
 
     python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3     # some hours for all rows on two cores
     python experiments/feldman_zrnic_2021/mnist.py --ours --epsilon 0.3        # exact Gaussian accounting, more steps
-    python experiments/feldman_zrnic_2021/mnist.py --plot                      # what is recorded: a table, mnist.png
+    python experiments/feldman_zrnic_2021/mnist.py --plot                      # the recorded runs: a table, mnist.png
     python experiments/feldman_zrnic_2021/mnist.py --quick                     # one row, few people, few steps
 
-The four rows as printed fix the noise multiplier and the number of steps of plain gradient descent; filtering goes on
-for a share of steps more with whoever has budget left. Before that nobody's budget is at an end, so that filtering's
-accuracy after the printed steps is that of another run of plain descent. Clip and learning rate are not printed; ours
-were chosen on training images only (10,000 to train, the last 10,000 to look at). The model is a moving average of the
-iterates, which costs nothing: they are all released. Appends a line to mnist.jsonl beside this file for every run.
+Measures the accuracy on the test images. The four rows as printed fix the noise multiplier and the number of steps of
+plain gradient descent; filtering continues for a share of more steps with the people who have budget left. Before that,
+no person's budget is used up, so the accuracy of filtering after the printed steps is that of another run of plain
+descent. The paper does not print clip and learning rate; ours were chosen on training images only (10,000 to train, the
+last 10,000 to validate). The model is a moving average of the iterates, which costs nothing, because all iterates are
+released. Each run appends a line to mnist.jsonl beside this file.
 """
 
 import argparse
@@ -33,7 +34,7 @@ DELTA, EXTRA, CLIP, RATE, AVERAGE, TUNE = 1e-5, 0.1, 1.0, 3.0, 0.9, 10_000
 
 
 def images(name, folder):
-    """(n, 1, 28, 28) standardised by public constants, and labels."""
+    """(n, 1, 28, 28) images standardised by public constants, and labels."""
 
     def read(file, offset):
         with gzip.open(folder / file) as stream:
@@ -53,13 +54,13 @@ def network():
 
 
 def accuracy(module, x, y):
-    """Share of right answers, in per cent."""
+    """Share of correct answers, in percent."""
     with torch.no_grad():
         return 100 * float(torch.cat([module(part).argmax(1) for part in x.split(1000)]).eq(y).double().mean())
 
 
 def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, decay, average, seed):
-    """One training; (step, accuracy of the average, of the iterate) on the test images, shown here and not used."""
+    """Train once; (step, accuracy of the average, of the iterate) on the test images, which are reported only."""
     torch.manual_seed(seed)
     module = network()
     averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(average))
@@ -97,14 +98,14 @@ def recorded():
     rows = {}
     for text in (HERE / "mnist.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        told = ("epsilon", "ours", "steps", "extra", "rate", "momentum", "decay")
-        row = tuple(line.get(of, 0.0) for of in told)
+        fields = ("epsilon", "ours", "steps", "extra", "rate", "momentum", "decay")
+        row = tuple(line.get(of, 0.0) for of in fields)
         rows.setdefault(row, []).append(line)
     return rows
 
 
 def show():
-    """A table of what is recorded, and curves of accuracy against steps, as in figure 1 of the paper."""
+    """Print a table of the recorded runs, and plot accuracy against steps, as in figure 1 of the paper."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -136,7 +137,7 @@ def show():
             color, label = drawn.get_color(), None  # one color and one entry for all seeds of a row
             panel.plot(steps, line["at_steps"], "o", markersize=4, color=color)
         panel.set(title=f"epsilon {epsilon:g}", xlabel="step", ylim=(85, 100))
-        panel.legend(title="dots: everybody's budget until here", loc="lower right", fontsize=8, title_fontsize=8)
+        panel.legend(title="dots: no budget is used up before", loc="lower right", fontsize=8, title_fontsize=8)
     for panel in panels[:, 0]:
         panel.set_ylabel("accuracy on the test images, %")
     figure.tight_layout()
@@ -144,7 +145,7 @@ def show():
 
 
 def main():
-    """The command."""
+    """Parse the command line, then train or show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BURSAR_DATA", "data")))
     parser.add_argument("--epsilon", type=float, choices=sorted(ROWS), nargs="*", default=sorted(ROWS))
@@ -165,15 +166,15 @@ def main():
     parser.add_argument("--steps", type=int, help="instead of the printed number")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--tune", action="store_true", help="10,000 training images and as much less noise, judged by 10,000 others"
+        "--tune", action="store_true", help="10,000 training images with less noise in proportion; validate on others"
     )
-    parser.add_argument("--plot", action="store_true", help="show what is recorded; train nothing")
+    parser.add_argument("--plot", action="store_true", help="show the recorded runs; train nothing")
     options = parser.parse_args()
     show() if options.plot else train_all(options)
 
 
 def train_all(options):
-    """The rows that were asked for, one after the other."""
+    """Train the selected rows, one after the other."""
     train, test = (images(name, options.data / "mnist") for name in ("train", "t10k"))
     if options.quick:
         train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
@@ -187,7 +188,7 @@ def train_all(options):
         budget = filters.Gaussian(mu=float(np.sqrt(steps)) / noise_multiplier * (1 + 1e-9))
         if options.ours:
             budget, noise_multiplier = filters.Gaussian(epsilon=epsilon, delta=DELTA), None
-        if options.tune:  # as much noise for one person as there, and no claim
+        if options.tune:  # the same noise for each person as in the full run; no guarantee
             budget = filters.Gaussian(mu=budget.mu / fewer)
             noise_multiplier = noise_multiplier and noise_multiplier * fewer
         for seed in range(options.first_seed, options.first_seed + options.seeds):

@@ -1,14 +1,15 @@
-"""Feldman & Zrnic (2021), figure 2: histograms of everybody's odometer at three times of private gradient descent.
+"""Feldman & Zrnic (2021), figure 2: histograms of each person's odometer at three times of private gradient descent.
 
     python experiments/feldman_zrnic_2021/odometers.py            # two minutes on one core
     python experiments/feldman_zrnic_2021/odometers.py --quick    # 2,000 people: some seconds
 
-MNIST, full batches, noise multiplier 170, alpha = 63, Delta = 0.00109 = alpha / (2 sigma^2), as in the paper; a network
-with one hidden layer in place of theirs. Beside Algorithm 6 the Rényi odometer for everybody. The histograms are
-functions of everybody's data: shown here because the data are public, and not to be published for others.
+Compares Algorithm 6 with the Rényi odometer for each person. MNIST, full batches, noise multiplier 170, alpha = 63,
+Delta = 0.00109 = alpha / (2 sigma^2), as in the paper; a network with one hidden layer replaces the paper's. Writes
+odometers.json and odometers.png. The histograms are functions of people's data: they are shown here because the data
+are public, and must not be published for other data.
 
-MNIST is looked for in $BURSAR_DATA/mnist, or in ../shared/data/mnist beside the project. Noise is seeded, so that the
-picture can be made again: an experiment on public data, not private. Writes odometers.json and odometers.png.
+MNIST is read from $BURSAR_DATA/mnist, or from ../shared/data/mnist beside the project. The noise is seeded so that the
+picture can be reproduced: this is an experiment on public data, and not private.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bursar import individual, mechanisms, odometers
-from bursar.report.odometers import pyplot
+from bursar.report.figures import figure
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "mnist"
@@ -38,7 +39,7 @@ def mnist(people: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Network:
-    """784 - 64 - 10 with tanh; gradients of single people by their norms, and their clipped sum."""
+    """784 - 64 - 10 with tanh; each person's gradient norm, and the sum of clipped gradients."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.first = rng.normal(0, 0.05, (784, HIDDEN)).astype(np.float32)
@@ -57,7 +58,7 @@ class Network:
         # a layer's gradient is an outer product, so its norm is the product of norms
         square = (error**2).sum(axis=1) * (1 + (hidden**2).sum(axis=1))
         square = square + (back**2).sum(axis=1) * (1 + (x**2).sum(axis=1))
-        norms = np.sqrt(square.astype(np.float64)) * (1 + 1e-5)  # over the rounding of float32
+        norms = np.sqrt(square.astype(np.float64)) * (1 + 1e-5)  # larger than the rounding error of float32
         scale = np.minimum(1.0, CLIP / np.maximum(norms, 1e-12)).astype(np.float32)[:, None]
         error, back = error * scale, back * scale
         sums = [x.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
@@ -71,7 +72,7 @@ class Network:
 
 
 def train(people: int | None, quick: bool) -> dict[str, object]:
-    """Everybody's odometers at three times."""
+    """Each person's odometer at three times."""
     x, y = mnist(people)
     rng = np.random.default_rng(1)
     network, step = Network(rng), mechanisms.Gaussian(SIGMA * CLIP, CLIP)
@@ -102,7 +103,7 @@ def _histogram(values: np.ndarray) -> dict[str, object]:
 
 
 def main() -> None:
-    """Numbers and picture."""
+    """Compute, write and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2,000 people")
     quick = parser.parse_args().quick
@@ -110,15 +111,15 @@ def main() -> None:
     if quick:
         return
     (HERE / "odometers.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
-    plots = pyplot()
-    figure, panels = plots.subplots(1, len(TIMES), figsize=(15, 4), sharey=True, layout="constrained")
+    picture = figure(15, 4)
+    panels = picture.subplots(1, len(TIMES), sharey=True)
     for axes, (time, at) in zip(panels, result["times"].items(), strict=True):
         for name in ("Algorithm 6", "Rényi, pathwise", "Rényi, ex-post"):
             axes.stairs(at[name]["counts"], at[name]["edges"], label=name)
         axes.set(title=f"after {time} steps (accuracy {at['accuracy']:.1%})", xlabel="epsilon of a person")
     panels[0].set_ylabel("people")
     panels[0].legend(fontsize=8)
-    figure.savefig(HERE / "odometers.png", dpi=120)
+    picture.savefig(HERE / "odometers.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How the settings of `adult.py` were chosen: on a split of the training file. The test file is not opened.
+"""Choose the settings of `adult.py` on a split of the training file, without the test file.
 
     python experiments/feldman_zrnic_2021/tuning.py --features own --epsilon 0.3
 
-prints the accuracy on the held-out quarter of the training file for a grid of clips, rates and extra steps: the mean
-over four splits, each with noise of its own. Choosing settings by looking at these people is not covered by the
-guarantee of the final model, as in the papers that are compared with.
+Prints the accuracy on the held-out quarter of the training file for a grid of clips, rates and extra steps: the mean
+over four splits, each with its own noise. To choose settings by the data of these people is not covered by the
+guarantee of the final model, as in the papers that we compare with.
 """
 
 import argparse

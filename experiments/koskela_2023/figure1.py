@@ -1,16 +1,17 @@
-"""Koskela, Tobaben & Honkela (2023), figure 1: everybody's epsilon in DP-SGD on MNIST, Rényi against privacy losses.
+"""Koskela, Tobaben & Honkela (2023), figure 1: each person's epsilon in DP-SGD on MNIST, Rényi against privacy losses.
 
     BURSAR_DATA=... python experiments/koskela_2023/figure1.py [--quick]
 
-A network 784-64-10 in plain PyTorch; 50 epochs, Poisson batches of 300 in the mean (q = 0.005), noise multiplier 2,
-C = 5, delta = 1e-6. At the start of each epoch everybody's gradient norm is measured anew. Until the next epoch a
-person is clipped to 1.2 times that norm (at least C/100, at most C), and pays at every step for this bound, sampled or
-not (theory 5.6). Then, for 1000 random people: epsilon by Rényi DP, by privacy loss distributions, and by the Gaussian
-that dominates; and one person's curve of delta against that of the Gaussian.
+A network 784-64-10 in plain PyTorch; 50 epochs, Poisson sampling with 300 images a batch in the mean (q = 0.005), noise
+multiplier 2, C = 5, delta = 1e-6. At the start of each epoch each person's gradient norm is computed. Until the next
+epoch, a person's gradient is clipped to 1.2 times that norm (at least C/100, at most C), and the person pays at every
+step for this bound, sampled or not (theory 5.6). Then the script computes, for 1000 random people, epsilon by Rényi DP,
+by privacy loss distributions, and by the dominating Gaussian; and one person's curve of delta beside that of the
+Gaussian.
 
-The network learns with a fixed seed, so that the figure can be drawn again: reproducible, not private. MNIST is public,
-and so are the numbers here. --quick: two epochs of 20 steps, 3000 images, 50 people. Writes figure1.json and
-figure1.png beside this file (--quick: only prints).
+The network is trained with a fixed seed so that the figure can be reproduced: it is not private. MNIST is public, and
+so are the numbers here. Writes figure1.json and figure1.png beside this file. --quick (two epochs of 20 steps, 3000
+images, 50 people) only prints.
 """
 
 import argparse
@@ -26,8 +27,8 @@ import torch
 
 from bursar import individual, mechanisms
 from bursar.curves import gaussian
+from bursar.report import figures
 from bursar.report.losses import side_by_side
-from bursar.report.odometers import pyplot
 
 HERE = Path(__file__).parent
 NOISE, CLIP, RATE, DELTA, SLACK = 2.0, 5.0, 0.005, 1e-6, 1e-7
@@ -37,7 +38,7 @@ FITTED = (0.01, 0.3)  # epsilons to which the paper's mu is fitted
 
 @dataclass
 class Run:
-    """How long a run is."""
+    """The size of a run."""
 
     epochs: int = 50
     steps: int = 200
@@ -60,7 +61,7 @@ def images(name: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Network:
-    """784-64-10, relu, softmax. Gradients by hand: a linear layer's are outer products, and so are their norms."""
+    """784-64-10, relu, softmax, explicit gradients: those of a linear layer are outer products, like their norms."""
 
     def __init__(self, generator: torch.Generator) -> None:
         def layer(n: int, m: int) -> torch.Tensor:
@@ -70,7 +71,7 @@ class Network:
         self.first[-1], self.second[-1] = 0.0, 0.0
 
     def backward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Inputs with a one at the end and losses' derivatives by outputs, layer by layer; and the norms (n,)."""
+        """Inputs with a one at the end, derivatives of losses by outputs, layer by layer, and the norms (n,)."""
         one = torch.ones(len(x), 1)
         into = torch.cat([x, one], 1)
         middle = torch.relu(into @ self.first)
@@ -82,7 +83,7 @@ class Network:
         return into, low, hidden, top, squares.sqrt()
 
     def step(self, x: torch.Tensor, y: torch.Tensor, bounds: torch.Tensor, generator: torch.Generator) -> None:
-        """Everybody in the sample clipped to their own bound; noise for C; divided by a fixed number."""
+        """Clip each sampled person's gradient to that person's bound; add noise for C; divide by a fixed number."""
         into, low, hidden, top, norms = self.backward(x, y)
         scale = torch.clamp(bounds / torch.clamp(norms, min=1e-12), max=1.0)[:, None]
         for weights, inputs, errors in ((self.first, into, low), (self.second, hidden, top)):
@@ -91,13 +92,13 @@ class Network:
             weights -= RATE_OF_LEARNING / 300 * total
 
     def accuracy(self, x: torch.Tensor, y: torch.Tensor) -> float:
-        """Share of right answers."""
+        """Share of correct answers."""
         hidden = torch.relu(x @ self.first[:-1] + self.first[-1])
         return float(((hidden @ self.second[:-1] + self.second[-1]).argmax(1) == y).float().mean())
 
 
 def train(run: Run, *, seed: int = 0) -> tuple[individual.Losses, Network, np.ndarray]:
-    """The run: counts of everybody's steps, the network, and everybody's labels."""
+    """Train: the counts of each person's steps, the network, and the labels."""
     generator = torch.Generator().manual_seed(seed)
     x, y = images("train")
     x, y = x[: run.people], y[: run.people]
@@ -110,14 +111,14 @@ def train(run: Run, *, seed: int = 0) -> tuple[individual.Losses, Network, np.nd
         for _ in range(run.steps):
             rows = torch.nonzero(torch.rand(run.people, generator=generator) < RATE)[:, 0]
             network.step(x[rows], y[rows], bounds[rows], generator)
-        paid = bounds.double().numpy() * (1 + 1e-6)  # over the rounding of float32 in the clipping
+        paid = bounds.double().numpy() * (1 + 1e-6)  # larger than the rounding error of float32 in the clipping
         for _ in range(run.steps):
             counted.record(step, np.minimum(paid, CLIP))
     return counted, network, y.numpy()
 
 
 def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
-    """Delta at each epsilon: of the composition (upper bounds), of the dominating Gaussian, and of the mu of a fit."""
+    """Delta at each epsilon: of the composition (upper bounds), of the dominating Gaussian, and of a fitted mu."""
     most = float(individual.losses(row[None], noise, sample_rate=RATE, delta=1e-9)[0])
     grid = np.linspace(0.0, most, 60)
     exact = individual.losses(row[None], noise, sample_rate=RATE, epsilon=grid.tolist())[:, 0]
@@ -139,7 +140,7 @@ def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
 
 
 def figure(run: Run, *, seed: int = 0) -> dict[str, object]:
-    """Train, count, and read everything off."""
+    """Train, count, and compute all numbers of the figure."""
     start = time.perf_counter()
     counted, network, labels = train(run, seed=seed)
     trained = time.perf_counter() - start
@@ -164,9 +165,9 @@ def figure(run: Run, *, seed: int = 0) -> dict[str, object]:
 
 
 def draw(data: dict, path: Path) -> None:
-    """Histograms of the accountings on the left, one person's curves on the right."""
-    plots = pyplot()
-    picture, (left, right) = plots.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+    """Plot histograms of the accountings on the left, and one person's curves on the right."""
+    picture = figures.figure(12, 4.5)
+    left, right = picture.subplots(1, 2)
     names = ("Rényi", "privacy loss distributions", "Gaussian")
     edges = np.linspace(0, max(map(max, (data["people"][name] for name in names))) * 1.001, 41)
     for name in names:
@@ -183,7 +184,7 @@ def draw(data: dict, path: Path) -> None:
 
 
 def main() -> None:
-    """Numbers and picture."""
+    """Compute, write and plot."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick

@@ -3,7 +3,8 @@
     python experiments/koskela_2023/figures.py
 
 Noise 100, delta = 1e-5. Figure 3: delta over epsilon after 420 rounds. Figure 4: epsilon over the number of rounds.
-Figure 5: the number of rounds that fit into epsilon. Writes figures.json and figures.png beside this file.
+Figure 5: the number of rounds that fit into epsilon. Prints a table, and writes figures.json and figures.png beside
+this file.
 """
 
 import json
@@ -14,7 +15,7 @@ import numpy as np
 
 from bursar import mechanisms
 from bursar.curves import gaussian, renyi, zcdp
-from bursar.report.odometers import pyplot
+from bursar.report.figures import figure
 
 HERE = Path(__file__).parent
 SIGMA, DELTA, ROUNDS = 100.0, 1e-5, 420
@@ -23,7 +24,7 @@ Epsilon = Callable[[int], float]
 
 
 def run(rounds: int) -> mechanisms.Repeated:
-    """So many rounds of the paper's mechanism."""
+    """The given number of rounds of the paper's mechanism."""
     return mechanisms.Repeated(mechanisms.Gaussian(SIGMA), rounds)
 
 
@@ -83,11 +84,11 @@ def _most(epsilon: Epsilon, target: float) -> int:
 
 
 def main() -> None:
-    """Numbers and picture."""
+    """Compute, write and plot."""
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
     (HERE / "figures.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
-    plots = pyplot()
-    figure, panels = plots.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    picture = figure(15, 4.5)
+    panels = picture.subplots(1, 3)
     for axes, (name, data) in zip(panels, figures.items(), strict=True):
         (across, x), *lines = data.items()
         for label, y in lines:
@@ -97,7 +98,7 @@ def main() -> None:
         axes.set_yscale("log" if name != "figure 4" else "linear")
         axes.grid(alpha=0.3)
     panels[0].legend(fontsize=8)
-    figure.savefig(HERE / "figures.png", dpi=120)
+    picture.savefig(HERE / "figures.png", dpi=120)
     for name, values in figures["figure 5"].items():
         print(f"{name:30}", *(f"{value:>7}" for value in values))
 

@@ -1,17 +1,17 @@
 """Koskela, Tobaben & Honkela (2023), section 6: what individual filtering does to groups, and at other clips.
 
     python experiments/koskela_2023/groups.py              # everything: some minutes on one core
-    python experiments/koskela_2023/groups.py --quick      # some thousand people, one seed: for continuous integration
+    python experiments/koskela_2023/groups.py --quick      # 3000 people, 2 seeds: for continuous integration
 
 1. Adult (by sex and race) and diabetes130 (by race and age; a patient is one person with all encounters): losses,
-   accuracies and mean spends of each group when filtering starts, that is when the first budget is used up, and at the
-   end. Filtering goes on for one and a half times the steps that everybody can pay for at the whole clip.
-2. Adult with filtering (1.25 to 4 times the steps) against plain private gradient descent at 0.5 to 5 times the best
+   accuracies and mean spends of each group when filtering starts (the first budget is used up) and at the end.
+   Filtering continues for one and a half times the steps that each person can pay for at the full clip.
+2. Adult with filtering (1.25 to 4 times the steps) against plain private gradient descent, at 0.5 to 5 times the best
    clip.
 
-The paper does this on MIMIC-III, which needs a licence (`mimic.py` reads it); here are open data instead. The noise is
-seeded so that the tables can be made again, and numbers by group are printed: that is for experiments on public data.
-Both are private where the data are.
+Prints the tables, and writes them to docs/experiments/groups.md. The paper uses MIMIC-III, which needs a licence
+(`mimic.py` reads it); this script uses open data. The noise is seeded so that the tables can be reproduced, and numbers
+by group are printed. For private data both would be private.
 """
 
 import argparse
@@ -40,13 +40,13 @@ HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "experiments"
 DELTA = 1e-5
 MULTIPLES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
-CLIPS = (0.125, 0.25, 0.35, 0.5, 0.7, 1.0)  # nobody's gradient exceeds 1: a larger clip only adds noise
+CLIPS = (0.125, 0.25, 0.35, 0.5, 0.7, 1.0)  # no gradient exceeds 1, so a larger clip only adds noise
 LONGER = (1.25, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Records of people to learn from and to judge by."""
+    """Training and test records of people."""
 
     x: Any
     y: Any
@@ -61,7 +61,7 @@ class Data:
 
     @property
     def count(self) -> int:
-        """How many people there are to learn from."""
+        """The number of people in the training records."""
         return len(self.y) if self.people is None else int(self.people.max()) + 1
 
 
@@ -77,17 +77,17 @@ class Settings:
     """Steps with filtering; plain gradient descent ends after `steps`."""
 
     def step(self) -> mechanisms.Gaussian:
-        """One step, so that so many of them at the whole clip cost the whole budget."""
+        """One step, such that the planned number of steps at the full clip costs the whole budget."""
         mu = gaussian.mu(epsilon=self.epsilon, delta=DELTA)
         sigma = self.clip * np.sqrt(self.steps) / mu * (1 + 1e-9)
         return mechanisms.Gaussian(sigma=float(sigma), sensitivity=self.clip)
 
 
 def folder(name: str, given: Path | None) -> Path:
-    """Where a data set is."""
+    """The folder of a data set."""
     place = (given or Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data"))) / name
     if not place.is_dir():
-        raise DataError(f"{place} is not there; set BURSAR_DATA, or give --data")
+        raise DataError(f"{place} does not exist; set BURSAR_DATA, or give --data")
     return place
 
 
@@ -102,7 +102,7 @@ def adult(given: Path | None = None) -> Data:
 
 
 def diabetes130(given: Path | None = None) -> Data:
-    """Encounters of patients with diabetes; a fifth of the patients to judge by; by race and (first) age."""
+    """Encounters of patients with diabetes; a fifth of the patients for testing; by race and (first) age."""
     known = Schema.read(HERE / "diabetes130.toml")
     with tempfile.TemporaryDirectory() as unpacked:
         path = Path(unpacked) / "diabetic_data.csv"
@@ -125,7 +125,7 @@ def diabetes130(given: Path | None = None) -> Data:
 
 
 def text(table: Any, name: str) -> Any:
-    """A column as text, missing entries named."""
+    """A column as text, with missing entries named."""
     return np.array([entry or "not known" for entry in table[name].to_pylist()])
 
 
@@ -135,7 +135,7 @@ def ages(decades: Any) -> Any:
 
 
 def part(data: Data, people: int) -> Data:
-    """The first so many people, all their rows, and as many rows to judge by."""
+    """The first people with all their rows, and as many test rows."""
     rows = slice(people) if data.people is None else np.flatnonzero(data.people < people)
     return replace(
         data,
@@ -161,7 +161,7 @@ def by_group(data: Data, chosen: Settings, seed: int) -> list[dict[str, Any]]:
 
 
 def accuracy(data: Data, chosen: Settings, seed: int, *, filtered: bool, average: float = 0.5) -> float:
-    """Percent right on the rows to judge by, with the mean of the second half of the iterates."""
+    """Percent correct on the test rows, with the mean of the second half of the iterates."""
     budget = filters.Gaussian(epsilon=chosen.epsilon, delta=DELTA)
     accounts = individual.Filter(data.count, budget) if filtered else Everybody(data.count, budget)
     steps = chosen.last if filtered else chosen.steps
@@ -186,7 +186,7 @@ def _descend(data: Data, accounts: Any, chosen: Settings, steps: int, seed: int,
 
 
 def averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows of several seeds, averaged; runs in which filtering did not start have no row for it."""
+    """The mean of the rows of several seeds; a run in which filtering did not start has no row for it."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in (row for run in runs for row in run):
         found.setdefault(tuple(row[k] for k in ("audience", "attribute", "group", "moment")), []).append(row)
@@ -198,7 +198,7 @@ def averaged(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def group_table(name: str, rows: list[dict[str, Any]]) -> str:
-    """Each group on one line: when filtering starts -> at the end."""
+    """One line for each group: when filtering starts -> at the end."""
     lines = [
         f"**{name}**",
         "",
@@ -225,10 +225,10 @@ def _arrow(pair: list[dict[str, Any]], key: str, form: str, times: float = 1.0) 
 
 
 def best_clip(data: Data, chosen: Settings, clips: tuple[float, ...]) -> float:
-    """The clip at which plain gradient descent does best on a fifth of the people to learn from, held out."""
+    """The clip at which plain gradient descent is best on a held-out fifth of the training people."""
     rows = np.random.default_rng(1).random(data.count) < 0.2
-    held = replace(data, x=data.x[~rows], y=data.y[~rows], x_test=data.x[rows], y_test=data.y[rows])
-    score = {c: np.mean([accuracy(held, replace(chosen, clip=c), s, filtered=False) for s in range(3)]) for c in clips}
+    fold = replace(data, x=data.x[~rows], y=data.y[~rows], x_test=data.x[rows], y_test=data.y[rows])
+    score = {c: np.mean([accuracy(fold, replace(chosen, clip=c), s, filtered=False) for s in range(3)]) for c in clips}
     return max(score, key=lambda clip: score[clip])
 
 
@@ -269,7 +269,7 @@ def clip_table(rows: list[dict[str, Any]]) -> str:
 
 
 def insert(text: str, page: Path, name: str) -> None:
-    """Put a table between the marks of that name."""
+    """Replace the table between the marks of that name."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     before, rest = page.read_text(encoding="utf-8").split(begin)
     page.write_text(before + begin + text + end + rest.split(end)[1], encoding="utf-8")
@@ -282,7 +282,7 @@ SETS: dict[str, tuple[str, Callable[[Path | None], Data]]] = {
 
 
 def experiment(seeds: int, *, quick: bool, given: Path | None) -> dict[str, Any]:
-    """All numbers."""
+    """Compute all numbers."""
     chosen = Settings(steps=40, last=80) if quick else Settings()
     results: dict[str, Any] = {"seeds": seeds, "epsilon": chosen.epsilon, "delta": DELTA}
     for name, (_, load) in SETS.items():
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=None, help="the folder of the data sets")
     parser.add_argument(
-        "--out", type=Path, default=None, help="the folder of groups.json, and groups.md if it is there"
+        "--out", type=Path, default=None, help="the folder of groups.json, and of groups.md if it exists"
     )
     given = parser.parse_args()
     results = experiment(2 if given.quick else given.seeds, quick=given.quick, given=given.data)

@@ -3,13 +3,17 @@
     python experiments/koskela_2023/mimic.py data/phenotyping --stays data/root/all_stays.csv
     python experiments/koskela_2023/mimic.py --quick           # files of that shape, made from the open MIMIC-III demo
 
-MIMIC-III needs a licence and is not here. Whoever has it makes the files with github.com/YerevaNN/mimic3-benchmarks
-(Harutyunyan et al. 2019): folders train and test, each with listfile.csv (stay, period_length, 25 phenotypes) and for
-each stay a file SUBJECT_episodeN_timeseries.csv (Hours and 17 channels, empty where nothing was measured). The subject
-is the person: all stays of one are one contribution. all_stays.csv (SUBJECT_ID, GENDER, ETHNICITY, ...) gives groups.
+Trains a private logistic regression with an account for each subject, and prints the report of the groups, which is for
+the data holder.
 
-With --quick the open demo (100 patients) is brought into that shape. Its phenotypes are taken from beginnings of ICD-9
-codes, which is coarser than the benchmark's lists: it exercises the program, and its results mean nothing.
+MIMIC-III needs a licence and is not included. People with a licence create the files with
+github.com/YerevaNN/mimic3-benchmarks (Harutyunyan et al. 2019): folders train and test, each with listfile.csv (stay,
+period_length, 25 phenotypes) and for each stay a file SUBJECT_episodeN_timeseries.csv (Hours and 17 channels, empty
+where nothing was measured). The subject is the person: all stays of one subject are one contribution. all_stays.csv
+(SUBJECT_ID, GENDER, ETHNICITY, ...) gives the groups.
+
+With --quick the open demo (100 patients) is converted into that shape. Its phenotypes are taken from prefixes of ICD-9
+codes, which is coarser than the benchmark's lists: it tests the program, and its results mean nothing.
 """
 
 import argparse
@@ -37,7 +41,7 @@ HERE = Path(__file__).parent
 NAME = re.compile(r"(\d+)_episode\d+_timeseries\.csv")
 PHENOTYPES = 25
 
-# Channels in the benchmark's order, with public ranges: what is outside is clamped. No range is read from data.
+# Channels in the benchmark's order, with public ranges; values outside are clamped. No range is read from data.
 RANGES = {
     "Capillary refill rate": (0, 1),
     "Diastolic blood pressure": (0, 200),
@@ -83,7 +87,7 @@ class Stays:
 
 
 def read(folder: Path, listfile: Path | None = None) -> Stays:
-    """The stays of a list (default: listfile.csv in the folder), summed up."""
+    """The stays of a list (default: listfile.csv in the folder), as features."""
     path = listfile or folder / "listfile.csv"
     if not path.is_file():
         raise DataError(f"{path} is not there")
@@ -135,7 +139,7 @@ def number(entry: str) -> float | None:
 
 
 def groups_of(stays: Path | None, subjects: Any) -> dict[str, Any]:
-    """Gender and ethnicity of each subject, by all_stays.csv; without it one group of all."""
+    """Gender and ethnicity of each subject, from all_stays.csv; without it, one group of all subjects."""
     if stays is None:
         return {"all": np.full(len(subjects), "all")}
     known: dict[int, tuple[str, str]] = {}
@@ -149,7 +153,7 @@ def groups_of(stays: Path | None, subjects: Any) -> dict[str, Any]:
 def train(
     data: Stays, test: Stays, *, phenotype: str, stays: Path | None, epsilon: float, steps: int, last: int, seed: int
 ) -> tuple[Any, GroupReport, individual.Filter]:
-    """Private logistic regression for one phenotype, an account for each subject; the groups' report; the accounts."""
+    """Private logistic regression for one phenotype with an account for each subject; the report; the accounts."""
     column = next((j for j, name in enumerate(data.phenotypes) if name.lower().startswith(phenotype.lower())), None)
     if column is None:
         raise DataError(f"phenotype={phenotype!r} is none of {', '.join(data.phenotypes)}")
@@ -179,7 +183,7 @@ def train(
     return found, watch.report(), accounts
 
 
-# The open demo, brought into the benchmark's shape
+# The open demo, converted into the shape of the benchmark
 
 ITEMS = {
     "Diastolic blood pressure": (8368, 220051, 220180, 8441),
@@ -200,7 +204,7 @@ ITEMS = {
     "pH": (780, 1126, 220274, 223830),
 }
 FAHRENHEIT, INCHES = (678, 223761), (226707,)
-CODES = {  # beginnings of ICD-9 codes: a stand-in for the benchmark's lists
+CODES = {  # prefixes of ICD-9 codes, in place of the lists of the benchmark
     "Acute and unspecified renal failure": "584 586",
     "Acute cerebrovascular disease": "430 431 432 434 436",
     "Acute myocardial infarction": "410",
@@ -230,7 +234,7 @@ CODES = {  # beginnings of ICD-9 codes: a stand-in for the benchmark's lists
 
 
 def make_from_demo(demo: Path, out: Path) -> Path:
-    """Write train, test and all_stays.csv in the benchmark's shape; every fifth subject is in test. Gives `out`."""
+    """Write train, test and all_stays.csv in the benchmark's shape, with every fifth subject in test. Returns `out`."""
     codes = defaultdict(set)
     for row in _table(demo, "DIAGNOSES_ICD"):
         codes[row["hadm_id"]].add(row["icd9_code"])
@@ -312,19 +316,19 @@ def _write(path: Path, header: list[str], rows: list[list[Any]]) -> None:
 
 
 def demo_folder(given: Path | None = None) -> Path:
-    """Where the open demo is."""
+    """The folder of the open demo."""
     place = (given or Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data"))) / "mimic3_demo"
     if not (place / "CHARTEVENTS.parquet").is_file():
-        raise DataError(f"{place} does not hold the MIMIC-III demo; set BURSAR_DATA, or give --data")
+        raise DataError(f"{place} does not contain the MIMIC-III demo; set BURSAR_DATA, or give --data")
     return place
 
 
 def main() -> None:
-    """Read, train, and print what is for the data holder."""
+    """Read, train, and print the report for the data holder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="the benchmark's data/phenotyping")
     parser.add_argument("--stays", type=Path, default=None, help="the benchmark's data/root/all_stays.csv")
-    parser.add_argument("--phenotype", default="Pneumonia", help="how the phenotype's name begins")
+    parser.add_argument("--phenotype", default="Pneumonia", help="prefix of the name of the phenotype")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -337,7 +341,7 @@ def main() -> None:
         folder = make_from_demo(demo_folder(given.data), Path(made)) if given.quick else given.folder
         stays = folder / "all_stays.csv" if given.quick else given.stays
         data, test = read(folder / "train"), read(folder / "test")
-        print(f"{len(data.y)} stays of {len(set(data.subjects))} people to learn from, {len(test.y)} to judge by")
+        print(f"{len(data.y)} stays of {len(set(data.subjects))} people for training, {len(test.y)} for testing")
         _, report, _ = train(
             data,
             test,

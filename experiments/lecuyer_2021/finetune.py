@@ -3,10 +3,11 @@
     python experiments/lecuyer_2021/finetune.py            # some minutes on one core
     python experiments/lecuyer_2021/finetune.py --quick    # few people, few steps, for continuous integration
 
-A network learns Fashion-MNIST without privacy, because that is public here, and then MNIST by DP-SGD with Poisson
-samples: the noise decreases, and the run stops once a noisy count says that enough training images are right. The same
-from random parameters, for comparison. The noise is seeded, so that the table can be made again: these models are
-experiments on public data, not private.
+A network is trained on Fashion-MNIST without privacy, because that data set is treated as public, and then on MNIST by
+DP-SGD with Poisson sampling. The noise decreases, and the run stops when a noisy count says that enough training images
+are classified correctly. A second run starts from random parameters. Prints a Markdown table, and writes it to
+docs/experiments/finetune.md with all numbers in finetune.json. The noise is seeded so that the table can be reproduced:
+these models are experiments on public data, and not private.
 """
 
 import argparse
@@ -36,14 +37,14 @@ def beside(name: str) -> Any:
     """Another program of this folder, as a module."""
     spec: Any = importlib.util.spec_from_file_location(f"lecuyer_{name}", HERE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large an experiment is."""
+    """The size of an experiment."""
 
     public: int
     """Images of Fashion-MNIST."""
@@ -73,10 +74,10 @@ WHOLE = Size(public=60_000, epochs=1, people=60_000, rate=0.005, steps=400, ever
 
 
 def images(name: str, file: str, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """(n, 1, 28, 28) scaled by public constants, and labels."""
+    """(n, 1, 28, 28) images scaled by public constants, and labels."""
     folder = DATA / name
     if not folder.is_dir():
-        raise DataError(f"{folder} is not there; set BURSAR_DATA")
+        raise DataError(f"{folder} does not exist; set BURSAR_DATA")
     with gzip.open(folder / f"{file}-images-idx3-ubyte.gz") as stream:
         pixels = np.frombuffer(stream.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)[:count]
     with gzip.open(folder / f"{file}-labels-idx1-ubyte.gz") as stream:
@@ -93,7 +94,7 @@ def network() -> nn.Module:
 
 
 def pretrained(size: Size) -> nn.Module:
-    """Learns Fashion-MNIST without privacy; the last layer starts anew."""
+    """A network trained on Fashion-MNIST without privacy, with a new last layer."""
     x, y = images("fashion_mnist", "train", size.public)
     torch.manual_seed(0)
     module = network()
@@ -110,7 +111,7 @@ def pretrained(size: Size) -> nn.Module:
 
 
 def plan(size: Size) -> mechanisms.Mechanism:
-    """What is released if nothing stops the run: all steps, with their noise, and all questions."""
+    """What is released if the run does not stop early: all steps, with their noise, and all questions."""
     noise, counts = size.first, dict[float, int]()
     for step in range(size.steps):
         if step and step % size.every == 0:

@@ -1,10 +1,10 @@
-"""Lécuyer (2021): his odometer against the plain filter while fine-tuning, and against the Rényi odometer.
+"""Lécuyer (2021): Lécuyer's odometer against the plain filter while fine-tuning, and against the Rényi odometer.
 
     python experiments/lecuyer_2021/odometer.py
 
 Sampling rate 512/50000 (0.01024), noise multiplier 1, 98 steps an epoch, 50 epochs, delta = 1e-6. The filter is the
-bound for a number of epochs fixed in advance: what a filter of exactly that budget would have admitted. Writes
-odometer.json and odometer.png beside this file; some seconds.
+bound for a number of epochs fixed in advance: what a filter of exactly that budget would have admitted. Prints some
+epochs, and writes odometer.json and odometer.png beside this file; takes some seconds.
 """
 
 import json
@@ -51,7 +51,7 @@ def comparison() -> Comparison:
 
 
 def main() -> None:
-    """Numbers, picture, and some epochs as text."""
+    """Compute, write, plot, and print some epochs."""
     table = comparison()
     (HERE / "odometer.json").write_text(json.dumps(table.as_dict()) + "\n", encoding="utf-8")
     draw(table, HERE / "odometer.png", title=f"Fine-tuning, delta = {DELTA:g} (rounds are epochs)")

@@ -4,9 +4,10 @@
     python experiments/lecuyer_2021/policies.py --quick    # a tiny net, for continuous integration
     python experiments/lecuyer_2021/policies.py --full     # full width, all images: for a GPU, used when present
 
-A ResNet9 with GroupNorm, DP-SGD with Poisson samples, everybody charged the worst case by a Rényi filter. Every run
-goes on until the filter refuses; what the policies save or spend shows in the number of steps. The noise is seeded, so
-that the table can be made again: these models are experiments on public data, not private.
+A ResNet9 with GroupNorm and DP-SGD with Poisson sampling; a Rényi filter charges the worst case for each person. Every
+run continues until the filter refuses, so the number of steps shows what the policies save or spend. Prints a Markdown
+table, and writes it to docs/experiments/policies.md with all numbers in policies.json. The noise is seeded so that the
+table can be reproduced: these models are experiments on public data, and not private.
 """
 
 import argparse
@@ -32,7 +33,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 
 @dataclass(frozen=True)
 class Size:
-    """How large an experiment is."""
+    """The size of an experiment."""
 
     people: int
     tests: int
@@ -112,10 +113,10 @@ def resnet9(width: int) -> nn.Module:
 
 
 def data(size: Size, *, quick: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images and labels to learn from and to test with; the quick form takes both from the test file (less to read)."""
+    """Training and test images and labels; the quick form takes both from the test file, which is smaller."""
     file = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "cifar10" / "cifar10.npz"
     if not file.is_file():
-        raise DataError(f"{file} is not there; set BURSAR_DATA")
+        raise DataError(f"{file} does not exist; set BURSAR_DATA")
     with np.load(file) as z:
         x_test, y_test = z["test_x"], z["test_y"]
         x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else (z["train_x"], z["train_y"])
@@ -133,7 +134,7 @@ def _images(pixels: Any) -> Tensor:
 
 
 def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
-    """In percent."""
+    """Share of correct answers, in percent."""
     device = next(module.parameters()).device
     with torch.no_grad():
         right = [
@@ -196,7 +197,7 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
         "last_noise_multiplier": done.noise_multiplier,
         "last_sample_rate": done.sample_rate,
         "steps": done.step,
-        "epochs": images,  # how often each person is expected to have been sampled
+        "epochs": images,  # expected number of times that each person was sampled
         "questions": len(done.answers),
         "ended": done.reason,
         "accuracy": accuracy(module, x_test, y_test),
@@ -222,7 +223,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def record(name: str, size: Any, results: list[dict[str, Any]], text: str, out: Path) -> None:
-    """Numbers as JSON; the table between the marks of a page that is there, or in a page of its own."""
+    """Write the numbers as JSON, and the table between the marks of an existing page or into a new page."""
     out.mkdir(parents=True, exist_ok=True)
     numbers = {"size": asdict(size), "rows": results}
     (out / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

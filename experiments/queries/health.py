@@ -1,10 +1,10 @@
-"""Statistics about people's health with an account for everybody: three tables, the answers beside the truth.
+"""Statistics about people's health with an account for each person: three tables, and the answers beside the truth.
 
     BURSAR_DATA=... python experiments/queries/health.py [--epsilon 2]
 
-diabetes130 (101,766 stays of 71,518 patients), the RAND Health Insurance Experiment (20,190 years of 5,912 persons),
-and the eICU demo (2,520 stays of 1,841 patients). Every question costs the same share of the budget; the true values
-are printed for comparison, and would be private in real life.
+The tables are diabetes130 (101,766 stays of 71,518 patients), the RAND Health Insurance Experiment (20,190 years of
+5,912 persons), and the eICU demo (2,520 stays of 1,841 patients). Every question costs the same share of the budget.
+Prints each answer with its interval and the true value, which would be private for other data.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def priced(question, rho: float):
 
 
 def truth(session: Session, question) -> list:
-    """The same answer with next to no noise or clipping, from accounts that are thrown away."""
+    """The same answer with almost no noise or clipping, from accounts that are deleted afterwards."""
     exact = {"rho": None, "sigma": 1.0, "clip": 50.0, "per_group": None}
     fields = {name: getattr(question, name) for name in type(question).__dataclass_fields__} | exact
     return session.analyst("truth").ask(type(question)(**fields), key=f"truth of {question!r}"[:200]).values

@@ -1,8 +1,9 @@
-"""The figure of Whitehouse et al. (2023): odometers over 100 rounds of 0.1-DP, with the drift their poster leaves out.
+"""The figure of Whitehouse et al. (2023): odometers over 100 rounds of 0.1-DP, with the drift that their poster omits.
 
     python experiments/whitehouse_2023/odometers.py
 
-Writes odometers.json and odometers.png beside this file; about ten seconds.
+Prints the bounds after 10 and 100 rounds, and writes odometers.json and odometers.png beside this file; takes about ten
+seconds.
 """
 
 import json
@@ -18,7 +19,7 @@ ROUNDS, EPSILON, DELTA, PEOPLE = 100, 0.1, 1e-6, 100_000
 
 
 def curves() -> dict[str, tuple[str, odometers.Odometer]]:
-    """The odometers of the figure, and ours."""
+    """The odometers of the figure, and Bursar's."""
     plan = mechanisms.Repeated(mechanisms.Pure(EPSILON), ROUNDS)
     return {
         "Rogers et al.": ("pathwise", odometers.Rogers(delta=DELTA, people=PEOPLE)),
@@ -52,7 +53,7 @@ def comparison() -> Comparison:
 
 
 def main() -> None:
-    """Numbers, picture, and the last round as text."""
+    """Compute, write, plot, and print the last round."""
     table = comparison()
     (HERE / "odometers.json").write_text(json.dumps(table.as_dict()) + "\n", encoding="utf-8")
     draw(table, HERE / "odometers.png", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")

@@ -11,14 +11,24 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 100
 """
 
-from bursar import _check, mechanisms
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bursar import _check, filters, mechanisms
 from bursar._search import first_true
-from bursar.errors import ArgumentError, CalibrationFailed
+from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
 from bursar.filters import Filter
 
-__all__ = ["sigma", "steps"]
+__all__ = ["Calibration", "by_filter", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
+
+_FILTERS: dict[str, Callable[..., Filter]] = {
+    "Gaussian": filters.Gaussian,
+    "Zcdp": filters.Zcdp,
+    "Renyi": filters.Renyi,
+    "Approximate": filters.Approximate,
+}
 
 
 def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: float = 1.0) -> float:
@@ -45,10 +55,7 @@ def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     _check.positive(sensitivity=sensitivity)
 
     def fits(sigma: float) -> bool:
-        step: mechanisms.Mechanism = mechanisms.Gaussian(sigma, sensitivity)
-        if sample_rate != 1:
-            step = mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
-        return budget.admits(mechanisms.Repeated(step, steps))
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(sigma, sensitivity, sample_rate), steps))
 
     if not fits(sensitivity * 1e9 * steps):
         raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise")
@@ -84,6 +91,73 @@ def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
         else:
             many = middle
     return few
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Noise and steps that fit into the budget of one kind of filter. Every field is public.
+
+    Attributes:
+        filter: the name of the filter's class.
+        sigma: standard deviation of the noise of a step, absolute; None where no noise is enough.
+        noise_multiplier: the same divided by the clip.
+        steps: how many steps fit; None where there is no number.
+        note: why there is none; else empty.
+    """
+
+    filter: str
+    sigma: float | None
+    noise_multiplier: float | None
+    steps: int | None
+    note: str
+
+
+def by_filter(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float = 1.0,
+    sample_rate: float = 1.0,
+) -> tuple[Calibration, ...]:
+    """The least noise for a number of steps, or the steps for a noise, for each kind of filter side by side.
+
+    Args:
+        epsilon, delta: the budget of every filter, public.
+        steps: how many must fit; or
+        noise_multiplier: the standard deviation of the noise of a step, divided by the clip. Give one of the two.
+        max_grad_norm: the clip: the L2 norm that each contribution is clipped to.
+        sample_rate: in (0, 1]; below 1, Poisson sampling.
+
+    Guarantee: each filter admits its number of steps with its noise.
+    Source: the filters' own.
+    """
+    _check.positive(max_grad_norm=max_grad_norm)
+    budgets = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
+    if steps is not None and noise_multiplier is None:
+        return tuple(_least_noise(name, each, steps, max_grad_norm, sample_rate) for name, each in budgets.items())
+    if noise_multiplier is not None and steps is None:
+        _check.noise(noise_multiplier=noise_multiplier)
+        noise = noise_multiplier, noise_multiplier * max_grad_norm
+        return tuple(_most_steps(name, each, *noise, sample_rate) for name, each in budgets.items())
+    raise ArgumentError("give either steps or noise_multiplier")
+
+
+def _least_noise(name: str, budget: Filter, count: int, clip: float, sample_rate: float) -> Calibration:
+    try:
+        absolute = sigma(budget, count, sensitivity=clip, sample_rate=sample_rate)
+    except (Unsupported, CalibrationFailed) as error:
+        return Calibration(name, None, None, count, str(error))
+    return Calibration(name, absolute, absolute / clip, count, "")
+
+
+def _most_steps(name: str, budget: Filter, relative: float, absolute: float, sample_rate: float) -> Calibration:
+    try:
+        count = steps(budget, mechanisms.gaussian_step(relative, 1.0, sample_rate))
+    except (Unsupported, CalibrationFailed) as error:
+        return Calibration(name, absolute, relative, None, str(error))
+    return Calibration(name, absolute, relative, count, "")
 
 
 def _check_budget(budget: object) -> None:

@@ -1,4 +1,4 @@
-"""All bounds that apply to one mechanism, side by side: fixed in advance, filters, odometers.
+"""Compare all bounds that apply to one mechanism: for rounds fixed in advance, by filters, by odometers.
 
 >>> from bursar import mechanisms
 >>> table = compare(mechanisms.Gaussian(sigma=20.0), rounds=10, delta=1e-5, points=1)
@@ -12,21 +12,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf, isfinite, sqrt
-from typing import Any
 
 import numpy as np
-from scipy import special, stats
 
 from bursar import _check, filters, mechanisms, odometers
 from bursar._units import shown
-from bursar.curves import approximate, gaussian, renyi, zcdp
+from bursar.curves import gaussian, renyi
+from bursar.curves.totals import optimum, totals
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
 __all__ = ["Bound", "Comparison", "compare", "optimum"]
 
-_EDGE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
+_TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 
-Curve = Callable[[int], float]
+_FIXED = {
+    "Gaussian DP, exact": "exact, rounds fixed in advance",
+    "pure DP, exact": "optimum, rounds fixed in advance",
+    "zCDP": "zCDP, rounds fixed in advance",
+    "Rényi DP": "Rényi, rounds fixed in advance",
+    "basic composition": "basic composition",
+}
+"""The rows of ``curves.totals`` that ``compare`` shows, in its order, and their names there."""
+
+EpsilonAfter = Callable[[int], float]
+"""Number of rounds -> epsilon."""
+
 Running = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianRestarts
 
 
@@ -35,7 +45,7 @@ class Bound:
     """One bound along the rounds. Every field is public.
 
     Attributes:
-        name: what it is.
+        name: the filter, the odometer or the notion of privacy that gives the bound.
         promise: "fixed" (rounds fixed in advance), "filter" (the smallest epsilon whose filter admits the rounds),
             "pathwise", "ex-post" (odometers) or "restarts" (a number of filters fixed in advance).
         epsilons: one for each number of rounds, nats.
@@ -48,7 +58,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``compare`` found. Every field is public."""
+    """Bounds of one mechanism, side by side. Every field is public."""
 
     mechanism: mechanisms.Mechanism
     delta: float
@@ -56,23 +66,24 @@ class Comparison:
     bounds: tuple[Bound, ...]
 
     def bound(self, name: str) -> Bound:
-        """The bound of this name."""
+        """The bound with this name.
+
+        Raises:
+            ArgumentError: there is none; the message lists the names.
+        """
         for bound in self.bounds:
             if bound.name == name:
                 return bound
         raise ArgumentError(f"name={name!r} must be one of {', '.join(repr(bound.name) for bound in self.bounds)}")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Plain numbers and lists for JSON; null where a bound is infinite."""
-        bounds = [asdict(bound) for bound in self.bounds]
-        for bound in bounds:
-            bound["epsilons"] = [epsilon if isfinite(epsilon) else None for epsilon in bound["epsilons"]]
-        return {
-            "mechanism": repr(self.mechanism),
-            "delta": self.delta,
-            "rounds": list(self.rounds),
-            "bounds": bounds,
-        }
+        bounds = [
+            asdict(bound) | {"epsilons": [epsilon if isfinite(epsilon) else None for epsilon in bound.epsilons]}
+            for bound in self.bounds
+        ]
+        rounds = list(self.rounds)
+        return {"mechanism": repr(self.mechanism), "delta": self.delta, "rounds": rounds, "bounds": bounds}
 
     def __str__(self) -> str:
         """A table: one line a bound, one column a number of rounds."""
@@ -106,83 +117,49 @@ def compare(
     if not isinstance(mechanism, mechanisms.Mechanism):
         raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
     counts = tuple(sorted({int(count) for count in np.geomspace(1, rounds, points).round()} | {rounds}))
-    bounds = []
-    for name, promise, curve in (
-        *_fixed(mechanism, delta),
+    bounds = _fixed(mechanism, counts, delta)
+    for name, promise, epsilon_after in (
         *_filters(mechanism, delta),
         *_odometers(mechanism, rounds, delta, people),
     ):
         try:
-            bounds.append(Bound(name, promise, tuple(float(curve(count)) for count in counts)))
+            bounds.append(Bound(name, promise, tuple(float(epsilon_after(count)) for count in counts)))
         except (Unsupported, BudgetExceeded):
             continue  # it does not apply to this mechanism
     return Comparison(mechanism, delta, counts, tuple(bounds))
 
 
-def _fixed(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, Curve]]:
-    def several(count: int) -> mechanisms.Repeated:
-        return mechanisms.Repeated(mechanism, count)
-
-    yield "exact, rounds fixed in advance", "fixed", lambda k: gaussian.of(several(k)).epsilon(delta=delta)
-    yield "optimum, rounds fixed in advance", "fixed", lambda k: optimum(mechanism, k, delta)
-    yield "zCDP, rounds fixed in advance", "fixed", lambda k: zcdp.of(several(k)).epsilon(delta=delta)
-    yield "Rényi, rounds fixed in advance", "fixed", lambda k: renyi.of(several(k)).epsilon(delta=delta)
-    yield "basic composition", "fixed", lambda k: _basic(several(k), delta)
+def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: float) -> list[Bound]:
+    epsilons: dict[str, list[float]] = {notion: [] for notion in _FIXED}
+    for count in counts:
+        for row in totals(mechanisms.Repeated(mechanism, count), delta=delta):
+            if row.notion in epsilons:
+                epsilons[row.notion].append(row.epsilon)
+    return [Bound(_FIXED[notion], "fixed", tuple(column)) for notion, column in epsilons.items() if column]
 
 
-def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float:
-    """The exact epsilon of equal pure rounds whose number is fixed in advance, to 1e-9, rounded up.
-
-    Guarantee: so many rounds of the mechanism, fixed in advance, are (epsilon, delta)-DP; no smaller epsilon holds.
-    Source: theory 2.3; Kairouz, Oh & Viswanath (2015), Theorem 3.3.
-    """
-    if not isinstance(mechanism, mechanisms.Pure | mechanisms.RandomizedResponse):
-        raise Unsupported(f"{type(mechanism).__name__} is not dominated exactly by randomised response")
-    if mechanism.epsilon == inf:
-        return inf
-    lies = np.arange(rounds + 1)
-    losses = mechanism.epsilon * (rounds - 2.0 * lies)
-    shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
-
-    def holds(epsilon: float) -> bool:
-        return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
-
-    low, high = 0.0, rounds * mechanism.epsilon
-    if holds(low):
-        return low
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def _basic(mechanism: mechanisms.Mechanism, delta: float) -> float:
-    total = approximate.of(mechanism)
-    return total.epsilon if total.delta <= delta else inf
-
-
-def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, Curve]]:
-    for name, kind in (
+def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, EpsilonAfter]]:
+    kinds: tuple[tuple[str, Callable[..., filters.Filter]], ...] = (
         ("filters.Gaussian", filters.Gaussian),
         ("filters.Zcdp", filters.Zcdp),
         ("filters.Renyi", filters.Renyi),
-        ("filters.Residue", getattr(filters, "Residue", None)),
+        ("filters.Residue", filters.Residue),
         ("filters.Approximate (Whitehouse et al.)", filters.Approximate),
         ("filters.Pure (Feldman & Zrnic)", filters.Pure),
         ("filters.Rogers", filters.Rogers),
-    ):
-        if kind is not None:
-            yield name, "filter", partial(_least, kind, mechanism, delta)
+    )
+    for name, kind in kinds:
+        yield name, "filter", partial(_least, kind, mechanism, delta)
 
 
-def _least(kind: Any, mechanism: mechanisms.Mechanism, delta: float, count: int) -> float:
+def _least(kind: Callable[..., filters.Filter], mechanism: mechanisms.Mechanism, delta: float, count: int) -> float:
     """The smallest epsilon, to a relative 1e-3 from above, whose filter admits the run."""
     run, low, high = mechanisms.Repeated(mechanism, count), 0.0, 1.0
     while not kind(epsilon=high, delta=delta).admits(run):
         low, high = high, 2 * high
         if high > 1e6:
             return inf
-    while high - low > _EDGE * high and high > 1e-9:
+    while high - low > _TOLERANCE * high and high > 1e-9:
         middle = (low + high) / 2 if low else high / 4
         if kind(epsilon=middle, delta=delta).admits(run):
             high = middle
@@ -193,19 +170,19 @@ def _least(kind: Any, mechanism: mechanisms.Mechanism, delta: float, count: int)
 
 def _odometers(
     mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int
-) -> Iterator[tuple[str, str, Curve]]:
+) -> Iterator[tuple[str, str, EpsilonAfter]]:
     plan = mechanisms.Repeated(mechanism, rounds)
-    both: tuple[tuple[str, Callable[[], odometers.Odometer]], ...] = (
+    recommended: tuple[tuple[str, Callable[[], odometers.Odometer]], ...] = (
         ("odometers.Renyi", lambda: odometers.Renyi(delta=delta)),
         ("odometers.Renyi, planned", lambda: odometers.Renyi(delta=delta, plan=plan)),
         ("odometers.Gaussian", lambda: odometers.Gaussian(delta=delta)),
         ("odometers.Gaussian, planned", lambda: odometers.Gaussian(delta=delta, plan=plan)),
         ("odometers.Line, planned", lambda: odometers.Line(delta=delta, plan=plan)),
     )
-    for name, make in both:
+    for name, make in recommended:
         yield name, "pathwise", partial(_pathwise, make, mechanism)
         yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
-    others: tuple[tuple[str, str, Callable[[], Running]], ...] = (
+    published: tuple[tuple[str, str, Callable[[], Running]], ...] = (
         ("odometers.Mixture (Whitehouse et al.)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
         ("odometers.Stitched (Whitehouse et al.)", "pathwise", lambda: odometers.Stitched(delta=delta)),
         ("odometers.Lecuyer", "pathwise", lambda: odometers.Lecuyer(delta=delta)),
@@ -213,7 +190,7 @@ def _odometers(
         ("odometers.FeldmanZrnic, ten filters", "restarts", lambda: _feldman_zrnic(plan, delta)),
         ("odometers.GaussianRestarts, ten filters", "restarts", lambda: _restarts(plan, delta)),
     )
-    for name, promise, other in others:
+    for name, promise, other in published:
         yield name, promise, partial(_pathwise, other, mechanism)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "Repeated",
     "SampledGaussian",
     "Zcdp",
+    "gaussian_step",
     "in_order",
     "leaves",
     "repeated",
@@ -296,3 +297,10 @@ def _settle(mechanism: Mechanism) -> None:
 def _whole(value: Value) -> Value | int:
     """NumPy's whole numbers as Python's: products of the former come round again at 2^63."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1.0) -> Gaussian | SampledGaussian:
+    """One noisy sum over everyone, or below rate 1 over a Poisson sample, as in a step of DP-SGD."""
+    if sample_rate == 1:
+        return Gaussian(sigma, sensitivity)
+    return SampledGaussian(sigma, sensitivity, sample_rate)

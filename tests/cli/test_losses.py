@@ -58,7 +58,7 @@ def test_table_groups_and_picture(tmp_path):
     norms = save(tmp_path / "norms.npy", np.linspace(0.1, 1, 40))
     groups = save(tmp_path / "groups.npy", np.repeat(["a", "b"], 20))
     picture = tmp_path / "picture.svg"
-    shown = output(norms, *OPTIONS, "--steps", 100, "--groups", groups, "--plot", picture).stdout
+    shown = output(norms, *OPTIONS, "--steps", 100, "--groups", groups, "--picture", picture).stdout
     assert "private" in shown
     assert shown.count(" all ") == 2
     assert picture.stat().st_size > 10_000
@@ -69,7 +69,7 @@ def test_three_accountings_side_by_side(tmp_path):
     for each in the picture."""
     norms = save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.5, 0.0, np.nan]))
     picture = tmp_path / "picture.svg"
-    shown = output(norms, *OPTIONS, "--steps", 10_000, "--gaussian", "--plot", picture, "--json").stdout
+    shown = output(norms, *OPTIONS, "--steps", 10_000, "--gaussian", "--picture", picture, "--json").stdout
     found = {name: [float(e) for e in values] for name, values in json.loads(shown)["epsilon"].items()}
     exact, gauss, rdp = (found[name] for name in ("privacy loss distributions", "Gaussian", "Rényi"))
     assert all(e <= g <= r for e, g, r in zip(exact, gauss, rdp, strict=True))
@@ -111,8 +111,8 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
 def test_pictures_that_cannot_be_drawn_are_refused_first(tmp_path, name, words):
     """Before anything is worked out, and in one line."""
     norms = save(tmp_path / "n.npy", np.ones(3))
-    told = output(norms, *OPTIONS, "--steps", 5, "--plot", tmp_path / name, code=2).stderr
+    told = output(norms, *OPTIONS, "--steps", 5, "--picture", tmp_path / name, code=2).stderr
     assert words in " ".join(told.split())
-    told = CliRunner().invoke(app, ["compare", "--sigma", "20", "--draw", str(tmp_path / name)])
+    told = CliRunner().invoke(app, ["compare", "--noise-multiplier", "20", "--picture", str(tmp_path / name)])
     assert told.exit_code == 2
     assert words in " ".join(told.stderr.split())

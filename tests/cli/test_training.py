@@ -43,7 +43,7 @@ def test_train_writes_a_model_and_predict_uses_it(folder):
     """The main job from end to end: model, card, metrics, and predictions that are right for most."""
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
     arguments += ["--epsilon", 4, "--test", folder / "data.csv", "--out", folder / "model"]
-    told = json.loads(call(*arguments, "--holder-report", folder / "spends.png", "--json"))
+    told = json.loads(call(*arguments, "--picture", folder / "spends.png", "--json"))
     assert told["card"]["epsilon"] == 4.0
     assert told["metrics"]["accuracy"] > 0.9
     assert (folder / "spends.png").stat().st_size > 0
@@ -103,11 +103,11 @@ def test_what_cannot_be_finished_is_refused_before_any_training(folder):
     (folder / "none.csv").write_text("age,bought\n", encoding="utf-8")
     options = ["--target", "bought", "--schema", folder / "schema.toml", "--out", out]
     assert "'bought'" in call("train", data, *options, "--test", folder / "ages.csv", code=2)
-    assert "must end in" in call("train", data, *options, "--holder-report", folder / "spends.doc", code=2)
+    assert "must end in" in call("train", data, *options, "--picture", folder / "spends.doc", code=2)
     assert "no rows" in call("train", folder / "none.csv", *options, code=2)
-    assert "is private" in call("train", data, *options, "--holder-report", out / "card.png", code=2)
+    assert "is private" in call("train", data, *options, "--picture", out / "card.png", code=2)
     (folder / "notes.json").write_text("mine", encoding="utf-8")
-    assert "notes.json exists already" in call("train", data, *options, "--holder-report", folder / "notes.png", code=2)
+    assert "notes.json exists already" in call("train", data, *options, "--picture", folder / "notes.png", code=2)
     assert not out.exists()
     assert "can't be written" in call("train", data, *options[:-1], data / "model", code=2)
 

@@ -7,8 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from bursar import individual, mechanisms
-from bursar.curves import losses as curves
-from bursar.curves.losses import _laws, _spectra, _windows
+from bursar.curves.losses import _bounds, _groups, _laws, _spectra, _windows
 
 DELTAS = (1e-10, 1e-8, 1e-5, 1e-3)
 
@@ -86,6 +85,20 @@ def test_two_steps_are_within_two_thousandths_of_the_integral(first, second, q):
             assert over <= truth * 1.002
 
 
+@pytest.mark.parametrize(
+    ("z", "q", "delta"), [(0.02, 0.5, 0.1), (0.025, 0.5, 1e-4), (0.03, 0.5, 1e-8), (0.04, 0.5, 1e-5)]
+)
+def test_very_little_noise_is_not_below_the_closed_form(z, q, delta):
+    """Where the masses of the law without the person underflow, those with the person count all the same."""
+    mpmath.mp.dps = 60
+    bound = individual.losses([[1]], [z], sample_rate=q, delta=delta)[0]
+    if bound < np.inf:
+        excess = mpmath.expm1(mpmath.mpf(float(bound))) + q
+        x = mpmath.mpf(z) ** 2 * mpmath.log(excess / q) + mpmath.mpf(1) / 2
+        truth = q * mpmath.ncdf((1 - x) / z) - excess * mpmath.ncdf(-x / z)
+        assert 0.9 * delta <= truth <= delta
+
+
 def test_small_deltas_at_given_epsilons():
     """Delta of one step at an epsilon is right to 1 % as far down as 1e-20; far beyond it is small and never zero."""
     epsilons = [0.5, 2.0, 4.0, 6.0, 8.0]
@@ -109,7 +122,7 @@ def test_tilted_masses_give_the_masses_back(tilt, lower):
         for loss, mass in zip(tilted.losses.tolist(), tilted.masses.tolist(), strict=True):
             back = mpmath.exp(mpmath.mpf(tilted.scale) - mpmath.mpf(tilt) * mpmath.mpf(loss)) * mpmath.mpf(mass)
             if mass > 1e-280:
-                assert abs(back / mpmath.mpf(masses[loss]) - 1) <= tilted.xi - given.xi + 1e-30
+                assert abs(back / mpmath.mpf(masses[loss]) - 1) <= tilted.error - given.error + 1e-30
             elif not lower:
                 assert back >= masses[loss]
 
@@ -122,8 +135,8 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
     mpmath.mp.dps = 30
     law = _laws.tilted(_laws.law(mechanisms.SampledGaussian(0.9, 1.0, 0.05))[0], tilt)
     columns = _spectra.columns(law, width, 3000)
-    ranges = _spectra.tails(law, width, 2048).least
-    edges = _spectra.tiers(2048)
+    ranges = _spectra.decay(law, width, 2048)
+    edges = _spectra.frequency_counts(2048)
     for k in (1, 2, 7, 30, 31, 200, 1024, 1500, 2999, 3000):
         angle = mpmath.mpf(np.pi / width) * k
         terms = zip(law.losses.tolist(), law.masses.tolist(), strict=True)
@@ -136,12 +149,13 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
                 assert abs(true) <= mpmath.exp(-mpmath.mpf(least))
 
 
-def certified(shape, count, u):
+def certified(window, count, u):
     """For one step: the truth for its law, its series alone, and its certified delta, at centre + u."""
     law = _laws.law(mechanisms.SampledGaussian(1.0, 1.0, 0.2))
-    side = _windows._sides([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, shape.tilt)[0]
-    cost = _windows._tier(np.ones((1, 1)), (side, side), shape, 1.0, np)[1][:, _spectra.tiers(shape.cap).index(count)]
-    group = _windows._group(side, np.ones((1, 1)), shape, count, (cost, 0.0), np.ones(1), False, np)
+    direction = _windows.directions([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, window.tilt)[0]
+    cutoffs = _windows.cutoff_errors(np.ones((1, 1)), (direction, direction), window, np)
+    cutoff = cutoffs[:, _spectra.frequency_counts(window.cap).index(count)]
+    group = _groups._group(direction, np.ones((1, 1)), window, count, cutoff, 0.0, np.ones(1), False, np)
     everybody = np.array([0])
     points = np.array([u])
     losses, masses = law[0].losses, law[0].masses
@@ -149,8 +163,8 @@ def certified(shape, count, u):
     factor = float(np.exp(group.height[0] - group.tilt * u))
     return (
         truth,
-        factor * float(curves._at(group, points, everybody, np)[0]),
-        float(curves._value(group, points, everybody, False, np)[0]),
+        factor * float(_bounds._series_at(group, points, everybody, np)[0]),
+        float(_bounds._value(group, points, everybody, False, np)[0]),
     )
 
 
@@ -158,13 +172,13 @@ def certified(shape, count, u):
 def test_windows_and_frequencies_too_few_are_paid_for(tilt):
     """With far too small a window, or too few frequencies, the series alone is below the truth at some epsilons; what
     is charged lifts it above the truth at every one."""
-    for shape, count in (
-        (_windows._Shape(tilt, 0.9, 8192), 4096),
-        (_windows._Shape(tilt, 12.0, 8192), 16),
+    for window, count in (
+        (_windows.Window(tilt, 0.9, 8192), 4096),
+        (_windows.Window(tilt, 12.0, 8192), 16),
     ):
         short = 0
-        for u in np.linspace(-0.8, 0.8, 33) * min(shape.width, 3.0):
-            truth, alone, paid = certified(shape, count, float(u))
+        for u in np.linspace(-0.8, 0.8, 33) * min(window.half_width, 3.0):
+            truth, alone, paid = certified(window, count, float(u))
             assert paid >= truth * (1 - 1e-12)
             short += alone < truth * (1 - 1e-3)
         assert short > 0

@@ -5,207 +5,22 @@ import json
 import math
 import time
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpmath import mp, mpf
 from scipy.stats import laplace, norm
 
 from bursar import calibrate, errors, filters
 from bursar import mechanisms as m
-from bursar._units import FAILURE, MEASURE, RANGE, up
-from bursar.curves import _certificate, gaussian, pairs, residue
+from bursar._units import MEASURE, up
+from bursar.curves import gaussian, residue
 from enumeration import delta as true_delta
 from enumeration import leak, response
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "residue_steps.json").read_text(encoding="utf-8"))
-
-
-# ---- one charge, judged in high precision --------------------------------------------------------------------------
-
-
-def hockey(e, b):
-    """H(e; b), from mpmath's normal distribution function."""
-    return mp.ncdf(-e / b + b / 2) - mp.exp(e) * mp.ncdf(-e / b - b / 2)
-
-
-def two_points(low, high):
-    """Losses and masses of the pair with two losses."""
-    p = (1 - mp.exp(low)) / (1 - mp.exp(low - high))
-    return [(high, p), (low, 1 - p)]
-
-
-def curve_of(mechanism):
-    """The exact hockey-stick curves of a mechanism with continuous losses, with their kinks: one for each direction."""
-    if isinstance(mechanism, m.Laplace):
-        s = mpf(mechanism.sensitivity) / mpf(mechanism.scale)
-
-        def one(e):
-            return 1 - mp.exp(e) if e <= -s else mpf(0) if e >= s else 1 - mp.exp((e - s) / 2)
-
-        return [(one, (-s, s))]
-    q, z = mpf(mechanism.sample_rate), mpf(mechanism.sigma) / mpf(mechanism.sensitivity)
-    kink = mp.log(1 - q)
-
-    def there(e):  # (1-q) N(0) + q N(1) against N(0)
-        over = mp.exp(e) - 1 + q
-        if over <= 0:
-            return 1 - mp.exp(e)
-        t = z**2 * mp.log(over / q) + mpf(1) / 2
-        return q * mp.ncdf((1 - t) / z) - over * mp.ncdf(-t / z)
-
-    def back(e):
-        return there(-e) * mp.exp(e) + 1 - mp.exp(e)
-
-    return [(there, (kink,)), (back, (-kink,))]
-
-
-def after_round(mechanism, e, rest):
-    """F(e) of the exact mechanism, every direction, followed by N(rest, 1) against N(0, 1)."""
-    if isinstance(mechanism, m.Pure):
-        return [
-            mp.fsum(p * hockey(e - loss, rest) for loss, p in two_points(-mpf(mechanism.epsilon), mechanism.epsilon))
-        ]
-    if isinstance(mechanism, m.Exponential):
-        eta = mpf(mechanism.eta)
-        ends = [(t * eta / 7 - eta, t * eta / 7) for t in range(1, 7)]
-        return [mp.fsum(p * hockey(e - loss, rest) for loss, p in two_points(*end)) for end in ends]
-    mean, values = rest**2 / 2, []
-    for curve, kinks in curve_of(mechanism):
-        ends = [mean + rest * t for t in (-11, -6, -3, 0, 3, 6, 11)]
-        ends = sorted(ends + [e - kink for kink in kinks if ends[0] < e - kink < ends[-1]])
-        inside = mp.quad(lambda z, curve=curve: curve(e - z) * mp.npdf(z, mean, rest), ends, maxdegree=5)
-        values.append(inside + mp.ncdf(-11) * curve(e - ends[-1]))
-    return values
-
-
-def check_charge(mechanism, rng, points, shrink=1.0, slacks=(1e-15, 1e-10)):
-    """The least of H + slack - F over random states and epsilons, with the charge (times ``shrink``) of the table."""
-    worst = mpf(1)
-    for _ in range(points):
-        level, slack = 8 * int(rng.integers(-10, 4)) + 3, int(FAILURE * rng.choice(slacks))
-        charge = residue.charge_at(mechanism, level, slack)
-        if charge == math.inf:
-            continue
-        square = residue.grid(level) * int(rng.choice([1000, 1000, 1050, 3000])) // 1000
-        b, rest = mp.sqrt(mpf(square) / MEASURE), mp.sqrt((square - mpf(charge) * shrink) / MEASURE)
-        e = mpf(float(rng.choice([rng.normal(), rng.uniform(0, 9), -rng.uniform(0, 9)]))) * b
-        spare = hockey(e, b) + mpf(slack) / FAILURE
-        worst = min(worst, *(spare - f for f in after_round(mechanism, e, rest)))
-    return worst
-
-
-SMALL = [m.Pure(0.1), m.Pure(0.01), m.Pure(1e-3), m.Pure(0.7), m.Exponential(0.3), m.Exponential(0.05)]
-CONTINUOUS = [m.Laplace(10.0), m.Laplace(2.0), m.SampledGaussian(2.0, 1.0, 0.01), m.SampledGaussian(1.0, 1.0, 0.1)]
-
-
-@pytest.mark.parametrize("mechanism", SMALL)
-def test_charges_are_valid_at_random_points(mechanism):
-    """Guarantee of charge: 500 random (e, b) for each mechanism, b at and above the grid, e of both signs."""
-    assert check_charge(mechanism, np.random.default_rng(1), 500) >= 0
-
-
-@pytest.mark.parametrize("mechanism", CONTINUOUS)
-def test_charges_of_continuous_losses_are_valid_at_random_points(mechanism):
-    """The same for Laplace and for both directions of the sampled Gaussian, whose losses are put on points."""
-    with mp.workdps(25):
-        assert check_charge(mechanism, np.random.default_rng(2), 60) >= -(mpf(10) ** -19)
-
-
-@pytest.mark.parametrize("mechanism", [m.Pure(0.01), m.Pure(0.1)])
-def test_two_percent_less_would_not_be_valid(mechanism):
-    """The check above can fail: charges two per cent smaller are caught."""
-    assert check_charge(mechanism, np.random.default_rng(1), 500, shrink=0.98, slacks=(1e-15, 1e-13)) < 0
-
-
-@pytest.mark.parametrize("b", [0.05, 0.5, 3.0])
-def test_the_bound_between_points_holds(b):
-    """The certificate's lower bound over a cell is below D at 50 points inside it, for cells of several widths."""
-    pair, square, charge = pairs.randomized_response(b / 12)[0], b * b, (b / 12) ** 2 * 1.01
-    rest = math.sqrt(square - charge)
-    for width in (b / 200, b / 20, b / 3):
-        left = np.arange(0.0, 8 * b, width)
-        low, ends = _certificate._lower_bounds(pair, left, width, b, rest, 1e-13)
-        for start, bound, end in zip(left, low, ends, strict=True):
-            inside = np.linspace(start, start + width, 50)
-            d = _certificate._gauss(inside, b, 0.0)[0] + 1e-13 - _certificate._after(pair, inside, rest, 0.0)[0]
-            assert bound <= d.min() + 1e-15
-            assert end <= min(d[0], d[-1]) + 1e-15
-
-
-def test_rounding_is_within_the_stated_bound():
-    """H and its slope in floating point, against 50 digits, at 3000 points: a quarter of the allowance at most."""
-    rng = np.random.default_rng(5)
-    for _ in range(3000):
-        b = float(10 ** rng.uniform(-3, 1))
-        e = float((rng.uniform(-12, 12) + b / 2) * b) if rng.random() < 0.7 else float(rng.uniform(-15, 15))
-        value, fall, doubt, _ = (float(x[0]) for x in _certificate._gauss(np.array([e]), b, 0.0))
-        slope = mp.exp(e) * mp.ncdf(-mpf(e) / b - mpf(b) / 2)
-        assert max(abs(hockey(mpf(e), mpf(b)) - value), abs(slope - fall)) <= doubt / 4 + 1e-300
-
-
-def test_the_certificate_refuses_what_is_false():
-    """A charge below the variance of the loss is no charge, whatever the slack of rounding."""
-    pair = pairs.randomized_response(0.1)[0]
-    assert _certificate.certified(pair, square=4.0, charge=0.0101, slack=1e-12)
-    assert not _certificate.certified(pair, square=4.0, charge=0.0099, slack=1e-12)
-    assert not _certificate.certified(pairs.Pair(np.zeros(1), np.zeros(1), 0.1), square=4.0, charge=1.0, slack=1e-12)
-
-
-# ---- dominating pairs ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "mechanism", [*CONTINUOUS, m.SampledGaussian(0.4, 1.0, 0.02), m.SampledGaussian(30.0, 1.0, 0.5)]
-)
-def test_pairs_dominate_and_are_close(mechanism):
-    """The points' curve is above the exact one at 40 epsilons in both directions, and at most 1 % of its peak above."""
-    rng = np.random.default_rng(3)
-    for pair, (curve, _) in zip(pairs.of(mechanism, cut=1e-14), curve_of(mechanism), strict=True):
-        top = float(curve(mpf(0)))
-        for e in rng.choice(pair.losses, 20).tolist() + rng.uniform(*pair.losses[[0, -1]], 20).tolist():
-            assert pair.delta(epsilon=e) >= float(curve(mpf(e))) - 1e-15
-            assert pair.delta(epsilon=e) <= float(curve(mpf(e))) + 0.01 * top
-
-
-@pytest.mark.parametrize("eta", [0.01, 0.5, 4.0])
-def test_some_pair_dominates_every_bounded_range_round(eta):
-    """For 60 places t of the range one pair is above the two-point curve at all of 200 epsilons; reversed, too."""
-    rounds, epsilons = pairs.exponential(eta), np.linspace(-eta, eta, 200)
-    curves = np.array([[pair.delta(epsilon=e) for e in epsilons] for pair in rounds])
-    for t in np.random.default_rng(6).uniform(0, eta, 60):
-        (high, p), (low, rest) = two_points(mpf(t) - mpf(eta), mpf(t))
-        for ends in (((high, p), (low, rest)), ((-high, p * mp.exp(-high)), (-low, rest * mp.exp(-low)))):
-            exact = [float(mp.fsum(w * max(0, 1 - mp.exp(e - loss)) for loss, w in ends)) for e in epsilons]
-            assert (curves >= np.array(exact) - 1e-15).all(axis=1).any()
-
-
-@pytest.mark.parametrize("noise", [0.1, 0.6, 2.0, 50.0])
-def test_masses_are_rounded_up(noise):
-    """Every mass of the Gaussian's points is at least the exact one (50 digits), and they exceed it by 1e-10 in all."""
-    points, masses, leak_ = pairs._gaussian_dots(noise, cut=1e-14)
-    shift, x = mpf(1 / noise), [mpf(float(r)) for r in points]
-    ends = [mpf("-inf"), *(mp.log(r) / shift + shift / 2 for r in x[1:]), mpf("inf")]
-    cells = [_cell(low, high) for low, high in pairwise(ends)]
-    shifted = [_cell(low - shift, high - shift) for low, high in pairwise(ends)]
-    exact = [mpf(0)] * len(x)
-    for j in range(len(x) - 1):
-        gap = x[j + 1] - x[j]
-        exact[j] += (x[j + 1] * cells[j] - shifted[j]) / gap
-        exact[j + 1] += (shifted[j] - x[j] * cells[j]) / gap
-    exact[-1] += cells[-1]
-    over = [float(mass) - true for mass, true in zip(masses, exact, strict=True)]
-    assert min(over) >= 0
-    assert sum(over) < 1e-10
-    assert shifted[-1] <= leak_ <= 1e-14
-
-
-def _cell(low, high):
-    return mp.ncdf(-low) - mp.ncdf(-high) if low > 0 else mp.ncdf(high) - mp.ncdf(low)
 
 
 # ---- the filter ----------------------------------------------------------------------------------------------------
@@ -325,24 +140,6 @@ def test_what_reveals_too_much_is_refused(mechanism):
     """Infinite and huge epsilons are refused without a number going wrong."""
     with pytest.raises(errors.BudgetExceeded):
         filters.Residue(epsilon=5.0, delta=1e-3).charge(mechanism)
-
-
-def test_tables_for_people_hold_charges_with_slack_of_their_own():
-    """Every entry is at least a charge certified for its norm, at its level or below, with the slack of its row, and
-    at least that slack's share of everything."""
-    step, most, total = m.Laplace(20.0), MEASURE // 10, 10**23
-    table = residue.table(step, most=most, slack=total)
-    levels = [residue.level(int(square)) for square in table.squares]
-    assert table.units[0].tolist() == [0] * len(levels)
-    for row in range(1, len(table.norms), 9):
-        one, slack = m.Laplace(20.0, float(table.norms[row])), table.slacks[row]
-        for column in range(0, len(levels), 8):
-            cost = int(table.units[row, column])
-            assert cost == RANGE or cost >= min(residue.charge_at(one, at, slack) for at in levels[: column + 1])
-            assert cost * total >= slack * most
-            assert cost == RANGE or cost <= table.squares[column]
-    assert (np.diff(table.units, axis=0) >= 0).all()
-    assert (np.diff(table.units, axis=1) <= 0).all()
 
 
 def test_either_of_two_filters_with_delta_split():
@@ -492,7 +289,7 @@ def test_the_adversary_catches_charges_that_are_too_small(epsilon, delta, monkey
         cost = up(residue.size(mechanism))
         return cost if cost <= square else math.inf
 
-    monkeypatch.setattr(residue, "charge", variance)
+    monkeypatch.setattr(residue, "cost", variance)
     account = filters.Residue(epsilon=epsilon, delta=delta)
     assert best_adversary(account, menu(math.sqrt(account.left)), 2, epsilon) > delta
 

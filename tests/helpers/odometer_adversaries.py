@@ -103,9 +103,7 @@ def table(odometer: object, menu: tuple[Play, Play], rounds: int, ex_post: bool 
         first, second = counts[:, None] * costs[0], counts[:, None] * costs[1]
     first[0] = second[0] = 0.0
     delta = notion.rest(notion.delta, notion._kept(failing=False))
-    rows = [
-        notion.bound(row + second[: rounds + 1 - j], delta=delta, ex_post=ex_post) for j, row in enumerate(first)
-    ]
+    rows = [notion.bound(row + second[: rounds + 1 - j], delta=delta, ex_post=ex_post) for j, row in enumerate(first)]
     full = np.full((rounds + 1, rounds + 1), np.inf)
     for j, row in enumerate(rows):
         full[j, : len(row)] = row

@@ -12,7 +12,7 @@ import torch.distributed as distributed
 from torch import nn
 
 from bursar import filters, training
-from bursar.training._run import correct
+from bursar.training._evaluation import correct
 from bursar.training.stopping import Dropouts, Tree
 
 N, STEPS = 60, 12
@@ -50,7 +50,7 @@ def train(rank: int, world: int, rate: float | None):
     )
 
     def ask(run):
-        run.answers.append((run.step, "dropped", run.accounts.count))
+        run.history.setdefault("dropped", []).append(run.counting.count)
         if run.step == 6:
             run.noisy_sum(correct, sigma=2.0)
 
@@ -59,7 +59,11 @@ def train(rank: int, world: int, rate: float | None):
 
     run = job.fit(x[mine], y[mine], callbacks=[ask], counting=counting)
     weights = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-    return weights.numpy(), np.asarray(job.accounts.spent()), np.array([answer for _, _, answer in run.answers])
+    return (
+        weights.numpy(),
+        np.asarray(job.accounts.spent()),
+        np.array([*run.history["dropped"], *(answer for _, _, answer in run.answers)]),
+    )
 
 
 if __name__ == "__main__":

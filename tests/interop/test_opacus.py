@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from bursar.interop import opacus as ours  # noqa: E402
-from bursar.interop.opacus import _people as people_module  # noqa: E402
+from bursar.interop.opacus import _optimizer as optimizer_module  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -334,7 +334,7 @@ def test_norms_are_those_of_double_precision(shape, dtype):
     torch.manual_seed(0)
     gradients = [torch.randn(7, *shape).to(dtype), 100 * torch.randn(7, 2, 3).to(dtype)]
     exact = torch.cat([gradient.double().reshape(7, -1 if gradient.numel() else 0) for gradient in gradients], 1)
-    np.testing.assert_allclose(people_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(optimizer_module._norms(gradients), exact.norm(dim=1).numpy(), rtol=1e-6)
 
 
 def test_everybody_pays_sampled_or_not():
@@ -695,8 +695,8 @@ def test_contributions_keep_to_their_bounds_inside_autocast():
     for row in range(5):
         parameter = nn.Parameter(torch.zeros(300, 7))
         parameter.grad_sample, parameter.summed_grad = gradient.clone(), None
-        weights = np.eye(5)[row] * (1 - people_module.ROUNDING) / float(norms[row])
+        weights = np.eye(5)[row] * (1 - optimizer_module.ROUNDING) / float(norms[row])
         weights[row - 1] = 1e-30  # somebody else is in the sum, too
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            people_module._sum_up([parameter], [parameter.grad_sample], weights)
+            optimizer_module._sum_up([parameter], [parameter.grad_sample], weights)
         assert float(parameter.summed_grad.double().norm()) <= 1.0

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from bursar import errors, filters, individual, mechanisms, training
-from bursar.training._checkpoint import Journal
+from bursar.training._checkpoint import Checkpoint
 from bursar.training.stopping import StillActive
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_killed.py"
@@ -104,7 +104,7 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
     with pytest.raises(Crash):
         first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
     second = job()
-    state, unseen = Journal(tmp_path / "run", resume=True).load()
+    state, unseen = Checkpoint(tmp_path / "run", resume=True).load()
     assert [type(step) for step in unseen] == [mechanisms.Gaussian] * 6  # the crash came before step 6 was saved
     assert state["public"]["step"] == 0
     run = second.fit(*data, checkpoint=tmp_path / "other", checkpoint_every=1)
@@ -125,7 +125,7 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
     """A damaged file, a journal that is too short, a second process: a clear error, nothing changed."""
     folder = tmp_path / "run"
     job().fit(*data, checkpoint=folder, checkpoint_every=2)
-    held = Journal(folder, resume=True)
+    held = Checkpoint(folder, resume=True)
     with pytest.raises(errors.ArgumentError, match="in use by another"):
         job().fit(*data, checkpoint=folder, resume=True)
     held.close()
@@ -398,19 +398,19 @@ def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
 
 def test_a_forked_process_does_not_write_its_parents_journal(data, tmp_path):
     """It has no part in the lock, and announces no step; the parent goes on."""
-    journal = Journal(tmp_path / "run", resume=False)
+    checkpoint = Checkpoint(tmp_path / "run", resume=False)
     child = os.fork()
     if child == 0:
         try:
-            journal.begin(mechanisms.Gaussian(1.0))
+            checkpoint.announce(mechanisms.Gaussian(1.0))
         except errors.DataError:
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    journal.begin(mechanisms.Gaussian(1.0))
+    checkpoint.announce(mechanisms.Gaussian(1.0))
     with pytest.raises(errors.ArgumentError, match="in use by another"):
-        Journal(tmp_path / "run", resume=True)
-    journal.close()
+        Checkpoint(tmp_path / "run", resume=True)
+    checkpoint.close()
 
 
 def test_a_run_needs_a_file_system_with_locks(tmp_path, monkeypatch):
@@ -421,4 +421,4 @@ def test_a_run_needs_a_file_system_with_locks(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(errors.ArgumentError, match="cannot be locked"):
-        Journal(tmp_path / "run", resume=False)
+        Checkpoint(tmp_path / "run", resume=False)

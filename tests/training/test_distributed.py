@@ -11,7 +11,7 @@ import torch.distributed as distributed
 
 import training_together
 from bursar import errors
-from bursar.training._distributed import Together, source
+from bursar.training._distributed import Processes, noise_generator
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_together.py"
 
@@ -43,29 +43,29 @@ def test_poisson_samples_are_each_processs_own(tmp_path):
 
 def test_noise_is_added_once():
     """Over many draws the noise on a sum has the standard deviation that was asked for."""
-    together, generator = Together(), source(torch.device("cpu"), 0)
+    processes, generator = Processes(), noise_generator(torch.device("cpu"), 0)
     zero = [torch.zeros(300, 10), torch.zeros(5)]
-    noisy = together.noisy_total(zero, 3.0, generator)
+    noisy = processes.noisy_total(zero, 3.0, generator)
     assert [part.shape for part in noisy] == [part.shape for part in zero]
     assert float(noisy[0].std()) == pytest.approx(3.0, rel=0.05)
 
 
 def drawn(generator, size, sigma=1.0):
     """Noise on float32 sums of zero, as it is released."""
-    return Together().noisy_total([torch.zeros(size)], sigma, generator)[0].double().numpy()
+    return Processes().noisy_total([torch.zeros(size)], sigma, generator)[0].double().numpy()
 
 
 def test_noise_has_more_than_32_bits_of_seed():
     """Seeds that agree in their last 32 bits, all that PyTorch's generator on a processor looks at, differ."""
     cpu = torch.device("cpu")
-    assert not np.array_equal(drawn(source(cpu, 5), 64), drawn(source(cpu, 5 + 2**32), 64))
-    assert not np.array_equal(drawn(source(cpu, None), 64), drawn(source(cpu, None), 64))
-    assert np.array_equal(drawn(source(cpu, 5), 64), drawn(source(cpu, 5), 64))
+    assert not np.array_equal(drawn(noise_generator(cpu, 5), 64), drawn(noise_generator(cpu, 5 + 2**32), 64))
+    assert not np.array_equal(drawn(noise_generator(cpu, None), 64), drawn(noise_generator(cpu, None), 64))
+    assert np.array_equal(drawn(noise_generator(cpu, 5), 64), drawn(noise_generator(cpu, 5), 64))
 
 
 def test_the_tail_of_the_noise_is_not_made_of_few_values():
     """Drawn in single precision, pairs of noise lie on few circles in the tail: whoever is off them has a person."""
-    noise = drawn(source(torch.device("cpu"), 1), 2**22).reshape(-1, 2, 8)  # the pairs of PyTorch's sampler
+    noise = drawn(noise_generator(torch.device("cpu"), 1), 2**22).reshape(-1, 2, 8)  # the pairs of PyTorch's sampler
     radius = np.hypot(noise[:, 0], noise[:, 1]).ravel()
     circles = np.sqrt(-2 * np.log(np.arange(1, 200) / 2**24))
     tail = radius[radius > circles[-1]]
@@ -76,7 +76,7 @@ def test_the_tail_of_the_noise_is_not_made_of_few_values():
 def test_a_group_needs_torch_distributed():
     """Without an initialised group the error comes at once."""
     with pytest.raises(errors.ArgumentError, match="not initialised"):
-        Together(True)
+        Processes(True)
 
 
 @pytest.mark.parametrize("others", [[2.0], [0.5, 1.5], [1.0, 1.0 + 1e-6]])
@@ -88,13 +88,13 @@ def test_processes_that_charge_for_different_noise_are_stopped(monkeypatch, othe
         for sigma in others:
             told += torch.cat([torch.zeros(size), torch.tensor([sigma, sigma**2])])
 
-    together = Together()
-    together._alone = False
+    processes = Processes()
+    processes._single = False
     monkeypatch.setattr(distributed, "all_reduce", reduce)
     monkeypatch.setattr(distributed, "get_rank", lambda group: 0)
     monkeypatch.setattr(distributed, "get_world_size", lambda group: 1 + len(others))
-    generator = source(torch.device("cpu"), 0)
+    generator = noise_generator(torch.device("cpu"), 0)
     with pytest.raises(errors.ArgumentError, match="do not agree on the noise"):
-        together.noisy_total([torch.zeros(5)], 1.0, generator)
+        processes.noisy_total([torch.zeros(5)], 1.0, generator)
     others[:] = [1.0] * len(others)
-    assert together.noisy_total([torch.zeros(5)], 1.0, generator)[0].shape == (5,)
+    assert processes.noisy_total([torch.zeros(5)], 1.0, generator)[0].shape == (5,)

@@ -341,7 +341,7 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
         ("torch", "import bursar.training.callbacks", "torch"),
         ("torch", "import bursar.training.policies", "torch"),
         ("torch", "from bursar.training import Trainer", "torch"),
-        ("sklearn", "from bursar.training import _demo; _demo.run()", "sklearn"),
+        ("sklearn", "from bursar.training import examples; examples.digits()", "sklearn"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):

@@ -362,8 +362,8 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     noise, seen = np.random.default_rng(4), []
 
     def enough(run):
-        seen.append(run.accounts.count)
-        if run.step and run.accounts.count > 100 + 2 * run.accounts.standard_error:
+        seen.append(run.counting.count)
+        if run.step and run.counting.count > 100 + 2 * run.counting.standard_error:
             run.stop("many have dropped out")
 
     run = trainer.fit(
@@ -373,7 +373,7 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     assert seen[0] == 0
     assert len(seen) == run.step + 1
     assert np.all(trainer.accounts.spent() <= 2.0)
-    assert np.all(trainer.accounts.spent() >= 8 * run.accounts.price.sensitivity**2 / 25 / 2)
+    assert np.all(trainer.accounts.spent() >= 8 * run.counting.price.sensitivity**2 / 25 / 2)
 
 
 # sparse vector

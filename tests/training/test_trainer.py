@@ -10,8 +10,8 @@ from torch import nn
 
 from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training import policies, stopping
-from bursar.training._distributed import source
-from bursar.training._run import correct
+from bursar.training._distributed import noise_generator
+from bursar.training._evaluation import correct
 from bursar.training.callbacks import Progress
 from bursar.training.gradients import _self_check
 
@@ -40,7 +40,7 @@ def trainer(budget, module=None, *, lr=1.0, **options):
 def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
     """Feldman & Zrnic, Algorithm 8 (or 3), literally: budgets as sums of squared norms."""
     left = np.full(len(x), budget)
-    noise = source(torch.device("cpu"), seed)
+    noise = noise_generator(torch.device("cpu"), seed)
     parameters = list(module.parameters())
     for _ in range(steps):
         rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
@@ -220,10 +220,10 @@ def test_noisy_sums_are_charged_and_right(data):
         if run.step in (0, 20):
             with torch.no_grad():
                 truth = int((run.module(x).argmax(1) == y).sum())
-            before = None if run.step == 0 else run.accounts.spent().copy()
+            before = None if run.step == 0 else job.accounts.spent().copy()
             answers.append((run.noisy_sum(correct, sigma=5.0), truth))
             if before is not None:
-                paid = run.accounts.spent() - before
+                paid = job.accounts.spent() - before
                 assert np.allclose(paid.sum(), truth / 25.0)
 
     run = job.fit(x, y, callbacks=[ask])
@@ -239,7 +239,7 @@ def test_dropouts_stand_in_front_of_the_accounts(data):
     assert run.step == 30
     gone = int((np.asarray(job.accounts.allowance(mechanisms.Gaussian(4.0))) < 0.01).sum())
     assert gone > 50
-    assert abs(run.accounts.count - gone) < 5 * run.accounts.standard_error
+    assert abs(run.counting.count - gone) < 5 * run.counting.standard_error
 
 
 class Fake:
@@ -546,7 +546,7 @@ def test_a_question_gives_one_number_for_each_record(data, individual_accounts, 
     job = trainer(filters.Zcdp(rho=1.0), individual=individual_accounts)
     with pytest.raises(errors.ArgumentError, match="one number for each"):
         job.fit(x, y, callbacks=[lambda run: run.noisy_sum(values, sigma=1.0)])
-    assert not job._job.run.released
+    assert not job._loop.run.released
 
 
 def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
@@ -604,7 +604,7 @@ def test_an_odometer_belongs_to_one_run(data):
     again = trainer(filters.Zcdp(rho=1.0), steps=2)
     with pytest.raises(errors.ArgumentError, match="another run"):
         again.fit(*data, callbacks=[policy])
-    assert not again._job.run.released
+    assert not again._loop.run.released
     with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
         policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
 
@@ -665,7 +665,7 @@ def test_noise_is_not_drawn_before_a_run_begins(data, monkeypatch):
     from bursar.training import _trainer as room
 
     made = []
-    monkeypatch.setattr(room, "source", lambda *told: made.append(told) or source(*told))
+    monkeypatch.setattr(room, "noise_generator", lambda *told: made.append(told) or noise_generator(*told))
     job = trainer(filters.Zcdp(rho=1.0))
     assert not made
     job.fit(*data)

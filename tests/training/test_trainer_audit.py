@@ -15,7 +15,7 @@ from audits import DELTA, epsilon_bound
 from bursar import filters, individual, training
 from bursar.curves import gaussian, renyi
 from bursar.training import _contributions, _distributed, stopping
-from bursar.training._run import correct
+from bursar.training._evaluation import correct
 
 AXES, RUNS, MU = 1000, 20, 1.5
 
@@ -170,9 +170,9 @@ def test_contributing_after_a_refusal_is_caught():
 
 def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
     """The same audit exceeds the claim where the noise shrinks with the share of people in the batch."""
-    original = _distributed.Together.noisy_total
+    original = _distributed.Processes.noisy_total
     monkeypatch.setattr(
-        _distributed.Together,
+        _distributed.Processes,
         "noisy_total",
         lambda self, sums, sigma, generator: original(self, sums, sigma * 0.5, generator),
     )
@@ -182,9 +182,9 @@ def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
 
 def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
-    from bursar.training._loop import Job
+    from bursar.training._accounts import TrainingAccounts
 
-    monkeypatch.setattr(Job, "_pay_in_full", lambda self, step: None)
+    monkeypatch.setattr(TrainingAccounts, "charge_worst_case", lambda self, step: None)
     there, absent = experiment(
         gaussian_budget,
         noise_multiplier=NOISE,
@@ -199,7 +199,7 @@ def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
 
 def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
     """Charged for the norm that was last seen, but clipped at the clip: the same audit exceeds the claim."""
-    original = _contributions.Poisson._current
+    original = _contributions.Poisson._current_bounds
 
     class Loose(np.ndarray):
         """Bounds that are small when they are charged, and the clip when they are used."""
@@ -208,7 +208,7 @@ def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
             return np.ones_like(np.asarray(super().__getitem__(rows)))
 
     monkeypatch.setattr(
-        _contributions.Poisson, "_current", lambda self, *given: np.asarray(original(self, *given)).view(Loose)
+        _contributions.Poisson, "_current_bounds", lambda self, *given: np.asarray(original(self, *given)).view(Loose)
     )
 
     class Charged(individual.Filter):
@@ -255,19 +255,19 @@ def spread_tells_who_is_there(count):
 def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
     """Divided by the number of people, noise tells how many there are, every time; divided by a fixed one, never."""
     if planted:
-        original = _contributions.FullBatch.sums
+        original = _contributions.FullBatch.charge_and_sum
 
         def sums(self, gradients, records, accounts, step):
             monkeypatch.setattr(
-                _distributed.Together,
+                _distributed.Processes,
                 "noisy_total",
                 lambda me, parts, sigma, generator: [
-                    part * 4.5 / records.count for part in noisy(me, parts, sigma, generator)
+                    part * 4.5 / records.person_count for part in noisy(me, parts, sigma, generator)
                 ],
             )
             return original(self, gradients, records, accounts, step)
 
-        noisy = _distributed.Together.noisy_total
-        monkeypatch.setattr(_contributions.FullBatch, "sums", sums)
+        noisy = _distributed.Processes.noisy_total
+        monkeypatch.setattr(_contributions.FullBatch, "charge_and_sum", sums)
     right = spread_tells_who_is_there(60)
     assert right == 60 if planted else 10 <= right <= 50

@@ -13,16 +13,16 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import _accounting, _compare, _losses, _queries, _training
+from bursar.cli import _accounting, _compare, _demo, _losses, _queries, _training
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
 
 
-class _Frame(TyperGroup):
-    """Errors of the library become one line on the error stream and an exit code."""
+class _Commands(TyperGroup):
+    """Turns errors of the library into one line on the error stream and an exit code."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
         except BursarError as error:
@@ -30,7 +30,7 @@ class _Frame(TyperGroup):
             Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
             usage = isinstance(error, ArgumentError | DataError)
             raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
-        except BrokenPipeError:  # whoever read the output has enough of it
+        except BrokenPipeError:  # the reader of the output stopped reading
             raise
         except OSError as error:  # a file that cannot be written: its name and why
             Console(stderr=True).print(
@@ -39,27 +39,26 @@ class _Frame(TyperGroup):
             raise typer.Exit(2) from None
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(__version__)
         raise typer.Exit
 
 
 app = typer.Typer(
-    cls=_Frame,
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they may be private, or hold a password
     help="A privacy account for every person.",
 )
-_accounting.add(app)
-_training.add(app)
-_compare.add(app)
-_losses.add(app)
-_queries.add(app)
+for _commands in (_accounting, _compare, _losses, _training, _demo, _queries):
+    _commands.add(app)
 
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """A privacy account for every person."""

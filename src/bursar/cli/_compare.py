@@ -1,71 +1,84 @@
-"""The command ``bursar compare``: arguments in, a table, a picture or JSON out."""
+"""`bursar compare`: all bounds of one mechanism, as a table, a picture or JSON."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bursar import mechanisms
-from bursar.cli._files import picture
+from bursar import _check, mechanisms
+from bursar.cli._files import check_picture
 from bursar.cli._json import dumps
+from bursar.cli._options import Delta, Json, OptionalNoiseMultiplier, Picture, SampleRate, Steps
 from bursar.errors import ArgumentError
 
-__all__ = ["add", "command", "described"]
+__all__ = ["add", "compare", "described"]
+
+_KINDS = ("gaussian", "laplace", "randomized-response", "pure", "approximate")
 
 
 def described(
-    name: str, sigma: float | None, epsilon: float | None, sample_rate: float, delta_each: float | None
+    name: str,
+    *,
+    noise_multiplier: float | None = None,
+    sample_rate: float = 1.0,
+    epsilon_each: float | None = None,
+    delta_each: float | None = None,
 ) -> mechanisms.Mechanism:
-    """The mechanism that the options describe; sensitivity is 1, so sigma is relative noise."""
-    if name in ("gaussian", "sampled-gaussian"):
-        if sigma is None:
-            raise ArgumentError(f"--sigma is needed for --mechanism {name}")
-        return mechanisms.Gaussian(sigma) if name == "gaussian" else mechanisms.SampledGaussian(sigma, 1.0, sample_rate)
-    if name not in ("pure", "laplace", "randomized-response", "approximate"):
-        raise ArgumentError(
-            f"--mechanism {name!r} must be gaussian, sampled-gaussian, laplace, randomized-response, pure "
-            "or approximate"
-        )
-    if epsilon is None:
-        raise ArgumentError(f"--epsilon is needed for --mechanism {name}")
-    if name == "laplace":
-        return mechanisms.Laplace(1 / epsilon)
+    """The mechanism that the options describe, with sensitivity 1."""
+    if name not in _KINDS:
+        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(_KINDS)}")
+    if name == "gaussian":
+        if noise_multiplier is None:
+            raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
+        return mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
+    if sample_rate != 1:
+        raise ArgumentError("--sample-rate is for --mechanism gaussian")
+    if epsilon_each is None:
+        raise ArgumentError(f"--epsilon-each is needed for --mechanism {name}")
     if name == "approximate":
         if delta_each is None:
             raise ArgumentError("--delta-each is needed for --mechanism approximate")
-        return mechanisms.Approximate(epsilon, delta_each)
-    return mechanisms.RandomizedResponse(epsilon) if name == "randomized-response" else mechanisms.Pure(epsilon)
+        return mechanisms.Approximate(epsilon_each, delta_each)
+    if name == "laplace":
+        _check.positive(epsilon_each=epsilon_each)
+        return mechanisms.Laplace(1 / epsilon_each)
+    return (mechanisms.Pure if name == "pure" else mechanisms.RandomizedResponse)(epsilon_each)
 
 
-def command(
-    mechanism: Annotated[
-        str,
-        typer.Option(help="gaussian, sampled-gaussian, laplace, randomized-response, pure or approximate"),
-    ] = "gaussian",
-    sigma: Annotated[float | None, typer.Option(help="noise relative to the sensitivity")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="epsilon of one round")] = None,
-    delta_each: Annotated[float | None, typer.Option(help="delta of one round (approximate)")] = None,
-    sample_rate: Annotated[float, typer.Option(help="Poisson sampling rate (sampled-gaussian)")] = 0.01,
-    rounds: Annotated[int, typer.Option(help="the most rounds; also the plan")] = 1000,
-    delta: Annotated[float, typer.Option(help="failure probability of each bound")] = 1e-5,
-    people: Annotated[int, typer.Option(help="people in the data set (Rogers et al.)")] = 100_000,
-    points: Annotated[int, typer.Option(help="how many numbers of rounds to look at")] = 6,
-    draw: Annotated[Path | None, typer.Option(help="save a picture here (png, svg, pdf)")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+def compare(
+    mechanism: Annotated[str, typer.Option(help=f"One step: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")] = "gaussian",
+    noise_multiplier: OptionalNoiseMultiplier = None,
+    sample_rate: SampleRate = 1.0,
+    epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
+    delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
+    steps: Steps = 1000,
+    delta: Delta = 1e-5,
+    people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
+    points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 6,
+    picture: Picture = None,
+    as_json: Json = False,
 ) -> None:
-    """All bounds that apply to one mechanism, side by side: fixed in advance, filters, odometers."""
-    picture(draw)
-    run = described(mechanism, sigma, epsilon, sample_rate, delta_each)
-    from bursar.compare import compare
+    """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
 
-    table = compare(run, rounds=rounds, delta=delta, points=points, people=people)
-    if draw is not None:
-        from bursar.report.odometers import draw as save
+    Bounds that are tuned to a plan are tuned to --steps.
+    """
+    check_picture(picture)
+    step = described(
+        mechanism,
+        noise_multiplier=noise_multiplier,
+        sample_rate=sample_rate,
+        epsilon_each=epsilon_each,
+        delta_each=delta_each,
+    )
+    from bursar.compare import compare as comparison
 
-        save(table, draw)
+    table = comparison(step, rounds=steps, delta=delta, points=points, people=people)
+    if picture is not None:
+        from bursar.report.odometers import draw
+
+        draw(table, picture)
     typer.echo(dumps(table.as_dict()) if as_json else str(table))
 
 
 def add(app: typer.Typer) -> None:
-    """Make ``bursar compare`` a command of an application."""
-    app.command("compare")(command)
+    """Add the command of this module to the command line."""
+    app.command(epilog="Example: bursar compare --mechanism gaussian --noise-multiplier 20 --steps 100")(compare)

@@ -1,20 +1,19 @@
-"""What ``--json`` prints: strict JSON, in which numbers that are not finite are the strings "inf", "-inf", "nan"."""
+"""Write strict JSON for ``--json``; numbers that are not finite become the strings "inf", "-inf" and "nan"."""
 
 import json
 import sys
 from math import isfinite
-from typing import Any
 
 __all__ = ["dumps"]
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """The value as JSON that every reader accepts; Python's own ``Infinity`` is not."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     return json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if isinstance(value, dict):

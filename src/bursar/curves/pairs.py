@@ -5,11 +5,10 @@ Names and symbols
     loss      log P/Q of an output, nats
     mass      probability of the loss under P
     leak      mass under P of a loss of plus infinity
-    r         likelihood ratio of N(1, z^2) against N(0, z^2)
+    z         relative noise of a sampled Gaussian, sigma over sensitivity
 
-Where a loss is continuous, it is put on points pessimistically: the mass of each cell goes to the two ends of the
-cell so that the masses under P and under Q both stay what they were ("connect the dots"). That makes the curve of
-hockey-stick divergences larger everywhere, never smaller.
+A continuous loss is put on points pessimistically (``curves._connect_the_dots``). That makes the curve of hockey-stick
+divergences larger everywhere, never smaller.
 
 Source: docs/proofs/residue-filter.md, section 4; theory.md statements 2.3 to 2.6 and 7.2; Zhu, Dong & Wang (2022),
 https://arxiv.org/abs/2106.08567; Doroshenko et al. (2022), https://arxiv.org/abs/2207.04380
@@ -17,28 +16,25 @@ https://arxiv.org/abs/2106.08567; Doroshenko et al. (2022), https://arxiv.org/ab
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, expm1, inf, tanh
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from bursar import mechanisms
+from bursar.curves import _connect_the_dots as dots
 from bursar.errors import Unsupported
 
 __all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampled_gaussian"]
 
 Floats = NDArray[np.float64]
 
-GUARD = 2.0**-48
-"""Relative error allowed to the normal distribution function at z, over 1 + z**2; tests measure it."""
-
 ROUND_UP = 1.0 + 2.0**-48
 """Factor that covers the rounding of a few operations."""
 
-_HOPELESS = 100.0  # from this epsilon on a mechanism counts as revealing everything
-_QUIETEST = 1e6  # more relative noise counts as this much
-_LOUDEST = 0.05  # from this relative noise down a sampled Gaussian counts as revealing everybody in the sample
+LARGEST_EPSILON = 100.0  # from this epsilon on a mechanism counts as revealing everything
+SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing everybody in the sample
+LARGEST_NOISE = 1e6  # more relative noise counts as this much
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +60,7 @@ class Pair:
         return float(np.sum(self.masses * np.maximum(0.0, -np.expm1(epsilon - self.losses)))) + self.leak
 
 
-_NOTHING_HIDDEN = Pair(np.zeros(1), np.zeros(1), 1.0)
+_REVEALS_ALL = Pair(np.zeros(1), np.zeros(1), 1.0)
 
 
 def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
@@ -97,19 +93,17 @@ def randomized_response(epsilon: float) -> tuple[Pair, ...]:
     Guarantee: dominates every epsilon-DP mechanism in both directions.
     Source: theory.md statement 2.3; Kairouz, Oh & Viswanath (2015), Theorem 3.
     """
-    return (_two_points(-epsilon, epsilon),) if epsilon < _HOPELESS else (_NOTHING_HIDDEN,)
+    return (_two_points(-epsilon, epsilon),) if epsilon < LARGEST_EPSILON else (_REVEALS_ALL,)
 
 
 def _two_points(low: float, high: float) -> Pair:
-    """Losses low < 0 < high: their masses follow from both laws having mass one."""
-    truth = -expm1(low) / -expm1(low - high)  # P(high); E[e^-loss] = 1
-    lie = expm1(high) / expm1(high - low)
-    return _rounded(np.array([low, high]), np.array([lie, truth]))
+    pair = dots.two_points(low, high)
+    return _rounded(pair.log_ratios, pair.p, pair.error)
 
 
-def _rounded(losses: Floats, masses: Floats, leak: float = 0.0) -> Pair:
-    """A pair with all its numbers rounded up: that raises its curve."""
-    return Pair(losses + np.abs(losses) * 2.0**-49, masses * ROUND_UP, leak * ROUND_UP)
+def _rounded(losses: Floats, masses: Floats, error: float, leak: float = 0.0) -> Pair:
+    """A pair whose numbers are rounded up by their relative error: that raises its curve."""
+    return Pair(losses * (1 + error * np.sign(losses)), masses * (1 + error), leak * (1 + error))
 
 
 def laplace(epsilon: float, *, cells: int = 32) -> tuple[Pair, ...]:
@@ -118,13 +112,10 @@ def laplace(epsilon: float, *, cells: int = 32) -> tuple[Pair, ...]:
     Guarantee: dominates the mechanism in both directions (the pair is its own mirror image).
     Source: docs/proofs/residue-filter.md, section 4.3; theory.md statement 2.2.
     """
-    if epsilon > _HOPELESS:
-        return (_NOTHING_HIDDEN,)
-    losses = np.linspace(-epsilon, epsilon, cells + 1)
-    masses = np.exp((losses - epsilon) / 2) * tanh(epsilon / (2 * cells))
-    masses[0] = masses[0] / 2 + exp(-epsilon) / 2
-    masses[-1] = masses[-1] / 2 + 0.5
-    return (_rounded(losses, masses),)
+    if epsilon > LARGEST_EPSILON:
+        return (_REVEALS_ALL,)
+    pair = dots.laplace(epsilon, cells)
+    return (_rounded(pair.log_ratios, pair.p, pair.error),)
 
 
 def exponential(eta: float) -> tuple[Pair, ...]:
@@ -135,14 +126,14 @@ def exponential(eta: float) -> tuple[Pair, ...]:
     Guarantee: for every two neighbouring data sets one of the pairs dominates; the mirror images are among them.
     Source: docs/proofs/residue-filter.md, section 4.4; Dong, Durfee & Rogers (2020), https://arxiv.org/abs/1909.13830
     """
-    if eta > _HOPELESS:
-        return (_NOTHING_HIDDEN,)
-    ends = [0.0]
-    while ends[-1] < 0.5:
-        ends.append(ends[-1] + 0.01 + 0.08 * (0.5 - ends[-1]))
-    cells = list(pairwise(ends))
-    lower = [_two_points(eta * (low - 1), eta * high) for low, high in cells]
-    return (*lower, *(_two_points(-eta * high, eta * (1 - low)) for low, high in cells))
+    if eta > LARGEST_EPSILON:
+        return (_REVEALS_ALL,)
+    edges = [0.0]
+    while edges[-1] < 0.5:
+        edges.append(edges[-1] + 0.01 + 0.08 * (0.5 - edges[-1]))
+    cells = list(pairwise(edges))
+    below_half = [_two_points(eta * (low - 1), eta * high) for low, high in cells]
+    return (*below_half, *(_two_points(-eta * high, eta * (1 - low)) for low, high in cells))
 
 
 def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[Pair, ...]:
@@ -151,43 +142,34 @@ def sampled_gaussian(sample_rate: float, noise: float, *, cut: float) -> tuple[P
     Guarantee: the first pair dominates when the person's data are in P, the second when they are in Q.
     Source: docs/proofs/residue-filter.md, section 4.5; theory.md statement 2.6.
     """
-    if noise < _LOUDEST:
-        lost = np.log1p(np.array([-sample_rate]))
-        return _rounded(lost, np.array([1 - sample_rate]), sample_rate), _rounded(-lost, np.array([1.0]))
-    ratios, masses, leak = _gaussian_dots(noise, cut=cut / sample_rate)
-    losses = np.log1p(sample_rate * (ratios - 1))
-    weights = masses * (1 - sample_rate + sample_rate * ratios)
-    return _rounded(losses, weights, leak * sample_rate), _rounded(-losses[::-1], masses[::-1])
+    if noise < SMALLEST_NOISE:
+        not_sampled = np.log1p(np.array([-sample_rate]))
+        removed = _rounded(not_sampled, np.array([1 - sample_rate]), 16 * dots.ULP, sample_rate)
+        return removed, _rounded(-not_sampled, np.array([1.0]), 16 * dots.ULP)
+    pair, leak = _gaussian(min(noise, LARGEST_NOISE), cut=cut / sample_rate)
+    losses = dots.sampled_losses(pair.log_ratios, sample_rate)
+    masses = (1 - sample_rate) * pair.q + sample_rate * pair.p
+    return (
+        _rounded(losses, masses, pair.error, leak * sample_rate),
+        _rounded(-losses[::-1], pair.q[::-1], pair.error),
+    )
 
 
-def _gaussian_dots(noise: float, *, cut: float) -> tuple[Floats, Floats, float]:
-    """N(1, z^2) against N(0, z^2) on points r: masses under N(0, z^2), rounded up, and the leak under N(1, z^2)."""
-    shift = 1 / noise
-    step = 0.1 * min(1.0, max(noise, 0.25))
-    top = shift
-    while ndtr(shift - top) > cut:
+def _gaussian(noise: float, *, cut: float) -> tuple[dots.Dots, float]:
+    """N(1, z^2) against N(0, z^2) on points, and the leak: the mass of N(1, z^2) above the last point.
+
+    The lowest cell reaches down to P/Q = 0. The mass of N(0, z^2) above the last point stays on that point.
+    """
+    step = 0.1 * min(1.0, max(noise, 0.25))  # in standard deviations
+    top = 1 / noise
+    while ndtr(1 / noise - top) > cut:
         top += step
-    edges = np.linspace(-6.0, top, round((top + 6.0) / step) + 1)
-    ratios = np.exp(shift * (edges - shift / 2))
-    q_cells, q_doubts = _normal_cells(edges)
-    p_cells, p_doubts = _normal_cells(edges - shift)
-    points = np.append(0.0, ratios)  # the lowest cell starts at r = 0
-    gaps = np.diff(points)
-    upper = (p_cells[:-1] - points[:-1] * q_cells[:-1]) / gaps
-    lower = (points[1:] * q_cells[:-1] - p_cells[:-1]) / gaps
-    doubt = (p_doubts[:-1] + points[1:] * q_doubts[:-1]) / gaps
-    masses = np.zeros_like(points)
-    masses[1:] += np.maximum(upper, 0.0) + doubt
-    masses[:-1] += np.maximum(lower, 0.0) + doubt
-    masses[-1] += q_cells[-1] + q_doubts[-1]
-    return points, masses, float(p_cells[-1] + p_doubts[-1])
-
-
-def _normal_cells(edges: Floats) -> tuple[Floats, Floats]:
-    """Masses of the cells between -inf, the edges and inf, and bounds on their rounding errors."""
-    ends = np.concatenate(([-inf], edges, [inf]))
-    low, high = ends[:-1], ends[1:]
-    right = low >= 0
-    sizes = np.where(right, ndtr(-low), ndtr(high))  # the larger of the two numbers that are subtracted
-    cells = sizes - np.where(right, ndtr(-high), ndtr(low))
-    return cells, GUARD * (1 + np.where(right, low, high) ** 2) * sizes
+    edges = noise * np.linspace(-6.0, top, round((top + 6.0) / step) + 1)
+    inner = dots.gaussian(edges, noise)
+    low, high = edges[0] / noise, edges[-1] / noise
+    p, q = np.append(0.0, inner.p), np.append(0.0, inner.q)
+    p[1] += ndtr(low - 1 / noise)
+    to_edge = ndtr(low - 1 / noise) * np.exp(-inner.log_ratios[0])
+    q[0], q[1] = ndtr(low) * (1 + inner.error) - to_edge * (1 - inner.error), q[1] + to_edge
+    q[-1] += ndtr(-high)
+    return dots.Dots(np.append(-np.inf, inner.log_ratios), p, q, inner.error), float(ndtr(1 / noise - high))

@@ -2,12 +2,13 @@
 
 Names and symbols
     square    b squared, what is left; it is what adds up
-    charge    c, what a round takes off b squared
+    cost      c, what a round takes off b squared
     slack     by how much the bound may fail on the way; it is paid from delta
+    level     a point of the grid on which b squared is looked up
 
-A charge is valid at b if the round followed by N(sqrt(b**2 - c), 1) against N(0, 1) is no easier to tell apart than
-N(b, 1) against N(0, 1), up to the slack, at every epsilon. Then it is valid at every larger b too: charges are worked
-out on a grid of b squared, once, and looked up at the next grid point below.
+A cost is valid at b if the round followed by N(sqrt(b**2 - c), 1) against N(0, 1) is no easier to tell apart than
+N(b, 1) against N(0, 1), up to the slack, at every epsilon. Then it is valid at every larger b too: costs are computed
+on a grid of b squared, once, and looked up at the next grid point below.
 
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
@@ -23,13 +24,13 @@ from numpy.typing import NDArray
 from bursar import _check, mechanisms
 from bursar._units import FAILURE, MEASURE, RANGE, Units, up
 from bursar.curves import gaussian, pairs
-from bursar.curves._certificate import KEEP, certified, spare
+from bursar.curves._certificate import LARGEST_SHARE, certified, smallest_gap
 
 __all__ = [
     "PER_OCTAVE",
     "Table",
-    "charge",
-    "charge_at",
+    "cost",
+    "cost_at",
     "grid",
     "ladder",
     "level",
@@ -41,11 +42,11 @@ __all__ = [
 PER_OCTAVE = 8
 """Grid points of b squared between one power of two and the next."""
 
-_HIGHEST = MEASURE << 12  # units of b squared; with more left, the charges at this point are valid
-_CLOSE = 1e-4  # how near to the least charge a search comes, relative
-_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
-_WASTE = 0.005  # of what people start with: so much may be charged too much between two levels of a table
-_LEAST_SLACK = FAILURE // 10**20
+HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs at this point are valid
+SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
+TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
+TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
+LEAST_SLACK = FAILURE // 10**20  # of a row of a table, where the whole slack is more
 
 
 def grid(level: int) -> int:
@@ -56,40 +57,39 @@ def grid(level: int) -> int:
 
 def level(square: int) -> int:
     """The largest grid point that is at most ``square`` units (> 0)."""
-    found = floor(PER_OCTAVE * (log2(square) - log2(MEASURE))) + 1
-    while grid(found) > square:
-        found -= 1
-    return found
+    point = floor(PER_OCTAVE * (log2(square) - log2(MEASURE))) + 1
+    while grid(point) > square:
+        point -= 1
+    return point
 
 
-def charge(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
-    """What one round costs an account with ``square`` left: from the table, built as it is needed.
+def cost(mechanism: mechanisms.Mechanism, *, square: int, slack: int) -> Units:
+    """What one round costs an account with ``square`` left.
 
     Args:
-        mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the charge.
+        mechanism: one round (no Repeated, no Composed); its own failure probability (theory 2.4) is not in the cost.
         square: public, >= 0; units of b squared.
         slack: public, > 0; units of FAILURE, paid from delta each round. A Gaussian mechanism needs none.
 
     Returns:
         Units of b squared, rounded up; inf if the round does not fit.
 
-    Guarantee: the charge is valid at this b, for every neighbouring pair of data sets in both directions.
+    Guarantee: the cost is valid at this b, for every neighbouring pair of data sets in both directions.
     Source: theory.md statement 4.8; docs/proofs/residue-filter.md, sections 2 to 6.
 
-    >>> charge(mechanisms.RandomizedResponse(0.01), square=MEASURE // 20, slack=10**16) / MEASURE
+    >>> cost(mechanisms.RandomizedResponse(0.01), square=MEASURE // 20, slack=10**16) / MEASURE
     0.000100...
     """
     _check.whole(0, square=square)
     _check.whole(1, slack=slack)
-    exact = needs_no_slack(mechanism)
-    if exact is not None:
-        return exact if exact <= square else inf
-    cost = charge_at(mechanism, level(min(square, _HIGHEST)), slack) if square else inf
-    return cost if cost <= square else inf
+    units = needs_no_slack(mechanism)
+    if units is None:
+        units = cost_at(mechanism, level(min(square, HIGHEST_SQUARE)), slack) if square else inf
+    return units if units <= square else inf
 
 
 def needs_no_slack(mechanism: mechanisms.Mechanism) -> Units | None:
-    """The charge of a round that is Gaussian, or that is nothing at all; None for all others.
+    """The cost of a round that is Gaussian, or that is nothing at all; None for all others.
 
     Guarantee: valid at every b with b squared at least this, with slack 0.
     Source: theory.md statement 4.3; docs/proofs/residue-filter.md, section 2.
@@ -103,25 +103,24 @@ def needs_no_slack(mechanism: mechanisms.Mechanism) -> Units | None:
 
 
 @lru_cache(maxsize=2**14)
-def charge_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
-    """The charge at one grid point; the same question is answered from memory.
+def cost_at(mechanism: mechanisms.Mechanism, level: int, slack: int) -> Units:
+    """The cost at one grid point; computed once and then remembered.
 
     Guarantee: valid at every b with b squared at least ``grid(level)`` units.
     Source: docs/proofs/residue-filter.md, sections 3 to 6.
     """
     _check.whole(1, slack=slack)
-    square, spared = grid(level) / MEASURE, slack / FAILURE * (1 - 2.0**-50)
-    found = up(_searched(_pairs(mechanism, spared), square, spared))
-    if isinstance(mechanism, mechanisms.SampledGaussian):
-        whole = up(gaussian.cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity)))
-        found = min(found, whole)  # sampling makes nothing worse
-    return found if found <= grid(level) else inf
+    square, slack_below = grid(level) / MEASURE, slack / FAILURE * (1 - 2.0**-50)
+    units = up(_least_certified(_pairs(mechanism, slack_below), square, slack_below))
+    if isinstance(mechanism, mechanisms.SampledGaussian):  # sampling makes nothing worse
+        units = min(units, up(gaussian.cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity))))
+    return units if units <= grid(level) else inf
 
 
 @lru_cache(maxsize=2**10)
 def size(mechanism: mechanisms.Mechanism) -> float:
     """The mean square of the privacy loss of one round: about what it costs while much is left. No bound."""
-    return max(float(pair.masses @ pair.losses**2) for pair in _pairs(mechanism, 1e-12))
+    return _mean_square(_pairs(mechanism, 1e-12))
 
 
 def ladder(slack: int) -> int:
@@ -139,25 +138,29 @@ def _pairs(mechanism: mechanisms.Mechanism, slack: float) -> tuple[pairs.Pair, .
     return pairs.of(mechanism, cut=slack / 20)
 
 
-def _searched(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> float:
-    """A charge that is certified, near the least one; inf if none is."""
+def _mean_square(rounds: tuple[pairs.Pair, ...]) -> float:
+    return max(float(pair.masses @ pair.losses**2) for pair in rounds)
+
+
+def _least_certified(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> float:
+    """A cost that is certified, near the least one; inf if none is."""
 
     def looks_right(cost: float) -> bool:
-        return all(spare(pair, square=square, charge=cost, slack=slack) >= 0 for pair in rounds)
+        return all(smallest_gap(pair, square=square, cost=cost, slack=slack) >= 0 for pair in rounds)
 
-    most = square * KEEP
-    high = min(most, max(float(pair.masses @ pair.losses**2) for pair in rounds)) or most
+    most = square * LARGEST_SHARE
+    high = min(most, _mean_square(rounds)) or most
     low = high / 2
     while not looks_right(high):
         if high == most:
             return inf
         low, high = high, min(most, high * 1.1)
-    while high > low * (1 + _CLOSE):
+    while high > low * (1 + SEARCH_PRECISION):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if looks_right(middle) else (middle, high)
-    step = _CLOSE
+    step = SEARCH_PRECISION
     while (cost := high * (1 + step)) <= most:
-        if all(certified(pair, square=square, charge=cost, slack=slack) for pair in rounds):
+        if all(certified(pair, square=square, cost=cost, slack=slack) for pair in rounds):
             return cost
         step *= 2
     return inf
@@ -165,13 +168,13 @@ def _searched(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Charges for many people at once, each with a norm and a b squared of their own. Every field is public.
+    """Costs for many people at once, each with a norm and a b squared of their own. Every field is public.
 
     Attributes:
-        norms: (k,) increasing, the first is 0; a norm is rounded up to the next, above the last does not fit. Where a
-            mechanism has no sensitivity: 0 and 1, for who takes part.
+        norms: (k,) increasing, the first is 0. A norm is rounded up to the next; one above the last does not fit. If a
+            mechanism has no sensitivity: 0 and 1, for taking part or not.
         squares: (j,) int64, increasing; units of b squared, what is left is rounded down to the next below.
-        units: (k, j) int64; the charge, at most the column's b squared, or RANGE where the round does not fit.
+        units: (k, j) int64; the cost, at most the column's b squared, or RANGE where the round does not fit.
         slacks: (k,) units of FAILURE that a round takes from delta at each norm.
     """
 
@@ -182,22 +185,22 @@ class Table:
 
 
 def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
-    """Charges of one mechanism for people who contribute less than its sensitivity: theory 2.2 and 2.6 with the norm.
+    """Costs of one mechanism for people who contribute less than its sensitivity: theory 2.2 and 2.6 with the norm.
 
-    Every norm has a slack of its own, fixed here, and is charged at least the part of ``most`` that its slack is of
-    ``slack``: whoever keeps within ``most`` keeps within ``slack``, so an account holds b squared alone.
+    Every norm has a slack of its own, fixed here, and costs at least the part of ``most`` that its slack is of
+    ``slack``: an account that stays within ``most`` stays within ``slack``, so it holds b squared alone.
 
     Args:
-        mechanism: one round, public: sampled Gaussian or Laplace; or pure and of bounded range, for who takes part.
-        most: public, > 0; units of b squared that everybody starts with.
+        mechanism: one round, public: sampled Gaussian or Laplace; or pure and of bounded range, for taking part or not.
+        most: public, > 0; units of b squared that each person starts with.
         slack: public, > 0; units of FAILURE that may be taken from delta over the life of an account.
 
     Returns:
-        A table, built in seconds; charges are remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart
+        A table, built in seconds; costs are remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart
         where they are above a quarter of it, and 9 % apart below.
 
-    Guarantee: every entry is a valid charge, with the slack of its row, for everybody whose norm is at most the row's
-    and whose b squared is at least the column's; charges that add up to at most ``most`` have slacks that add up to at
+    Guarantee: every entry is a valid cost, with the slack of its row, for each person whose norm is at most the row's
+    and whose b squared is at least the column's; costs that add up to at most ``most`` have slacks that add up to at
     most ``slack``.
     Source: docs/proofs/residue-filter.md, sections 2 and 6.
     """
@@ -206,30 +209,31 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
     if isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Laplace):
         norms = mechanism.sensitivity * np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
         norms[-1] = mechanism.sensitivity
-    levels = range(level(most) - _OCTAVES * PER_OCTAVE, level(most) + 1)
+    levels = range(level(most) - TABLE_OCTAVES * PER_OCTAVE, level(most) + 1)
     squares = np.array([grid(at) for at in levels], np.int64)
     rows, slacks = [[0] * len(levels)], [0]
     for norm in norms.tolist():
-        one = replace(mechanism, sensitivity=norm) if len(norms) > 1 else mechanism  # type: ignore[type-var]
-        share = Fraction(size(one)) * MEASURE / most  # of everything, that a round has
-        slacks.append(max(floor(slack * min(share, Fraction(1))), min(_LEAST_SLACK, slack)))
-        least = -(-most * slacks[-1] // slack)
-        rows.append([int(min(max(cost, least), RANGE)) for cost in _row(one, levels, most, slacks[-1])])
+        round_ = replace(mechanism, sensitivity=norm) if len(norms) > 1 else mechanism  # type: ignore[type-var]
+        share = Fraction(size(round_)) * MEASURE / most  # of what people start with, that a round takes
+        row_slack = max(floor(slack * min(share, Fraction(1))), min(LEAST_SLACK, slack))
+        least = -(-most * row_slack // slack)
+        rows.append([int(min(max(units, least), RANGE)) for units in _row(round_, levels, most, row_slack)])
+        slacks.append(row_slack)
     units = np.maximum.accumulate(np.minimum.accumulate(np.array(rows, np.int64), axis=1), axis=0)
     return Table(np.append(0.0, norms), squares, np.where(units <= squares, units, RANGE), tuple(slacks))
 
 
 def _row(mechanism: mechanisms.Mechanism, levels: range, most: int, slack: int) -> list[Units]:
-    """Charges at every level, worked out only where the next level below would cost a noticeable part of ``most``."""
-    known = {at: charge_at(mechanism, at, slack) for at in (levels[0], levels[-1])}
-    doubtful = [(levels[0], levels[-1])]
-    while doubtful:
-        low, high = doubtful.pop()
+    """Costs at every level, computed only where the next level below would cost a noticeable part of ``most`` more."""
+    known = {at: cost_at(mechanism, at, slack) for at in (levels[0], levels[-1])}
+    intervals = [(levels[0], levels[-1])]
+    while intervals:
+        low, high = intervals.pop()
         extra = known[low] / known[high] - 1 if known[high] < inf else 0.0
-        if high - low > 1 and min(extra, 1.0) * (grid(high) - grid(low)) > _WASTE * most:
+        if high - low > 1 and min(extra, 1.0) * (grid(high) - grid(low)) > TABLE_WASTE * most:
             middle = (low + high) // 2
-            known[middle] = charge_at(mechanism, middle, slack)
-            doubtful += [(low, middle), (middle, high)]
+            known[middle] = cost_at(mechanism, middle, slack)
+            intervals += [(low, middle), (middle, high)]
     row = [known[levels[0]]]
     for at in levels[1:]:
         row.append(known.get(at, row[-1]))

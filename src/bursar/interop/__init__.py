@@ -1,1 +1,1 @@
-"""Mechanisms from and to other libraries."""
+"""Use mechanisms and accounts of other libraries: events of dp_accounting, training with Opacus."""

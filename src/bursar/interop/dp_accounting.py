@@ -1,4 +1,4 @@
-"""The events of dp_accounting, to and from mechanisms.
+"""Convert mechanisms to and from the events of Google's dp_accounting (extra ``interop``).
 
 An event does not say which data sets are neighbours. Bursar reads every event under its own relation, add or remove
 one person with all of that person's records; an event that only has a meaning under another relation is refused.
@@ -14,10 +14,14 @@ Classes are compared exactly: a subclass may mean something else, so it is refus
 from collections.abc import Callable
 from fractions import Fraction
 from math import nextafter
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from bursar import _extras, mechanisms
 from bursar.errors import ArgumentError, Unsupported
+
+if TYPE_CHECKING:
+    from dp_accounting import dp_event
 
 __all__ = ["from_event", "to_event"]
 
@@ -37,13 +41,13 @@ def from_event(event: object) -> mechanisms.Mechanism:
     Guarantee: what the event says was run, was run by the mechanism: no cost is lost.
     Source: the docstrings of dp_accounting.dp_event, version 0.6; theory 2.1, 2.2, 2.6.
     """
-    reader = _readers().get(type(event))
-    if reader is None:
+    read = _readers().get(type(event))
+    if read is None:
         raise Unsupported(f"{type(event).__name__} has no mechanism in Bursar; supported are {_SUPPORTED}")
-    return reader(event)
+    return read(event)
 
 
-def to_event(mechanism: mechanisms.Mechanism) -> Any:
+def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
     """The event that describes a mechanism; noise multipliers are rounded down.
 
     Raises:
@@ -87,14 +91,14 @@ def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
     }
 
 
-def _zcdp(event: Any) -> mechanisms.Mechanism:
+def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
     if event.xi != 0:
         raise Unsupported(f"ZCDpEvent with xi={event.xi!r} has no mechanism in Bursar; supported is xi=0")
     return mechanisms.Zcdp(event.rho)
 
 
-def _sampled(event: Any) -> mechanisms.Mechanism:
-    """Rate 1 takes everybody, rate 0 nobody; what is sampled is read, and so refused, in every case."""
+def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
+    """Rate 1 takes all people, rate 0 nobody; the inner event is read first, so it may be refused at any rate."""
     inner, rate = from_event(event.event), event.sampling_probability
     if not 0 <= rate <= 1:
         raise ArgumentError(f"sampling_probability={rate!r} of PoissonSampledDpEvent must be in [0, 1]")
@@ -110,19 +114,21 @@ def _sampled(event: Any) -> mechanisms.Mechanism:
     )
 
 
-def _noise(event: Any) -> float:
+def _noise(event: "dp_event.GaussianDpEvent | dp_event.LaplaceDpEvent") -> float:
     if event.noise_multiplier == 0:
         raise Unsupported(f"{type(event).__name__} with noise_multiplier=0 is not private; it has no finite cost")
     return float(event.noise_multiplier)
 
 
 def _ratio(noise: float, sensitivity: float) -> float:
+    """The noise divided by the sensitivity, rounded down."""
     ratio = noise / sensitivity
     too_large = Fraction(ratio) * Fraction(sensitivity) > Fraction(noise)
     return nextafter(ratio, 0.0) if too_large else ratio
 
 
-def _events() -> Any:
+def _events() -> ModuleType:
     with _extras.need("dp_accounting", extra="interop"):
         from dp_accounting import dp_event
-    return dp_event
+    events: ModuleType = dp_event
+    return events

@@ -10,7 +10,19 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
+from bursar.ledger._summary import Summary, check_export_file, summary
 from bursar.ledger._verify import Finding, check_export, export, verify
 from bursar.ledger._watch import Watch
 
-__all__ = ["Entry", "Finding", "Ledger", "Watch", "check_export", "export", "verify"]
+__all__ = [
+    "Entry",
+    "Finding",
+    "Ledger",
+    "Summary",
+    "Watch",
+    "check_export",
+    "check_export_file",
+    "export",
+    "summary",
+    "verify",
+]

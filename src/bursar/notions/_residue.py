@@ -135,7 +135,7 @@ def _run(leaf: mechanisms.Mechanism, count: int, square: Units, slack: int) -> t
     while count and square >= 0:
         left = int(square)
         each = _slack(size, left, slack)
-        cost = residue.charge(leaf, square=left, slack=each) if each <= slack else inf
+        cost = residue.cost(leaf, square=left, slack=each) if each <= slack else inf
         if cost == inf:
             return -inf, slack
         cost = int(cost)

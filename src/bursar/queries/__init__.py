@@ -14,7 +14,7 @@ name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
 from bursar.queries._session import Analyst, Session
-from bursar.queries._statements import Line, Statement
+from bursar.queries._statements import Line, Statement, statement
 
 __all__ = [
     "Analyst",
@@ -31,4 +31,5 @@ __all__ = [
     "Statement",
     "Sum",
     "Variance",
+    "statement",
 ]

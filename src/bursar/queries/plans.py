@@ -35,6 +35,7 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
+from bursar.ledger import Finding
 from bursar.ledger._stores.store import door, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
@@ -159,6 +160,23 @@ class Plan:
         for key, asked in self.questions:
             analyst.check(asked, key=key)
         return {key: analyst.ask(asked, key=key) for key, asked in self.questions}
+
+    def verify(self, ledger: Path | str, *, head: str | None = None) -> list[Finding]:
+        """Check a ledger against the data: every charge is computed again from the rows. Makes no ledger.
+
+        Args:
+            ledger: the file or the server that should be checked; it must be the plan's.
+            head: what ``ledger.head`` said at some time in the past.
+
+        Raises:
+            ArgumentError: the plan is about another ledger.
+        """
+        own = self.ledger
+        same = own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger
+        if not same:
+            raise ArgumentError("the file of questions is about another ledger")
+        with self.open(create=False) as session:
+            return session.verify(head=head, replay=True)
 
 
 def _check_told(told: Mapping[str, Any]) -> None:

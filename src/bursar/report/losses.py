@@ -1,22 +1,76 @@
-"""Everybody's epsilon by several accountings, side by side, and its picture (extra ``plots``); for the data holder.
+"""Each person's epsilon by several accountings, side by side, and its picture (extra ``plots``); for the data holder.
 
-All of it is private: see ``MARK``. It is for noise, rates and norms fixed in advance (theory 7.3).
+All of it is private, and marked so. It is for noise, rates and norms fixed in advance (theory 7.3).
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import individual
+from bursar import _check, individual, mechanisms
+from bursar._private import LEVELS
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError
-from bursar.report.odometers import pyplot
+from bursar.report.figures import figure, private_title
 
-__all__ = ["histogram", "side_by_side"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-MARK = "private: for the data holder"
+__all__ = ["from_norms", "histogram", "quantiles", "side_by_side"]
+
+Floats = NDArray[np.float64]
+
+
+def from_norms(
+    norms: ArrayLike,
+    /,
+    *,
+    noise_multiplier: float,
+    delta: float,
+    sample_rate: float = 1.0,
+    steps: int | None = None,
+    dominating: bool = False,
+) -> dict[str, Floats]:
+    """Each person's epsilon by several accountings, from the norms of what each person added to the steps.
+
+    Args:
+        norms: (people, steps), or (people,) with ``steps``; private, in units of the clip. NaN, negative and infinite
+            norms are unknown: that person's epsilon is infinite. Norms above the clip are charged for the clip.
+        noise_multiplier: public, > 0: the noise of a step, divided by the clip.
+        delta: public, in (0, 1).
+        sample_rate: public, in (0, 1].
+        steps: public, for norms that stay the same in so many steps.
+        dominating: as in ``side_by_side``.
+
+    Returns:
+        Name of the accounting -> (people,) epsilons, private, upper bounds.
+
+    Guarantee: that of ``side_by_side``; norms are rounded up to 256 buckets.
+    Source: theory 7.1 to 7.4.
+    """
+    _check.positive(noise_multiplier=noise_multiplier)
+    values = np.asarray(norms)
+    if isinstance(norms, np.ma.MaskedArray):
+        raise ArgumentError("norms must be no masked array: the masked norms would be used")
+    if not np.issubdtype(values.dtype, np.number) or values.ndim not in (1, 2) or not values.size:
+        raise ArgumentError("norms must be numbers of shape (people,) or (people, steps)")
+    if (values.ndim == 1) == (steps is None):
+        raise ArgumentError("steps must be given with norms of shape (people,), and only with those")
+    repeats = 1
+    if steps is not None:
+        _check.whole(1, steps=steps)
+        values, repeats = values[:, None], int(steps)
+    recorded = individual.Losses(len(values), least=noise_multiplier, most=noise_multiplier * 1e4, buckets=256)
+    step = mechanisms.SampledGaussian(noise_multiplier, 1.0, sample_rate)
+    for column in values.T:
+        recorded.record(step, column)
+    counts = recorded.counts(sample_rate).astype(np.int64) * repeats
+    unknown = ~((values >= 0) & (values < np.inf)).all(axis=1)
+    epsilons = side_by_side(counts, recorded.noise, sample_rate=sample_rate, delta=delta, dominating=dominating)
+    return {name: np.where(unknown, np.inf, column) for name, column in epsilons.items()}
 
 
 def side_by_side(
@@ -28,8 +82,8 @@ def side_by_side(
     delta: float,
     dominating: bool = False,
     points: int = 200,
-) -> dict[str, NDArray[np.float64]]:
-    """Everybody's epsilon by privacy loss distributions, by Rényi DP, and by the Gaussian that dominates.
+) -> dict[str, Floats]:
+    """Each person's epsilon by privacy loss distributions, by Rényi DP, and by the Gaussian that dominates.
 
     Args:
         counts: (n, j) whole numbers >= 0, private: steps of each person in each bucket.
@@ -43,29 +97,49 @@ def side_by_side(
     Returns:
         Name of the accounting -> (n,) epsilons, private, upper bounds.
 
-    Guarantee: for rounds fixed in advance each is a bound on everybody's epsilon; under adaptivity none.
+    Guarantee: for rounds fixed in advance each is a bound on every person's epsilon; under adaptivity none.
     Source: theory 7.1 to 7.4, 3.2, 3.3; Koskela, Tobaben & Honkela (2023), figure 1.
     """
     table = np.asarray(counts)
-    found = {"privacy loss distributions": individual.losses(table, noise, sample_rate=sample_rate, delta=delta)}
+    epsilons = {"privacy loss distributions": individual.losses(table, noise, sample_rate=sample_rate, delta=delta)}
     costs = renyi.sampled_gaussian(sample_rate, np.asarray(noise, np.float64), renyi.ORDERS)
     rdp = renyi.epsilon(table @ costs, renyi.ORDERS, delta=delta)
-    found["Rényi"] = np.where(table.any(axis=1), rdp, 0.0)
+    epsilons["Rényi"] = np.where(table.any(axis=1), rdp, 0.0)
     if dominating:
         rows, which = np.unique(table, axis=0, return_inverse=True)
         slack = delta / 10
         mu = individual.dominating_mu(rows, noise, sample_rate=sample_rate, slack=slack, points=points)
         rest = (delta - slack) / (1 - slack) * (1 - 1e-12)
         finite = np.where(np.isfinite(mu), mu, 1.0)
-        epsilon = np.where(np.isfinite(mu), gaussian.epsilon(finite, delta=rest), np.inf)
-        found["Gaussian"] = epsilon[which.ravel()]
-    return found
+        by_row = np.where(np.isfinite(mu), gaussian.epsilon(finite, delta=rest), np.inf)
+        epsilons["Gaussian"] = by_row[which.ravel()]
+    return epsilons
+
+
+def quantiles(
+    epsilons: Mapping[str, Floats], *, groups: ArrayLike | None = None, levels: Sequence[float] = LEVELS
+) -> Iterator[tuple[str, str | None, Floats]]:
+    """Quantiles over people of each accounting, for all people and then for each group; private.
+
+    Args:
+        epsilons: name of the accounting -> (people,) epsilons, private.
+        groups: (people,) private; a label for each person.
+        levels: public, in [0, 1].
+
+    Returns:
+        Rows of the accounting's name, the group (None: all people) and (len(levels),) quantiles, taken from above.
+    """
+    labels = None if groups is None else np.asarray(groups)
+    for name, column in epsilons.items():
+        yield name, None, np.quantile(column, levels, method="higher")
+        for group in [] if labels is None else np.unique(labels):
+            yield name, str(group), np.quantile(column[labels == group], levels, method="higher")
 
 
 def histogram(
-    epsilons: dict[str, ArrayLike], path: str | Path, *, groups: ArrayLike | None = None, title: str = ""
+    epsilons: Mapping[str, ArrayLike], path: str | Path, *, groups: ArrayLike | None = None, title: str = ""
 ) -> None:
-    """Draw histograms of everybody's epsilon, one panel for each way of accounting, on one scale.
+    """Draw histograms of each person's epsilon, one panel for each way of accounting, on one scale.
 
     Args:
         epsilons: name of the accounting -> (n,) epsilons, private; infinite ones are counted in the panel's title.
@@ -82,22 +156,19 @@ def histogram(
     if not finite.size:
         raise ArgumentError("epsilons must hold at least one finite number")
     edges = np.linspace(0.0, float(finite.max()) * (1 + 1e-9) or 1.0, 41)
-    plots = pyplot()
-    figure, axes = plots.subplots(
-        len(columns), 1, figsize=(8, 1 + 2.2 * len(columns)), sharex=True, squeeze=False, layout="constrained"
-    )
+    picture = figure(8, 1 + 2.2 * len(columns))
+    axes = picture.subplots(len(columns), 1, sharex=True, squeeze=False)
     for panel, (name, values) in zip(axes[:, 0], columns.items(), strict=True):
-        _panel(panel, values, labels, edges)
-        lost = int(np.sum(~np.isfinite(values)))
-        panel.set_title(name if not lost else f"{name} ({lost} without a bound)")
+        _panel(panel, values, labels, edges.tolist())
+        infinite = int(np.sum(~np.isfinite(values)))
+        panel.set_title(f"{name} ({infinite} without a bound)" if infinite else name)
         panel.set_ylabel("people")
     axes[-1, 0].set_xlabel("epsilon")
-    figure.suptitle(f"{title}\n{MARK}" if title else MARK)
-    figure.savefig(path, dpi=130)
-    plots.close(figure)
+    private_title(picture, title)
+    picture.savefig(path, dpi=130)
 
 
-def _panel(panel: Any, values: Any, labels: Any, edges: Any) -> None:
+def _panel(panel: "Axes", values: Floats, labels: NDArray[np.generic] | None, edges: list[float]) -> None:
     if labels is None:
         panel.hist(values[np.isfinite(values)], bins=edges)
         return

@@ -1,12 +1,11 @@
-"""Pictures of bounds along the rounds (extra ``plots``). Everything shown is public."""
+"""Draw the bounds of a comparison against the number of rounds (extra ``plots``). Everything shown is public."""
 
 from pathlib import Path
-from typing import Any
 
-from bursar import _extras
 from bursar.compare import Comparison
+from bursar.report.figures import figure
 
-__all__ = ["draw", "pyplot"]
+__all__ = ["draw"]
 
 _PANELS = (
     (("filter", "restarts"), "filters"),
@@ -17,7 +16,7 @@ _MARKS = "osv^Dx+<>*"
 
 
 def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
-    """Draw all bounds of a comparison against the number of rounds, a panel for each promise, and save the picture.
+    """Draw all bounds against the number of rounds, a panel for each promise, and save the picture.
 
     The smallest bound for rounds fixed in advance is the black reference in every panel. Restarts, whose promise is for
     a number of filters fixed in advance, are dotted lines beside the filters.
@@ -29,9 +28,8 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
     """
     groups = [(heading, [b for b in comparison.bounds if b.promise in promises]) for promises, heading in _PANELS]
     groups = [(heading, bounds) for heading, bounds in groups if bounds]
-    plots, count = pyplot(), max(1, len(groups))
-    figure, axes = plots.subplots(1, count, figsize=(5 * count, 5), sharey=True, squeeze=False, layout="constrained")
-    panels = axes[0]
+    picture = figure(5 * max(1, len(groups)), 5)
+    panels = picture.subplots(1, max(1, len(groups)), sharey=True, squeeze=False)[0]
     fixed = [bound.epsilons for bound in comparison.bounds if bound.promise == "fixed"]
     reference = [min(column) for column in zip(*fixed, strict=True)]
     for panel, (heading, bounds) in zip(panels, groups, strict=False):
@@ -47,16 +45,5 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
         panel.grid(alpha=0.3)
         panel.legend(fontsize=7, loc="upper left")
     panels[0].set_ylabel("epsilon")
-    figure.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
-    figure.savefig(path, dpi=120)
-    plots.close(figure)
-
-
-def pyplot() -> Any:
-    """matplotlib.pyplot without a display; asks for the extra if it is missing."""
-    with _extras.need("matplotlib", extra="plots"):
-        import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as loaded
-
-    return loaded
+    picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
+    picture.savefig(path, dpi=120)

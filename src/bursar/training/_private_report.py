@@ -1,34 +1,33 @@
-"""The data holder's view of a run: private, and kept apart from the model and its card."""
+"""The data holder's report on a run: private, and kept apart from the model and its card."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from bursar.individual import Losses
-from bursar.mechanisms import Mechanism
+from bursar._private import LEVELS, MARK
 
-__all__ = ["Counted", "HolderReport", "Watch"]
+__all__ = ["HolderReport", "ShareHistory"]
 
-MARK = "private: for the data holder"
+LOOKS = 100
+"""A report shows people's shares at about this many moments of the run."""
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-"""The quantiles of people's shares that are kept over time."""
-
-CHECKPOINTS = 100
+USED_UP = 1 - 1e-6
+"""From this share on a budget counts as used up."""
 
 
 class HolderReport:
-    """How much of each person's budget is used, and how many still take part. PRIVATE: for the data holder.
+    """How much of each person's budget is used, and how many people still take part. PRIVATE: for the data holder.
 
     Fields (all private):
         shares: (n,) the share of each person's budget that is used, in [0, 1], in the order of the people.
-        steps: (m,) the steps after which somebody looked.
+        steps: (m,) the steps after which the accounts were looked at.
         active: (m,) how many people still had budget left after those steps.
-        quantiles: (m, 6) quantiles of the shares after those steps, at the levels LEVELS.
+        quantiles: (m, 6) quantiles of the shares after those steps, at the levels 5, 25, 50, 75, 95 and 100 %.
     """
 
-    def __init__(self, shares: Any, steps: Any, active: Any, quantiles: Any) -> None:
+    def __init__(self, shares: ArrayLike, steps: ArrayLike, active: ArrayLike, quantiles: ArrayLike) -> None:
         self.shares: NDArray[np.float64] = np.asarray(shares, dtype=np.float64)
         self.steps: NDArray[np.int64] = np.asarray(steps, dtype=np.int64)
         self.active: NDArray[np.int64] = np.asarray(active, dtype=np.int64)
@@ -38,7 +37,7 @@ class HolderReport:
         return f"HolderReport({MARK})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the single shares, marked private. Not for publication."""
+        """All fields but the shares of single people, marked private. Not for publication."""
         return {
             "mark": MARK,
             "people": len(self.shares),
@@ -50,30 +49,8 @@ class HolderReport:
         }
 
 
-class Counted:
-    """Accounts, and beside them the counts of everybody's steps from which epsilons are computed; private throughout.
-
-    Args:
-        accounts: whatever stands in for them.
-        losses: the counts; who is left out of a step contributes nothing to it.
-    """
-
-    def __init__(self, accounts: Any, losses: Losses) -> None:
-        self._accounts, self._losses = accounts, losses
-
-    def allowance(self, step: Mechanism) -> Any:
-        """(n,) that of the accounts."""
-        return self._accounts.allowance(step)
-
-    def charge(self, step: Any, norms: Any) -> Any:
-        """(n,) bool: who pays, for what is counted."""
-        active = self._accounts.charge(step, norms)
-        self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
-        return active
-
-
-class Watch:
-    """Looks at the accounts now and then during a run, and makes the report; private throughout.
+class ShareHistory:
+    """The shares of people's budgets that are used, over a run; private throughout.
 
     Args:
         spent: a function that gives what each person has spent, (n,), private, in the measure of the budget.
@@ -81,21 +58,20 @@ class Watch:
         steps: how many steps there will be, public.
     """
 
-    def __init__(self, spent: Any, budget: float, steps: int) -> None:
-        self._spent, self._budget, self._last = spent, budget, steps
-        self._every = max(1, steps // CHECKPOINTS)
+    def __init__(self, spent: Callable[[], ArrayLike], budget: float, steps: int) -> None:
+        self._spent, self._budget, self._last_step = spent, budget, steps
+        self._every = max(1, steps // LOOKS)
         self._rows: list[tuple[int, int, NDArray[np.float64]]] = []
 
-    def look(self, step: int) -> None:
-        """Note the quantiles, at every so many steps and at the end."""
-        if step % self._every and step != self._last:
+    def add(self, step: int) -> None:
+        """Keep the quantiles after this step, if it is one of the moments that the report shows."""
+        if step % self._every and step != self._last_step:
             return
         shares = self.shares()
-        left = int(np.count_nonzero(shares < 1 - 1e-6))
-        self._rows.append((step, left, np.quantile(shares, LEVELS)))
+        self._rows.append((step, int(np.count_nonzero(shares < USED_UP)), np.quantile(shares, LEVELS)))
 
     def shares(self) -> NDArray[np.float64]:
-        """(n,) the share of the budget that is used, private."""
+        """(n,) the share of each person's budget that is used, private."""
         return np.clip(np.asarray(self._spent(), dtype=np.float64) / self._budget, 0.0, 1.0)
 
     def report(self) -> HolderReport:

@@ -6,10 +6,10 @@ import numpy as np
 
 from bursar import filters
 from bursar.errors import ArgumentError
-from bursar.mechanisms import Mechanism
 from bursar.notions import Promise
 from bursar.training._card import Card
-from bursar.training._loop import Settings
+from bursar.training._settings import Settings
+from bursar.training._state import TrainingState
 
 __all__ = ["promise"]
 
@@ -23,23 +23,19 @@ MEASURES = {
 
 def promise(
     settings: Settings,
-    released: dict[Mechanism, int],
+    state: TrainingState,
     *,
-    steps: int,
     learning_rate: float,
-    seeded: bool,
-    people: bool,
+    several_records: bool,
     delta: float | None,
 ) -> Card:
     """The card of a run. Everything in it is public.
 
     Args:
         settings: what was decided in advance.
-        released: what was charged and released, and how often.
-        steps: how many steps were done.
+        state: where the run stands: what was charged and released.
         learning_rate: of the first group of parameters.
-        seeded: whether a seed was given, for any part of the run.
-        people: whether the caller said whose each record is.
+        several_records: whether the caller said whose each record is.
         delta: at which a budget without a delta of its own is stated.
 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
@@ -66,7 +62,7 @@ def promise(
         sigma=settings.noise_multiplier * settings.max_grad_norm,
         noise_multiplier=settings.noise_multiplier,
         max_grad_norm=settings.max_grad_norm,
-        steps=steps,
+        steps=state.step,
         extra_steps=0,
         learning_rate=learning_rate,
         average=0.0,
@@ -76,11 +72,11 @@ def promise(
         classes_from="given by the caller, public",
         people_from=(
             "all records of one person together, as the caller says whose each is"
-            if people
+            if several_records
             else "each record is one person, so the caller declares"
         ),
-        seed="reproducible: not private" if seeded else "noise from a generator seeded by the operating system",
-        released=tuple(f"{times} times {mechanism!r}" for mechanism, times in released.items()),
+        seed="reproducible: not private" if state.seeded else "noise from a generator seeded by the operating system",
+        released=tuple(f"{times} times {mechanism!r}" for mechanism, times in state.released.items()),
     )
 
 

@@ -7,8 +7,6 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
-import inspect
-import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,23 +14,43 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bursar import _check, calibrate, filters, individual
+from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
+from bursar.individual import Filter as PersonFilter
+from bursar.individual import Losses
+from bursar.training._accounts import TrainingAccounts, restored_accounts
+from bursar.training._arguments import (
+    check_optimizer,
+    check_options,
+    checked_callbacks,
+    least_noise_multiplier,
+    refresh_interval,
+)
 from bursar.training._card import Card
-from bursar.training._checkpoint import Journal
-from bursar.training._contributions import Records
-from bursar.training._distributed import Together, source
+from bursar.training._checkpoint import Checkpoint
+from bursar.training._contributions import FullBatch, Poisson
+from bursar.training._distributed import NoiseGenerator, Processes, noise_generator
 from bursar.training._logistic.descent import Everybody
-from bursar.training._loop import Job, Settings
+from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
 from bursar.training._promise import promise
+from bursar.training._questions import Questions
+from bursar.training._records import Records
+from bursar.training._releases import Releases
+from bursar.training._resume import Resumable
 from bursar.training._run import Run
+from bursar.training._settings import Performance, Settings
+from bursar.training._state import CurrentState, TrainingState
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients._batches import as_inputs, check_batch
 
 __all__ = ["Trainer"]
+
+OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
+"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
 
 
 class Trainer:
@@ -70,7 +88,7 @@ class Trainer:
         module: nn.Module,
         loss: Callable[..., Tensor],
         optimizer: torch.optim.Optimizer,
-        budget: filters.Filter | individual.Filter,
+        budget: filters.Filter | PersonFilter,
         *,
         max_grad_norm: float,
         divisor: float,
@@ -86,40 +104,42 @@ class Trainer:
         group: Any = None,
         seed: int | None = None,
     ) -> None:
-        _check.positive(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack)
-        _check.whole(0, extra_steps=extra_steps)
-        if steps is not None:
-            _check.whole(1, steps=steps)
-        elif individual or noise_multiplier is None:
-            raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
-        if sample_rate is not None:
-            _check.positive(sample_rate=sample_rate)
-            _check.within(0, 1, sample_rate=sample_rate)
-            refresh_every = max(1, round(1 / sample_rate)) if refresh_every is None else refresh_every
-            _check.whole(1, refresh_every=refresh_every)
+        check_options(
+            max_grad_norm=max_grad_norm,
+            divisor=divisor,
+            slack=slack,
+            steps=steps,
+            extra_steps=extra_steps,
+            noise_multiplier=noise_multiplier,
+            individual=individual,
+        )
+        self._performance = Performance(
+            memory=memory, refresh_every=refresh_interval(refresh_every, sample_rate), slack=float(slack)
+        )
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
-        _check_optimizer(optimizer, self._gradients.parameters)
-        self._module, self._optimizer, self._given = module, optimizer, budget
-        public: Any = getattr(budget, "budget", budget)
+        check_optimizer(optimizer, self._gradients.parameters)
+        self._module, self._optimizer = module, optimizer
+        self._people = budget if isinstance(budget, PersonFilter) else None
+        public = budget.budget if isinstance(budget, PersonFilter) else budget
         if not isinstance(public, filters.Filter) or public.count:
             raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
         self._settings = Settings(
-            budget=type(public).from_state(public.state()),  # ours: the card must not change with the caller's
+            budget=_fresh(public),  # ours: the card must not change with the caller's
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
-            noise_multiplier=_noise_multiplier(noise_multiplier, public, steps, max_grad_norm, sample_rate),
+            noise_multiplier=least_noise_multiplier(
+                noise_multiplier, public, steps=steps, max_grad_norm=max_grad_norm, sample_rate=sample_rate
+            ),
             steps=steps,
-            last=None if steps is None else steps + (extra_steps if individual else 0),
+            last_step=None if steps is None else steps + (extra_steps if individual else 0),
             individual=individual,
             spend_remainder=spend_remainder,
             sample_rate=sample_rate,
-            refresh_every=refresh_every or 1,
-            slack=float(slack),
             seeded=seed is not None,
         )
-        self._together = Together(group)
+        self._processes = Processes(group)
         self._seed = seed
-        self._job: Job | None = None
+        self._loop: Loop | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -137,9 +157,9 @@ class Trainer:
         targets: Tensor,
         people: Tensor | None = None,
         *,
-        callbacks: Iterable[Callable[[Run], None]] = (),
-        counting: Callable[[Any], Any] | None = None,
-        losses: individual.Losses | None = None,
+        callbacks: Iterable[Callback] = (),
+        counting: Counting | None = None,
+        losses: Losses | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
         resume: bool = False,
@@ -166,62 +186,115 @@ class Trainer:
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
-        if self._job is not None:
+        if self._loop is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         _check.whole(1, checkpoint_every=checkpoint_every)
-        told = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
-        if not all(map(callable, told)):
-            raise ArgumentError("callbacks must be a list of functions of the run")
+        callbacks = checked_callbacks(callbacks)
+        records = self._records(inputs, targets, people)
+        self._check_losses(losses, records.person_count)
+        # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
+        noise, coins = (
+            noise_generator(self._gradients.parameters[0].device, self._seed),
+            np.random.default_rng(self._seed),
+        )
+        self._gradients.prepare(records.inputs, targets)
+        with ExitStack() as stack:
+            folder = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
+            if folder is not None:
+                stack.callback(folder.close)
+            loaded = None if folder is None else folder.load()
+            accounts = self._accounts(records, losses, None if loaded is None else loaded[0]["accounts"])
+            loop, resumable = self._assembled(records, accounts, noise, coins, folder)
+            if loaded is not None:
+                resumable.restore(*loaded, self._processes)
+            self._loop = loop
+            self._processes.broadcast_module(self._module)
+            for callback in callbacks:
+                if hasattr(callback, "ended"):
+                    stack.callback(callback.ended, loop.run)
+            if counting is not None:
+                loop.count_with(counting, self._processes)
+            loop.train(callbacks, save_every=checkpoint_every)
+        return loop.run
+
+    def _records(self, inputs: Batch, targets: Tensor, people: Tensor | None) -> Records:
+        """The records, checked."""
         inputs = as_inputs(inputs)
         if not check_batch(inputs, targets, people):
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-        held = len(self._given.spent()) if isinstance(self._given, individual.Filter) else 0
-        records = Records(inputs, targets, people, held)
-        self._check_losses(losses, records.count)
-        randomness = source(self._gradients.parameters[0].device, self._seed), np.random.default_rng(self._seed)
-        self._gradients.prepare(inputs, targets)
-        journal = None if checkpoint is None else Journal(checkpoint, resume=resume)
-        with ExitStack() as stack:
-            if journal is not None:
-                stack.callback(journal.close)
-            loaded = None if journal is None else journal.load()
-            accounts = self._accounts(records.count, None if loaded is None else loaded[0]["accounts"])
-            job = Job(
-                self._settings,
-                self._gradients,
-                self._module,
-                self._optimizer,
-                self._together,
-                randomness,  # drawn now, not when the trainer was made: processes forked since share nothing
-                records,
-                accounts,
-                counting,
-                losses,
-                journal,
+        return Records(inputs, targets, people, 0 if self._people is None else len(self._people.spent()))
+
+    def _assembled(
+        self,
+        records: Records,
+        accounts: TrainingAccounts,
+        noise: NoiseGenerator,
+        coins: np.random.Generator,
+        folder: Checkpoint | None,
+    ) -> tuple[Loop, Resumable]:
+        """The parts of a run, put together; nothing is charged yet."""
+        settings = self._settings
+        current = CurrentState(
+            TrainingState(
+                noise_multiplier=settings.noise_multiplier, sample_rate=settings.sample_rate, seeded=settings.seeded
             )
-            if loaded is not None:
-                job.resume(*loaded)
-            self._job = job
-            self._together.agree(self._module)
-            for callback in told:
-                if hasattr(callback, "ended"):
-                    stack.callback(callback.ended, job.run)
-            job.go(told, checkpoint_every)
-        return job.run
+        )
+        releases = Releases(current=current, processes=self._processes, noise=noise, checkpoint=folder)
+        questions = Questions(self._module, records, accounts, releases)
+        resumable = Resumable(
+            checkpoint=folder,
+            settings=settings,
+            current=current,
+            module=self._module,
+            optimizer=self._optimizer,
+            accounts=accounts,
+            records=records,
+        )
+        run = Run(
+            self._module,
+            self._optimizer,
+            settings=settings,
+            current=current,
+            budget_admits=accounts.admits,
+            ask=questions.noisy_sum,
+        )
+        loop = Loop(
+            settings=settings,
+            current=current,
+            run=run,
+            gradients=self._gradients,
+            contributions=self._contributions(coins),
+            records=records,
+            accounts=accounts,
+            releases=releases,
+            resumable=resumable,
+        )
+        return loop, resumable
+
+    def _contributions(self, coins: np.random.Generator) -> FullBatch | Poisson:
+        if self._settings.sample_rate is None:
+            return FullBatch(spend_remainder=self._settings.spend_remainder)
+        return Poisson(
+            refresh_every=self._performance.refresh_every,
+            slack=self._performance.slack,
+            individual=self._settings.individual,
+            own_samples=isinstance(self._settings.budget, OWN_SAMPLES),
+            coins=coins,
+        )
 
     @property
     def holder_report(self) -> HolderReport:
-        """Everybody's shares of the budget over the run. PRIVATE: for the data holder."""
-        return self._watched().watch.report()
+        """Each person's share of the budget over the run. PRIVATE: for the data holder."""
+        return self._trained().shares.report()
 
-    def shares(self) -> Any:
+    def shares(self) -> NDArray[np.float64]:
         """(n,) the share of each person's budget that is used. PRIVATE: for the data holder."""
-        return self._watched().watch.shares()
+        return self._trained().shares.shares()
 
     @property
-    def accounts(self) -> Any:
-        """Everybody's accounts after the run. PRIVATE: for the data holder."""
-        return self._finished().people
+    def accounts(self) -> PersonFilter | Everybody:
+        """The accounts after the run. PRIVATE: for the data holder."""
+        return self._trained().accounts.people
 
     def card(self, *, delta: float | None = None) -> Card:
         """What is promised about the trained module, and what it was paid with. Public.
@@ -229,93 +302,50 @@ class Trainer:
         Args:
             delta: in (0, 1), for budgets that have no delta of their own.
         """
-        job = self._finished()
+        loop = self._trained()
         return promise(
             self._settings,
-            job.run.released,
-            steps=job.run.step,
+            loop.run.state,
             learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            seeded=job.seeded,
-            people=job.owned,
+            several_records=loop.several_records,
             delta=delta,
         )
 
-    def _finished(self) -> Job:
-        if self._job is None:
+    def _trained(self) -> Loop:
+        if self._loop is None:
             raise ArgumentError("nothing was trained yet: call fit first")
-        return self._job
+        return self._loop
 
-    def _watched(self) -> Job:
-        if not self._settings.individual:
-            raise ArgumentError("individual=False: everybody is charged the worst case, so there are no shares to show")
-        return self._finished()
-
-    def _check_losses(self, losses: individual.Losses | None, count: int) -> None:
+    def _check_losses(self, losses: Losses | None, count: int) -> None:
         if losses is None:
             return
-        if not isinstance(losses, individual.Losses) or losses.n != count or losses.rates:
+        if not isinstance(losses, Losses) or losses.n != count or losses.rates:
             raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
         if losses.noise[0] > self._settings.noise_multiplier:
             raise ArgumentError(
                 f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {self.noise_multiplier:g}"
             )
 
-    def _accounts(self, count: int, state: dict[str, Any] | None) -> Any:
-        if isinstance(self._given, individual.Filter):
-            if not self._settings.individual:
+    def _accounts(self, records: Records, losses: Losses | None, saved: dict[str, Any] | None) -> TrainingAccounts:
+        """The caller's accounts, those of the checkpoint, or fresh ones."""
+        count, settings = records.person_count, self._settings
+        people: PersonFilter | Everybody
+        if self._people is not None:
+            if not settings.individual:
                 raise ArgumentError("budget: accounts per person need individual=True")
-            if state is not None:
+            if saved is not None:
                 raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
-            if len(self._given.spent()) != count:
+            if len(self._people.spent()) != count:
                 raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
-            return self._given
-        if state is None:
-            fresh = type(self._settings.budget).from_state(self._settings.budget.state())
-            return individual.Filter(count, fresh) if self._settings.individual else Everybody(count, fresh)
-        held = state.get("budget", state)
-        if ("budget" in state) != self._settings.individual or not _same(held, self._settings.budget):
-            raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {self._settings.budget!r}")
-        if self._settings.individual:
-            return individual.Filter.from_state(state | {"spent": state["spent"].numpy()})
-        return Everybody(count, type(self._settings.budget).from_state(state))
+            people = self._people
+        elif saved is not None:
+            people = restored_accounts(saved, settings.budget, individual=settings.individual, count=count)
+        elif settings.individual:
+            people = PersonFilter(count, _fresh(settings.budget))
+        else:
+            people = Everybody(count, _fresh(settings.budget))
+        return TrainingAccounts(people, losses, count)
 
 
-def _check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
-    """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise ArgumentError("optimizer=SparseAdam takes sparse gradients only, and noise is in every coordinate")
-    asked = inspect.signature(optimizer.step).parameters.get("closure")
-    if asked is not None and asked.default is inspect.Parameter.empty:
-        raise ArgumentError(
-            f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
-            "use one whose step needs no closure"
-        )
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = sum(id(parameter) not in held for parameter in parameters)
-    if missing:
-        raise ArgumentError(
-            f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
-            "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
-        )
-
-
-def _same(state: dict[str, Any], budget: filters.Filter) -> bool:
-    """Whether a saved filter made the promise of this one; its share for failures may be set by the first charge."""
-    given = budget.state()
-    pairs = [{**each["parameters"], "sum_delta": None} for each in (state, given)]
-    return bool(state["filter"] == given["filter"] and pairs[0] == pairs[1])
-
-
-def _noise_multiplier(
-    given: float | None, budget: filters.Filter, steps: int | None, clip: float, sample_rate: float | None
-) -> float:
-    if given is not None:
-        _check.positive(noise_multiplier=given)
-        return float(given)
-    sigma = calibrate.sigma(budget, steps or 1, sensitivity=clip, sample_rate=sample_rate or 1.0)
-    multiplier = sigma / clip
-    while multiplier * clip < sigma:  # rounded down: then the last step would not fit
-        multiplier = math.nextafter(multiplier, math.inf)
-    return multiplier
+def _fresh(budget: filters.Filter) -> filters.Filter:
+    return type(budget).from_state(budget.state())

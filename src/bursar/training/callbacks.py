@@ -1,7 +1,6 @@
 """Callbacks that look on: a progress bar, accuracy on public records, and losses for reports by group."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from bursar import _check, _extras
 with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
 
-from bursar.training._run import Run, of_people, over
+from bursar.training._evaluation import correct, means_by_person, values_by_record
+from bursar.training._run import Run
 from bursar.training.gradients import Batch
 
 __all__ = ["Evaluation", "Progress", "module_measure"]
@@ -54,7 +54,7 @@ class Evaluation:
     def __call__(self, run: Run) -> None:
         """Look when it is time."""
         if run.step % self._every == 0 or run.step == run.last:
-            right = over(run.module, self._batch, self._targets, lambda out, y: (out.argmax(-1) == y).double())
+            right = values_by_record(run.module, self._batch, self._targets, correct)
             run.history.setdefault("accuracy", []).append((run.step, float(right.mean())))
 
 
@@ -71,15 +71,7 @@ def module_measure(
     count = len(targets) if people is None else int(people.max()) + 1
 
     def measure(module: nn.Module) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        losses = over(module, batch, targets, loss)
-        right = over(module, batch, targets, lambda out, y: (out.argmax(-1) == y).double())
-        return _means(losses, people, count), of_people(right, people, count)
+        losses, right = (values_by_record(module, batch, targets, values) for values in (loss, correct))
+        return means_by_person(losses, people, count), means_by_person(right, people, count)
 
     return measure
-
-
-def _means(values: NDArray[np.float64], people: Any, count: int) -> NDArray[np.float64]:
-    if people is None:
-        return values
-    numbers = np.bincount(people, minlength=count)
-    return np.bincount(people, values, minlength=count) / np.maximum(numbers, 1)

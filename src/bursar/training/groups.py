@@ -21,16 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from bursar._private import MARK
 from bursar.errors import ArgumentError
 from bursar.training._logistic.gradients import scores
-from bursar.training._private_report import MARK
+from bursar.training._private_report import USED_UP
 
 __all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure"]
 
 Array = NDArray[np.float64]
-
-USED_UP = 1 - 1e-6
-"""From this share on a budget counts as used up."""
 
 START, END = "filtering starts", "end"
 

@@ -18,7 +18,8 @@ from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism, Repeated
 from bursar.odometers import Odometer
-from bursar.training._run import Run, correct
+from bursar.training._evaluation import correct
+from bursar.training._run import Run
 
 __all__ = ["AdaptiveBatch", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping"]
 

@@ -1,11 +1,11 @@
 """When to stop: noisy counts of the people who dropped out, and "are at least so many still active?".
 
 How many people have budget left is private, so it is counted with noise, and the noise is paid for from the same
-accounts. Counting everybody who is active anew at each step would charge everybody at each step. But each person drops
+accounts. To count the active people anew at each step would charge each of them at each step. But each person drops
 out once at most, so a running count of *drops* is cheap: one person moves it by one unit, from one step on.
 
-Both questions book their price in everybody's account before the first step. What remains is the budget for training,
-so whoever takes part at all has paid, and nobody's total exceeds the budget, whatever else the accounts are used for.
+Both questions book their price in each account before the first step. What remains is the budget for training,
+so each person who takes part has paid, and no total exceeds the budget, whatever else the accounts are used for.
 
 Names and symbols
     steps     T   how many steps there may be; public
@@ -14,161 +14,52 @@ Names and symbols
 Source: theory 5.8; the proof is in docs/proofs/dropouts.md.
 """
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
-from threading import Lock
-from typing import Any
 
-import array_api_compat
 import numpy as np
 
 from bursar import _check, individual, mechanisms
-from bursar._arrays import Array, Library, Mask
-from bursar._uncopyable import Uncopyable
-from bursar.errors import ArgumentError, Unsupported
+from bursar.errors import ArgumentError
 from bursar.training._counters import Counter, SquareRoot, Tree, rounded
+from bursar.training._stopping_accounts import StoppingAccounts
 
-__all__ = ["Dropouts", "SquareRoot", "StillActive", "Tree"]
+__all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]
 
 LEAST = 0.01
-"""Whoever can contribute less than this share of a step's sensitivity has dropped out."""
+"""A person who can contribute less than this share of a step's sensitivity has dropped out."""
 
 
-class Doors(Uncopyable, ABC):
-    """Accounts that people leave once and for good; the price of asking about them is booked in advance."""
+@dataclass(frozen=True, slots=True)
+class DropoutCount:
+    """A noisy count of the people who have dropped out so far. Every field is public."""
 
-    _answered: Any
-    own_samples: bool
-    """Whether drops may depend on a person's own past samples, as they do where bounds depend on them."""
-
-    def __init__(
-        self, people: individual.Filter, price: mechanisms.Mechanism, norm: Any, noise: Any, least: float
-    ) -> None:
-        if not isinstance(people, individual.Filter):
-            raise ArgumentError(f"people={people!r} must be an individual.Filter")
-        _check.between(0, 1, least=least)
-        if not people.budget.admits(price):
-            raise ArgumentError(f"people: {price!r} costs more than the whole budget {people.budget!r}")
-        self._people, self._price, self._least = people, price, least
-        self._noise, self.reproducible = np.random.default_rng() if noise is None else noise, noise is not None
-        held = people.spent()
-        self._xp: Library = array_api_compat.array_namespace(held)
-        self._device = array_api_compat.device(held)
-        kind = self._xp.bool if norm is True else self._xp.float64
-        norms = self._xp.full((held.shape[0],), norm, dtype=kind, device=self._device)
-        # whoever cannot pay is not counted, and never takes part; the others have paid before anything is released
-        self._inside: Mask = people.charge(price, norms)
-        self._gathered: Callable[[Any], list[Any]] = lambda value: [value]
-        self._process = os.getpid()
-        self._lock = Lock()  # one step after another: a drop is counted once
-
-    def __repr__(self) -> str:
-        return f"training.stopping.{type(self).__name__}(price={self._price!r}, budget={self._people.budget!r})"
-
-    @property
-    def people(self) -> individual.Filter:
-        """The accounts that it stands in front of. PRIVATE."""
-        return self._people
-
-    @property
-    def most(self) -> int | None:
-        """How many steps the price is for; None: any number. Public."""
-        return None
-
-    def close(self) -> individual.Filter:
-        """The accounts, for other uses."""
-        return self._people
-
-    @property
-    def price(self) -> mechanisms.Mechanism:
-        """What was booked in everybody's account. Public."""
-        return self._price
-
-    def among(self, gathered: Callable[[Any], list[Any]]) -> None:
-        """Count everybody of several processes, each of which holds the accounts of its own people.
-
-        ``Trainer.fit`` calls it; in a loop of one's own, before the first charge, in every process.
-
-        Args:
-            gathered: gives every process's value, in the same order everywhere, e.g. by
-                ``torch.distributed.all_gather_object``. What it carries is private. The first process's noise counts.
-        """
-        if len(set(gathered(self._terms()))) > 1:
-            raise ArgumentError("group: the processes do not ask the same question; nothing was counted")
-        self._gathered = gathered
-
-    def allowance(self, step: mechanisms.Mechanism) -> Array:
-        """(n,) private: the largest norm each may still contribute to this step, the booked price left aside."""
-        room = self._people.allowance(_sized(step))
-        return self._xp.where(self._stay(step, room), room, self._xp.zeros_like(room))
-
-    def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
-        """Charge everybody who is still in and can pay, see who drops out, and answer the question anew.
-
-        Args:
-            step: public. What will be run: a mechanism with a sensitivity.
-            norms: (n,) private, as for ``individual.Filter.charge``.
-
-        Returns:
-            (n,) bool, private: who takes part. Whoever was refused, or could contribute less than the share ``least``
-            of the sensitivity, has dropped out for good.
-
-        Guarantee: no account exceeds its budget; whether and when a person drops out is a function of that person's
-            own data and past outputs.
-        Source: theory 5.1, 5.2 and 5.8.
-        """
-        if os.getpid() != self._process:
-            raise ArgumentError("this process was forked since: it would answer with the same noise as the other")
-        with self._lock:
-            return self._charge(step, norms)
-
-    def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
-        self._refuse_more()
-        room = self._people.allowance(_sized(step))
-        stay = self._stay(step, room)
-        asked = self._xp.asarray(norms, dtype=self._xp.float64, device=self._device)
-        if tuple(asked.shape) != tuple(self._inside.shape):
-            raise ArgumentError("norms must have one entry for everybody who had an account when the counting began")
-        asked = self._xp.where(stay, asked, self._xp.asarray(float("nan"), device=self._device))
-        active: Mask = self._people.charge(step, asked)
-        known = (asked >= 0) & (asked <= step.sensitivity)  # type: ignore[attr-defined]
-        after = stay & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
-        before, self._inside = self._inside, after
-        here = int(self._xp.count_nonzero(before & ~after)), int(self._xp.count_nonzero(after))
-        everywhere = [sum(part) for part in zip(*self._gathered(here), strict=True)]
-        self._answered = self._gathered(self._answer(*everywhere))[0]
-        return active
-
-    def _stay(self, step: Any, room: Array) -> Mask:
-        if tuple(room.shape) != tuple(self._inside.shape):
-            raise ArgumentError("people: nobody may join while drops are counted")
-        stay: Mask = self._inside & (room >= self._least * step.sensitivity)
-        return stay
-
-    def _refuse_more(self) -> None:
-        """Raise where no further step is possible."""
-
-    @abstractmethod
-    def _terms(self) -> str:
-        """What is asked, public: the same in every process."""
-
-    @abstractmethod
-    def _answer(self, dropped: int, active: int) -> Any:
-        """Something to release about this step's numbers, which are private."""
+    count: float
+    standard_error: float
+    price: mechanisms.Mechanism
+    """What was booked in each account for all counts."""
 
 
-class Dropouts(Doors):
-    """Everybody's accounts, and after each step a noisy count of the people who have dropped out so far.
+@dataclass(frozen=True, slots=True)
+class ActiveAnswer:
+    """The answer to "are at least so many people still active?". Every field is public."""
+
+    still: bool
+    price: mechanisms.Mechanism
+    """What was booked in each account for all answers."""
+
+
+class Dropouts(StoppingAccounts):
+    """Accounts per person, and after each step a noisy count of the people who have dropped out so far.
 
     Args:
-        people: private. The accounts. The price of the counts is booked in each of them now; whoever cannot pay it is
-            not counted and takes no part.
+        people: private. The accounts. The price of the counts is booked in each of them now; a person who cannot pay it
+            is not counted and takes no part.
         counter: public. A Tree or a SquareRoot: how many steps there are at most, and the noise.
         noise: public. The generator of the noise; by default one that the operating system seeds. A card says of
             any other that the noise is reproducible.
-        least: public, in (0, 1). Whoever can contribute less than this share of a step's sensitivity has dropped out.
+        least: public, in (0, 1). A person who can contribute less than this share of a step's sensitivity has
+            dropped out.
 
     Use it in place of the accounts: in ``descend``, or in a loop of one's own. Public after each charge: ``count``,
     and its ``standard_error``. It cannot be saved: after a restart, make a new one, which books its price anew and
@@ -203,7 +94,7 @@ class Dropouts(Doors):
         super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, noise, least)
         self._counter, self._step, self._dropped, self._closed = counter, 0, 0, False
         self._errors = counter.errors(self._noise)
-        self._answered = 0.0
+        self._count = 0.0
 
     @property
     def most(self) -> int:
@@ -213,15 +104,20 @@ class Dropouts(Doors):
     @property
     def count(self) -> float:
         """The noisy count after the last step; 0 before the first. Public."""
-        return float(self._answered)
+        return self._count
 
     @property
     def standard_error(self) -> float:
         """The standard deviation of ``count``. Public."""
         return self._counter.standard_error(self._step) if self._step else 0.0
 
+    @property
+    def answer(self) -> DropoutCount:
+        """The latest count. Public."""
+        return DropoutCount(self.count, self.standard_error, self.price)
+
     def close(self) -> individual.Filter:
-        """End the counting; whoever never dropped out was in no count, and gets back what was booked.
+        """End the counting; a person who never dropped out was in no count, and gets back what was booked.
 
         Returns:
             The accounts, for other uses. No further charge is possible here.
@@ -243,18 +139,21 @@ class Dropouts(Doors):
     def _terms(self) -> str:
         return repr(self._counter)
 
-    def _answer(self, dropped: int, active: int) -> float:
+    def _noisy_answer(self, dropped: int, active: int) -> float:
         self._step += 1
         self._dropped += dropped
         return rounded(self._dropped + next(self._errors), self._counter.sigma)
 
+    def _release(self, answer: float) -> None:
+        self._count = answer
 
-class StillActive(Doors):
-    """Everybody's accounts, and after each step the answer to "are at least so many people still active?".
+
+class StillActive(StoppingAccounts):
+    """Accounts per person, and after each step the answer to "are at least so many people still active?".
 
     Args:
         people: private. The accounts, with a budget that takes pure mechanisms (Zcdp, Renyi, ...). The whole price is
-            booked in each of them now; whoever cannot pay it is not counted and takes no part.
+            booked in each of them now; a person who cannot pay it is not counted and takes no part.
         at_least: public. So many people.
         epsilon: public, > 0. The price, whatever the number of steps.
         noise: public. As for ``Dropouts``.
@@ -284,12 +183,17 @@ class StillActive(Doors):
         super().__init__(people, mechanisms.Pure(epsilon), True, noise, least)
         self._at_least, self._scale = at_least, 2.0 / epsilon
         self._threshold = at_least + self._noise.laplace(0.0, self._scale)  # secret
-        self._answered = True
+        self._still = True
 
     @property
     def still(self) -> bool:
         """Whether at least so many were active, as far as noisy answers tell. Public."""
-        return bool(self._answered)
+        return self._still
+
+    @property
+    def answer(self) -> ActiveAnswer:
+        """The latest answer. Public."""
+        return ActiveAnswer(self._still, self.price)
 
     def margin(self, *, steps: int, beta: float) -> float:
         """With probability 1 - beta every one of so many answers is right but for this number of people. Public."""
@@ -300,12 +204,8 @@ class StillActive(Doors):
     def _terms(self) -> str:
         return f"{self._at_least!r}, {self._price!r}"
 
-    def _answer(self, dropped: int, active: int) -> bool:
-        return self._answered and bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
+    def _noisy_answer(self, dropped: int, active: int) -> bool:
+        return self._still and bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
 
-
-def _sized(step: Any) -> Any:
-    """A step in which people can contribute more or less."""
-    if not isinstance(step, mechanisms.Mechanism) or not hasattr(step, "sensitivity"):
-        raise Unsupported(f"step={step!r} must be a mechanism with a sensitivity")
-    return step
+    def _release(self, answer: bool) -> None:
+        self._still = answer

@@ -1,6 +1,6 @@
-"""Everybody's epsilon from privacy loss distributions: one matrix product for all people at once.
+"""Each person's epsilon from privacy loss distributions, for all people at once.
 
-Source: theory 7.1, 7.2; Koskela, Tobaben & Honkela (2023), section 5 and appendix D.
+Source: theory 7.1, 7.2; docs/proofs/losses.md; Koskela, Tobaben & Honkela (2023), section 5 and appendix D.
 """
 
 from bursar.curves.losses._bounds import deltas, epsilons

@@ -1,14 +1,15 @@
-"""Opacus: an accountant that stops training in time, and an account for every person. Needs Opacus 1.6.
+"""Train with Opacus within a budget, or with an account for every person. Needs Opacus 1.6 (extra ``opacus``).
 
 ``PrivacyEngine(budget)`` is Opacus's engine with an ``Accountant`` that charges a filter before every step.
-``individual`` takes what an engine's ``make_private`` gave and charges everybody's own account at an own bound.
+``individual`` takes what an engine's ``make_private`` returned and charges each person's account for that person's
+clipping bound.
 
 Names and symbols
     C, z, q       clip (max_grad_norm), noise multiplier, sample rate; sigma = z C is the noise on a sum; public
     bounds        (n,) what each person's gradient is clipped to if that person is sampled; private
 
-Noise, clip and divisor stay Opacus's. Its sample rate is one over the number of batches and its divisor the rate times
-the number of records: who uses it declares both numbers public.
+Noise, clip and divisor stay Opacus's. Its sample rate is one over the number of batches, and its divisor is the rate
+times the number of records: using it declares both numbers public.
 
 Source: theory 4.1 to 4.4, 5.1, 5.2, 5.6; the source of Opacus 1.6.0
 """
@@ -17,6 +18,6 @@ from bursar import _extras
 
 with _extras.need("opacus", "torch", extra="opacus"):
     from bursar.interop.opacus._accountant import Accountant, PrivacyEngine
-    from bursar.interop.opacus._people import IndividualOptimizer, individual
+    from bursar.interop.opacus._optimizer import IndividualOptimizer, individual
 
 __all__ = ["Accountant", "IndividualOptimizer", "PrivacyEngine", "individual"]

@@ -1,11 +1,13 @@
 """An Opacus accountant that charges a filter, and an engine that uses it."""
 
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NoReturn
 
 import opacus
 from opacus.accountants.accountant import IAccountant
+from opacus.optimizers import DPOptimizer
 
-from bursar import _check, filters
+from bursar import _check, filters, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 from bursar.interop.opacus._rules import (
@@ -16,7 +18,6 @@ from bursar.interop.opacus._rules import (
     rate,
     refuse_accumulation,
     refuse_adaptive,
-    round_of,
 )
 
 __all__ = ["Accountant", "PrivacyEngine"]
@@ -69,13 +70,13 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
         Raises:
             BudgetExceeded: it does not fit. Nothing was spent.
         """
-        self._budget.charge(round_of(noise_multiplier, 1.0, sample_rate))
+        self._budget.charge(mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
         steps = 1
         if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
             steps += self._history.pop()[2]
         self._history.append((noise_multiplier, sample_rate, steps))
 
-    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
 
         It does not grow with the steps: a running total would hold only for a number of steps fixed in advance. What
@@ -88,18 +89,18 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
         return self._budget.epsilon(delta=delta) if self._budget.count else 0.0
 
     def __len__(self) -> int:
-        """How many steps were charged."""
+        """The number of steps that were charged."""
         return sum(steps for _, _, steps in self._history)
 
     @classmethod
     def mechanism(cls) -> str:
-        """The name under which to register."""
+        """The name to register the accountant under."""
         return "bursar"
 
-    def get_optimizer_hook_fn(self, sample_rate: float) -> Any:
-        """What Opacus calls between the noise and the step."""
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
+        """The function that Opacus calls after adding noise and before each step: it charges the step."""
 
-        def charge(optimizer: Any) -> None:
+        def charge(optimizer: DPOptimizer) -> None:
             try:
                 refuse_accumulation(optimizer)
                 refuse_adaptive(optimizer)
@@ -110,13 +111,13 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
         return charge
 
-    def state_dict(self, destination: Any = None) -> Any:
-        """Opacus's state, with the filter's."""
-        state = super().state_dict(destination)
+    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
+        """Opacus's state, and the state of the filter under "filter"."""
+        state: MutableMapping[str, Any] = super().state_dict(destination)
         state["filter"] = self._budget.state()
         return state
 
-    def load_state_dict(self, state_dict: Any) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
         """Charge the steps of a checkpoint to this accountant's budget, which must be as it was before them.
 
         Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
@@ -138,11 +139,11 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
 
 class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
-    """Opacus's engine with an ``Accountant`` of ours.
+    """Opacus's engine with an ``Accountant`` that charges a filter.
 
     Args:
-        budget: public. A filter that takes sampled Gaussian rounds; ``make_private`` may be called several times, and
-            all its trainings share the budget.
+        budget: public. A filter that takes sampled Gaussian rounds. ``make_private`` may be called several times: all
+            trainings then share the budget.
         secure_mode: as in Opacus.
     """
 
@@ -150,7 +151,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         super().__init__(accountant="rdp", secure_mode=secure_mode)
         self.accountant = Accountant(budget)
 
-    def make_private(self, **options: Any) -> Any:
+    def make_private(self, **options: object) -> tuple[Any, ...]:
         """As in Opacus, except that shuffled loaders, ``rand_on_empty=True`` and adaptive clipping are refused.
 
         Raises:
@@ -163,10 +164,11 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             raise Unsupported(RAND_ON_EMPTY)
         if options.get("clipping") == "adaptive":
             raise Unsupported(ADAPTIVE)
-        return super().make_private(**options)
+        made: tuple[Any, ...] = super().make_private(**options)
+        return made
 
-    def make_private_with_epsilon(self, **options: Any) -> NoReturn:
-        """Refused: the budget has its epsilon already; find the noise with ``bursar.calibrate.sigma``."""
+    def make_private_with_epsilon(self, **options: object) -> NoReturn:
+        """Refused: the budget has its epsilon already. Find the noise with ``bursar.calibrate.sigma``."""
         raise Unsupported(CALIBRATE)
 
 

@@ -1,10 +1,7 @@
-"""What both ways from Opacus share: the price of a round, and what is refused."""
+"""What Opacus's accountant and its optimizer share: the sample rate that is charged, and what is refused."""
 
-from typing import Any
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 
-from opacus.optimizers import AdaClipDPOptimizer
-
-from bursar import mechanisms
 from bursar.errors import Unsupported
 
 __all__ = [
@@ -15,10 +12,9 @@ __all__ = [
     "rate",
     "refuse_accumulation",
     "refuse_adaptive",
-    "round_of",
 ]
 
-COINS = 2.0**-23  # a float32 coin falls below q with probability at most q + COINS
+COINS = 2.0**-23  # a float32 draw falls below q with probability at most q + COINS
 SHUFFLED = "data_loader: {}: only Poisson samples have a price, so make_private needs poisson_sampling=True"
 RAND_ON_EMPTY = (
     "data_loader: rand_on_empty=True puts an invented record into empty batches only, so that adding one person "
@@ -32,31 +28,24 @@ ADAPTIVE = (
 )
 
 
-def round_of(sigma: float, sensitivity: float, sample_rate: float) -> mechanisms.Mechanism:
-    """What one step releases; without sampling it is a plain Gaussian."""
-    if sample_rate == 1:
-        return mechanisms.Gaussian(sigma, sensitivity)
-    return mechanisms.SampledGaussian(sigma, sensitivity, sample_rate)
-
-
 def rate(sample_rate: float) -> float:
-    """The probability with which a float32 coin falls below the rate, rounded up."""
+    """The probability with which Opacus's float32 draw falls below the sample rate, rounded up."""
     return min(1.0, float(sample_rate) + COINS)
 
 
-def refuse_accumulation(optimizer: Any) -> None:
-    """One batch, one step."""
+def refuse_accumulation(optimizer: DPOptimizer) -> None:
+    """Refuse steps that add up the gradients of several batches."""
     if optimizer.accumulated_iterations != 1:
         raise Unsupported("gradients of several Poisson batches in one step have no price here: step after each batch")
 
 
-def refuse_adaptive(optimizer: Any) -> None:
-    """More is released than the noisy sum."""
+def refuse_adaptive(optimizer: DPOptimizer) -> None:
+    """Refuse adaptive clipping, which releases more than the noisy sum."""
     if isinstance(optimizer, AdaClipDPOptimizer):
         raise Unsupported(ADAPTIVE)
 
 
-def forget_gradients(optimizer: Any) -> None:
-    """Nobody shall find the noisy sum of a step that was not paid for."""
+def forget_gradients(optimizer: DPOptimizer) -> None:
+    """Delete all gradients: the noisy sum of a step that was not paid for must not be readable."""
     for p in optimizer.params:
         p.grad = p.summed_grad = p.grad_sample = None

@@ -9,13 +9,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from bursar import _check, individual
+from bursar._arrays import to_numpy
 from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
 from bursar.training._counters import rounded
 from bursar.training._logistic import descent
 from bursar.training._logistic.gradients import Logistic
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
-from bursar.training._private_report import Watch
+from bursar.training._private_report import ShareHistory
 
 __all__ = ["LogisticRegression"]
 
@@ -123,12 +124,12 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         people = None if groups is None else _people(column_or_1d(groups), len(codes))
         gradients = Logistic(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         steps = self.steps + (self.extra_steps if self.individual else 0)
-        accounts, watch = self._accounts(planned, gradients.people, steps)
+        accounts, shares = self._accounts(planned, gradients.people, steps)
         noise = np.random.default_rng(self.seed)
         divisor, where = self._divisor(planned, accounts, gradients.people, noise)
 
         def look(number: int, parameters: Any) -> None:
-            watch.look(number)
+            shares.add(number)
             if observe is not None:
                 observe(number, parameters)
 
@@ -145,7 +146,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             observe=look,
         )
         self._keep(found, planned, steps, divisor, where, groups is not None)
-        self.holder_report_ = watch.report()
+        self.holder_report_ = shares.report()
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -202,13 +203,15 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
         return classes, codes
 
-    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Any, Watch]:
-        """Fresh accounts, and somebody who watches them for the data holder; private."""
+    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Any, ShareHistory]:
+        """Fresh accounts, and the history of their shares for the data holder's report; private."""
         if self.individual:
             accounts = individual.Filter(people, planned.budget())
-            return accounts, Watch(accounts.spent, planned.total, steps)
+            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()), planned.total, steps)
         public = planned.budget()
-        return descent.Everybody(people, public), Watch(lambda: np.full(people, public.spent), planned.total, steps)
+        return descent.Everybody(people, public), ShareHistory(
+            lambda: np.full(people, public.spent), planned.total, steps
+        )
 
     def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> tuple[float, str]:
         """The public number of people: given, or counted with noise that everybody pays for."""

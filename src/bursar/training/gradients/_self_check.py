@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bursar.errors import Unsupported
 from bursar.training.gradients._factors import Use
 
-__all__ = ["compare", "evaluating", "gradients", "independent", "spread", "untainted"]
+__all__ = ["compare", "evaluation_mode", "gradients", "independent", "spread", "untainted"]
 
 Fast = Callable[[Sequence[Tensor], Any], Iterable[Use | None]]
 
@@ -68,7 +68,7 @@ def compare(
         Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
     """
     norms = []
-    with evaluating(module):
+    with evaluation_mode(module):
         uses = list(fast(inputs, targets))
         for number, slow in enumerate(gradients(module, loss, inputs, targets)):
             squares, apart = 0.0, 0.0
@@ -172,7 +172,7 @@ def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: tor
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Within this context the module is in evaluation mode; afterwards each layer is in the mode that it was in."""
     before = [(layer, layer.training) for layer in module.modules()]
     try:

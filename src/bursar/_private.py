@@ -1,0 +1,9 @@
+"""How views for the data holder are marked, and which quantiles over people they show."""
+
+__all__ = ["LEVELS", "MARK"]
+
+MARK = "private: for the data holder"
+"""Stands on every table, picture and report that belongs to the data holder alone."""
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+"""The quantiles over people in private reports; the last one is the largest value."""

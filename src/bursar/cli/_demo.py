@@ -1,0 +1,154 @@
+"""`bursar demo`: real data without privacy, with private gradient descent, and with a budget for every person."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bursar.cli._files import check_free
+from bursar.cli._json import dumps
+from bursar.cli._options import Delta, Epsilon, Force, Json
+from bursar.cli._spends import draw_spends, progress_bar
+from bursar.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from bursar.training import Card, HolderReport
+    from bursar.training.examples import Example
+
+__all__ = ["add", "demo"]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the command of this module to the command line."""
+    app.command(epilog="Example: bursar demo --runs 1 --out demo")(demo)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One way to train, and how well it did on the test data, in percent."""
+
+    method: str
+    epsilon: float | None
+    """What one run promises; None: nothing."""
+    accuracy: float
+    spread: float
+    """Standard deviation over the runs."""
+    runs: int
+    seconds: float
+    """Of one run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Results:
+    """The rows of the demonstration, and what the last run with individual accounts left."""
+
+    data: str
+    people: int
+    delta: float
+    rows: list[_Row]
+    card: "Card"
+    holder_report: "HolderReport"
+    """PRIVATE: for the data holder."""
+
+    def to_dict(self) -> dict[str, object]:
+        """All fields that are public."""
+        return {
+            "data": self.data,
+            "people": self.people,
+            "delta": self.delta,
+            "lines": [asdict(row) for row in self.rows],
+            "card": self.card.to_dict(),
+        }
+
+
+def demo(
+    data: Annotated[Path | None, typer.Option(help="The folder of UCI Adult: adult.data, adult.test.")] = None,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    runs: Annotated[int, typer.Option(help="How many models of each private kind to train.")] = 5,
+    out: Annotated[Path, typer.Option(help="The folder to write to: a PRIVATE picture and its numbers.")] = Path(
+        "demo"
+    ),
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Predict census income without privacy, with private gradient descent, and with a budget for every person.
+
+    Without the files of UCI Adult it learns handwritten digits.
+    """
+    from bursar.training import examples
+
+    folder = examples.adult_folder(data)
+    if data is not None and folder is None:
+        raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
+    picture = out / "spends-private.png"
+    check_free(picture, force=force)
+    example = examples.digits() if folder is None else examples.adult(folder)
+    with progress_bar(quiet=as_json) as progress:
+        task = progress.add_task("training", total=None)
+
+        def observe(method: str, done: int, total: int) -> None:
+            progress.update(task, description=method, completed=done, total=total)
+
+        results = _run(example, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
+    private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
+    if as_json:
+        typer.echo(dumps(results.to_dict() | {"private": private}))
+    else:
+        _print(results, private)
+
+
+def _run(
+    example: "Example", *, epsilon: float, delta: float, runs: int, observe: Callable[[str, int, int], None]
+) -> _Results:
+    """Train in the three ways; each private run has fresh noise and is a release of its own."""
+    from bursar.training import LogisticRegression
+    from bursar.training.examples import accuracy_without_privacy
+
+    people, models = len(example.train[1]), 2 * runs + 1
+    observe("no privacy", 0, models)
+    start = time.perf_counter()
+    accuracy = 100 * accuracy_without_privacy(example)
+    rows = [_Row("no privacy", None, accuracy, 0.0, 1, time.perf_counter() - start)]
+    for individual in (False, True):
+        method = "private, a budget for every person" if individual else "private gradient descent"
+        accuracies, start = [], time.perf_counter()
+        for number in range(runs):
+            observe(method, 1 + individual * runs + number, models)
+            model = LogisticRegression(
+                epsilon=epsilon,
+                delta=delta,
+                individual=individual,
+                classes=range(example.classes),
+                n_people=people,
+                **example.settings,
+            )
+            accuracies.append(100 * model.fit(*example.train).score(*example.test))
+        seconds = (time.perf_counter() - start) / runs
+        spread = float(np.std(accuracies, ddof=1)) if runs > 1 else 0.0
+        rows.append(_Row(method, epsilon, float(np.mean(accuracies)), spread, runs, seconds))
+    return _Results(example.name, people, delta, rows, model.card_, model.holder_report_)
+
+
+def _print(results: _Results, private: list[str]) -> None:
+    console = Console()
+    runs = results.rows[-1].runs
+    table = Table(title=f"{results.data}: {results.people:,} people", caption=f"private: mean ± spread of {runs} runs")
+    for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
+        table.add_column(column, justify="left" if column == "trained with" else "right")
+    for row in results.rows:
+        spread = f" ± {row.spread:.2f}" if row.runs > 1 else ""
+        promise = ("-", "-") if row.epsilon is None else (f"{row.epsilon:g}", f"{results.delta:g}")
+        table.add_row(row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}")
+    console.print(table)
+    console.print(
+        f"The promise of each run is for adding or removing one person. Charged, with a budget for every person: "
+        f"{results.card.charged_at_most}. Each run is a release of its own."
+    )
+    console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")

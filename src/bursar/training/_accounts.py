@@ -1,0 +1,135 @@
+"""The accounts of a training run, and the loss counts beside them; private throughout."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bursar import filters
+from bursar._arrays import Array, Mask
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from bursar.individual import AccountsPerPerson, Filter, Losses
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
+from bursar.training._logistic.descent import Everybody
+from bursar.training._state import plain_numbers
+
+__all__ = ["TrainingAccounts", "restored_accounts"]
+
+
+class LossCounting:
+    """Accounts that also count each person's contributions, from which losses are computed; private throughout.
+
+    Args:
+        accounts: the accounts that are charged.
+        losses: the counts; a person who is left out of a step contributes nothing to it.
+    """
+
+    def __init__(self, accounts: AccountsPerPerson, losses: Losses) -> None:
+        self._accounts, self._losses = accounts, losses
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the allowance of the accounts."""
+        return self._accounts.allowance(step)
+
+    def charge(self, step: Any, norms: Array) -> Mask:
+        """(n,) bool: charge each person, and count what those who pay contribute."""
+        active = self._accounts.charge(step, norms)
+        self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
+        return active
+
+
+class TrainingAccounts:
+    """All accounts of a run. Private throughout; the loop charges them, callbacks never see them.
+
+    Args:
+        people: an account for each person, or one public filter for the worst case.
+        losses: counts of each person's contributions, or None.
+        count: the number of people, private.
+    """
+
+    def __init__(self, people: Filter | Everybody, losses: Losses | None, count: int) -> None:
+        self.people, self._losses, self._count = people, losses, count
+        self.for_questions = self._counted(cast(AccountsPerPerson, people))
+        self.for_steps = self.for_questions
+
+    def put_in_front(self, accounts: AccountsPerPerson) -> None:
+        """Charge steps through these, which charge the accounts of ``people``; questions are charged as before."""
+        self.for_steps = self._counted(accounts)
+
+    def _counted(self, accounts: AccountsPerPerson) -> AccountsPerPerson:
+        return accounts if self._losses is None else LossCounting(accounts, self._losses)
+
+    def admits(self, mechanism: Mechanism) -> bool:
+        """Whether the public filter has room; with accounts per person always, because each is judged by itself."""
+        return not isinstance(self.people, Everybody) or self.people.admits(mechanism)
+
+    def count_worst_case(self, mechanism: Mechanism) -> None:
+        """Count for each person as much as the mechanism allows, where losses are counted."""
+        if self._losses is None:
+            return
+        if not isinstance(mechanism, Gaussian | SampledGaussian):
+            raise Unsupported(f"losses: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
+        self._losses.record(mechanism, np.full(self._count, mechanism.sensitivity))
+
+    def charge_worst_case(self, mechanism: Mechanism) -> None:
+        """Charge each person as much as the mechanism can cost, or all that is left, after a crash."""
+        self.count_worst_case(mechanism)
+        if isinstance(self.people, Everybody):
+            with suppress(BudgetExceeded):  # then it was refused before the crash, too
+                self.people.charge(mechanism, np.zeros(self._count))
+        else:
+            self.people.write_off(mechanism)
+
+    def shares(self) -> NDArray[np.float64]:
+        """(n,) the share of each person's budget that is used."""
+        if isinstance(self.people, Everybody):
+            raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
+        spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
+        most = spent + left
+        shares: NDArray[np.float64] = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
+        if shares.ndim == 1:
+            return shares
+        some_order_is_enough = isinstance(self.people.budget, filters.Renyi)
+        return np.asarray(shares.min(axis=1) if some_order_is_enough else shares.max(axis=1))
+
+    def to_fields(self) -> dict[str, Any]:
+        """The accounts and the loss counts as plain values and tensors, for a checkpoint."""
+        accounts = plain_numbers(self.people.state())
+        if isinstance(accounts.get("spent"), np.ndarray):
+            accounts["spent"] = torch.from_numpy(accounts["spent"])
+        losses = None if self._losses is None else self._losses.state()
+        counts = losses and {name: torch.from_numpy(part) for name, part in losses.items()}
+        return {"accounts": accounts, "losses": counts}
+
+    def add_losses(self, counts: Mapping[str, torch.Tensor] | None) -> None:
+        """Add the loss counts of a checkpoint to the fresh ones of this run."""
+        if (self._losses is None) != (counts is None):
+            raise ArgumentError("losses: as the checkpoint's run did, count them or do not")
+        if self._losses is not None and counts is not None:
+            self._losses.merge(Losses.from_state({name: part.numpy() for name, part in counts.items()}))
+
+
+def restored_accounts(
+    state: dict[str, Any], budget: filters.Filter, *, individual: bool, count: int
+) -> Filter | Everybody:
+    """The accounts in a checkpoint.
+
+    Raises:
+        ArgumentError: they hold another budget than the trainer's.
+    """
+    saved_budget = state.get("budget", state)
+    if ("budget" in state) != individual or not _same_promise(saved_budget, budget):
+        raise ArgumentError(f"resume: the checkpoint's accounts do not hold the budget {budget!r}")
+    if individual:
+        return Filter.from_state(state | {"spent": state["spent"].numpy()})
+    return Everybody(count, type(budget).from_state(state))
+
+
+def _same_promise(saved: dict[str, Any], budget: filters.Filter) -> bool:
+    """Whether a saved filter makes the promise of this one; the first charge may have set its share for failures."""
+    fresh = budget.state()
+    parameters = [{**state["parameters"], "sum_delta": None} for state in (saved, fresh)]
+    return bool(saved["filter"] == fresh["filter"] and parameters[0] == parameters[1])

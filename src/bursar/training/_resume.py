@@ -1,0 +1,86 @@
+"""What a checkpoint holds of a run, and how a run goes on from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Mechanism
+from bursar.training._accounts import TrainingAccounts
+from bursar.training._checkpoint import Checkpoint
+from bursar.training._distributed import Processes
+from bursar.training._records import Records
+from bursar.training._settings import Settings
+from bursar.training._state import CurrentState, TrainingState
+
+__all__ = ["Resumable"]
+
+
+class Resumable:
+    """The parts of a run that a checkpoint holds: state, module, optimizer and accounts; private because of the last.
+
+    Args:
+        checkpoint: the folder, or None: then nothing is saved.
+        settings: those of the run; a checkpoint is resumed with the same ones only.
+        current: the state of the run.
+        module, optimizer: saved and restored in place.
+        accounts: private. Saved; restored when they were made.
+        records: private. A checkpoint is resumed with the same records only: an account stands for a row.
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpoint: Checkpoint | None,
+        settings: Settings,
+        current: CurrentState,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        accounts: TrainingAccounts,
+        records: Records,
+    ) -> None:
+        self._checkpoint, self._current, self._accounts = checkpoint, current, accounts
+        self._module, self._optimizer = module, optimizer
+        self._fingerprint = None if checkpoint is None else records.fingerprint()
+        self._fixed = settings.of_checkpoint() | {"optimizer": type(optimizer).__name__}
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a folder."""
+        if self._checkpoint is not None:
+            public = self._current.value.to_fields() | {"settings": self._fixed}
+            self._checkpoint.save(
+                {
+                    "records": self._fingerprint,
+                    "module": self._module.state_dict(),
+                    "optimizer": self._optimizer.state_dict(),
+                    "public": public,
+                }
+                | self._accounts.to_fields()
+            )
+
+    def restore(self, contents: dict[str, Any], unseen: list[Mechanism], processes: Processes) -> None:
+        """Go on from a checkpoint; each person pays for what may have been released since.
+
+        Raises:
+            ArgumentError: the accounts belong to other records, or to these in another order; nothing was charged.
+        """
+        if contents["records"] != self._fingerprint:
+            raise ArgumentError("resume: these are not the checkpoint's records of the same people in the same order")
+        for name, value in contents["public"]["settings"].items():
+            if self._fixed[name] != value:  # the card would not be about the steps that were done
+                raise ArgumentError(f"{name}={self._fixed[name]!r} must be that of the checkpoint: {value!r}")
+        self._accounts.add_losses(contents["losses"])
+        released = TrainingState.from_fields(contents["public"]).released
+        self._current.update(released=released)
+        for mechanism in unseen:
+            self._accounts.charge_worst_case(mechanism)
+            self._current.add_release(mechanism)
+        self._module.load_state_dict(contents["module"])
+        optimizer, public = processes.broadcast((contents["optimizer"], contents["public"]))
+        self._optimizer.load_state_dict(optimizer)
+        seeded, released = self._current.value.seeded, self._current.value.released
+        first = TrainingState.from_fields(public)  # of the first process, which the others follow
+        self._current.value = replace(first, released=released, seeded=seeded or first.seeded)
+        self.save()

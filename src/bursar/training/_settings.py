@@ -1,0 +1,42 @@
+"""The settings of a run, all public: those that its card states, and those that only change its speed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bursar import filters
+
+__all__ = ["Performance", "Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a run's card states, fixed before any private data are read. Every field is public."""
+
+    budget: filters.Filter
+    max_grad_norm: float
+    divisor: float
+    noise_multiplier: float
+    steps: int | None
+    """How many steps each person can pay in full; None: as many as the budget admits."""
+    last_step: int | None
+    individual: bool
+    spend_remainder: bool
+    sample_rate: float | None
+    seeded: bool
+
+    def of_checkpoint(self) -> dict[str, Any]:
+        """The settings that a resumed run must share with its checkpoint, because its card states them."""
+        names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """Settings on which no guarantee depends: how much memory is used, and how bounds on sampled gradients are set.
+
+    Whatever the bounds are, gradients are clipped to them and people are charged for them.
+    """
+
+    memory: float | None
+    refresh_every: int
+    slack: float

@@ -1,0 +1,92 @@
+"""The state of a training run: one frozen value, replaced at each change, and what a checkpoint keeps of it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bursar import mechanisms
+from bursar.mechanisms import Mechanism
+
+__all__ = ["CurrentState", "TrainingState", "mechanism_from_fields", "mechanism_to_fields"]
+
+History = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """Where a run stands. Every field is public.
+
+    The module and the optimizer change in place and are saved beside it. The generator of the noise is not saved: a
+    resumed run draws fresh noise, so of the noise the state holds its size, and whether it can be drawn again.
+    """
+
+    noise_multiplier: float
+    sample_rate: float | None
+    seeded: bool
+    step: int = 0
+    reason: str | None = None
+    released: Mapping[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
+    answers: tuple[tuple[int, str, float], ...] = ()
+    history: History = field(default_factory=dict)
+    """What callbacks keep; public, and theirs to change."""
+    own_samples: bool = False
+    """Whether bounds have followed people's own sampled gradients."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Names and plain values, for a checkpoint."""
+        names = ("step", "reason", "noise_multiplier", "sample_rate", "seeded", "own_samples")
+        return {name: getattr(self, name) for name in names} | {
+            "answers": list(self.answers),
+            "history": plain_numbers(self.history),
+            "released": [[mechanism_to_fields(mechanism), times] for mechanism, times in self.released.items()],
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
+        """The state that ``to_fields`` described."""
+        names = ("step", "reason", "noise_multiplier", "sample_rate", "seeded", "own_samples", "history")
+        released = {mechanism_from_fields(described): times for described, times in fields["released"]}
+        return cls(
+            **{name: fields[name] for name in names},
+            answers=tuple((step, name, answer) for step, name, answer in fields["answers"]),
+            released=MappingProxyType(released),
+        )
+
+
+class CurrentState:
+    """The one place of a run where its state is replaced by the next."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self.value = state
+
+    def update(self, **changes: Any) -> None:
+        """Replace some fields."""
+        self.value = replace(self.value, **changes)
+
+    def add_release(self, mechanism: Mechanism) -> None:
+        """Count a release, for which people have been charged."""
+        times = self.value.released.get(mechanism, 0)
+        self.update(released=MappingProxyType({**self.value.released, mechanism: times + 1}))
+
+
+def mechanism_to_fields(mechanism: Mechanism) -> dict[str, Any]:
+    """A mechanism as its kind and its parameters."""
+    return {"kind": type(mechanism).__name__, **asdict(mechanism)}  # type: ignore[call-overload]
+
+
+def mechanism_from_fields(fields: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that ``mechanism_to_fields`` described."""
+    parameters = {name: value for name, value in fields.items() if name != "kind"}
+    return getattr(mechanisms, fields["kind"])(**parameters)  # type: ignore[no-any-return]
+
+
+def plain_numbers(value: Any) -> Any:
+    """The same with NumPy's numbers as Python's: a checkpoint is read without running anything that is in it."""
+    if isinstance(value, dict):
+        return {key: plain_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(plain_numbers(each) for each in value)
+    return value.item() if isinstance(value, np.generic) else value

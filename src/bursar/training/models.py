@@ -1,0 +1,59 @@
+"""Private logistic regression from a file with a table to a folder with a model, and back (extra ``sklearn``).
+
+The folder holds the model and its card, which are public, and no pickle; see :func:`save`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar.errors import ArgumentError
+from bursar.training._logistic import tables
+from bursar.training._logistic.model_folder import Model, Trained, check_free, load, save, train
+from bursar.training._logistic.schema import Schema, template
+
+__all__ = ["Model", "Schema", "Trained", "load", "save", "schema_template", "train", "train_to_folder"]
+
+
+def train_to_folder(
+    data: Path,
+    out: Path,
+    *,
+    target: str,
+    schema: Path,
+    person: str | None = None,
+    force: bool = False,
+    observe: Callable[[int, NDArray[np.float64]], None] | None = None,
+    **options: Any,
+) -> Trained:
+    """Train on a file and save the model in a folder; what could not be saved is refused before training.
+
+    Args:
+        data: a CSV or Parquet file, private.
+        out: the folder to write.
+        target: the column to predict.
+        schema: a TOML file with what is public about the columns.
+        person: the column that names the person of a row; None: each row is a person.
+        force: overwrite a model that is there already.
+        observe: called after each step with the step's number and the parameters, which are public.
+        **options: arguments of ``train`` and parameters of ``LogisticRegression``.
+
+    Guarantee: that of ``train``.
+    Source: theory 4.3, 5.1, 5.3 and 5.7.
+    """
+    check_free(out, force=force)
+    trained = train(data, Schema.read(schema, target=target, person=person), observe=observe, **options)
+    save(trained, out, force=force)
+    return trained
+
+
+def schema_template(data: Path, *, target: str, person: str | None = None) -> str:
+    """A schema to fill in, as TOML: it holds the names of the file's columns and nothing else of the data."""
+    names = tables.column_names(data)
+    for name in (target, *([person] if person else [])):
+        if name not in names:
+            raise ArgumentError(f"{data} has no column {name!r}")
+    return template(names, target, person)

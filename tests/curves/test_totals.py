@@ -1,0 +1,54 @@
+"""One run in every notion of privacy that has a price for it."""
+
+import pytest
+
+from bursar import mechanisms as m
+from bursar.curves import approximate, gaussian, renyi, zcdp
+from bursar.curves.totals import optimum, totals
+from bursar.errors import ArgumentError
+
+DELTA = 1e-5
+
+
+def epsilons(run):
+    return {row.notion: row.epsilon for row in totals(run, delta=DELTA)}
+
+
+def test_each_row_is_what_its_notion_says():
+    """A Gaussian run has exact, zCDP and Rényi rows, from the smallest epsilon to the largest."""
+    run = m.Repeated(m.Gaussian(20.0), 100)
+    rows = epsilons(run)
+    assert list(rows) == ["Gaussian DP, exact", "zCDP", "Rényi DP", "Rényi DP, Mironov's conversion"]
+    assert rows["Gaussian DP, exact"] == gaussian.of(run).epsilon(delta=DELTA)
+    assert rows["zCDP"] == zcdp.of(run).epsilon(delta=DELTA)
+    assert rows["Rényi DP"] == renyi.of(run).epsilon(delta=DELTA)
+    assert sorted(rows.values()) == list(rows.values())
+
+
+def test_notions_without_a_price_are_left_out():
+    """Sampled Gaussians have a Rényi curve only; pure rounds have the optimum and basic composition."""
+    sampled = epsilons(m.Repeated(m.SampledGaussian(2.0, 1.0, 0.01), 100))
+    assert list(sampled) == ["Rényi DP", "Rényi DP, Mironov's conversion"]
+    run = m.Repeated(m.Pure(0.1), 20)
+    pure = epsilons(run)
+    assert pure["pure DP, exact"] == optimum(m.Pure(0.1), 20, DELTA)
+    assert pure["basic composition"] == approximate.of(run).epsilon
+    assert "Gaussian DP, exact" not in pure
+
+
+def test_one_round_need_not_be_repeated():
+    """A mechanism alone is a run of one round."""
+    assert epsilons(m.Pure(0.1)) == epsilons(m.Repeated(m.Pure(0.1), 1))
+
+
+def test_basic_composition_is_infinite_where_its_delta_is_larger():
+    """Failures that add up to more than delta leave no epsilon."""
+    run = m.Repeated(m.Approximate(0.1, 1e-6), 20)
+    assert epsilons(run)["basic composition"] == float("inf")
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, float("nan")])
+def test_delta_is_checked(delta):
+    """A probability that is none is refused by name."""
+    with pytest.raises(ArgumentError, match="delta="):
+        totals(m.Gaussian(20.0), delta=delta)

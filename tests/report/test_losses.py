@@ -1,0 +1,83 @@
+"""Each person's epsilon by several accountings, from norms."""
+
+import numpy as np
+import pytest
+
+from bursar import individual
+from bursar.errors import ArgumentError
+from bursar.report.losses import from_norms, histogram, quantiles, side_by_side
+
+RUN = {"noise_multiplier": 2.0, "sample_rate": 0.005, "delta": 1e-5}
+
+
+def test_equal_norms_may_be_given_once():
+    """(people,) norms with a number of steps are (people, steps) norms that stay the same."""
+    norms = np.array([1.0, 0.5, 0.0])
+    once, each = from_norms(norms, steps=30, **RUN), from_norms(np.tile(norms[:, None], 30), **RUN)
+    assert set(once) == {"privacy loss distributions", "Rényi"}
+    for name in once:
+        np.testing.assert_array_equal(once[name], each[name])
+    assert once["Rényi"][2] == 0
+
+
+def test_norms_in_buckets_cost_no_less_than_exact_norms():
+    """Rounding norms up to a bucket only raises an epsilon, and by little."""
+    norms = np.array([0.9, 0.37, 0.05])
+    bucketed = from_norms(norms, steps=1000, **RUN)["privacy loss distributions"]
+    exact = individual.losses(np.diag([1000] * 3), 2.0 / norms, sample_rate=0.005, delta=1e-5)
+    assert (bucketed >= exact).all()
+    assert (bucketed <= 1.1 * exact).all()
+
+
+@pytest.mark.parametrize("norm", [np.nan, -1.0, np.inf])
+def test_unknown_norms_are_an_infinite_epsilon(norm):
+    """What is no norm is not counted as nothing."""
+    epsilons = from_norms(np.array([1.0, norm]), steps=3, **RUN)
+    for column in epsilons.values():
+        assert np.isfinite(column[0])
+        assert column[1] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("norms", "steps"),
+    [
+        (np.ones(3), None),
+        (np.ones((3, 2)), 5),
+        (np.ones((2, 2, 2)), None),
+        (np.ones(0), 5),
+        (np.array(["a"]), 5),
+        (np.ones(3), 0),
+        (np.ma.masked_array(np.ones(3), [True, False, False]), 5),
+    ],
+)
+def test_norms_of_no_known_shape_are_refused(norms, steps):
+    """Shapes, types, masks and numbers of steps that have no one meaning."""
+    with pytest.raises(ArgumentError):
+        from_norms(norms, steps=steps, **RUN)
+
+
+def test_quantiles_are_taken_from_above():
+    """A quantile is a person's epsilon, never between two; groups follow all people."""
+    rows = list(quantiles({"a": np.array([1.0, 2.0, 4.0])}, groups=["x", "y", "y"], levels=(0.4, 1.0)))
+    assert [(name, group) for name, group, _ in rows] == [("a", None), ("a", "x"), ("a", "y")]
+    assert [values.tolist() for _, _, values in rows] == [[2.0, 4.0], [1.0, 1.0], [4.0, 4.0]]
+
+
+def test_side_by_side_bounds_are_in_order():
+    """Privacy losses <= dominating Gaussian <= Rényi."""
+    counts = np.array([[1000, 0], [0, 1000], [0, 0]])
+    bounds = side_by_side(counts, [2.0, 4.0], sample_rate=0.005, delta=1e-5, dominating=True)
+    exact, gauss, renyi = (bounds[name] for name in ("privacy loss distributions", "Gaussian", "Rényi"))
+    assert (exact <= gauss).all()
+    assert (gauss <= renyi).all()
+
+
+def test_histograms_name_what_they_leave_out(tmp_path):
+    """Infinite epsilons are counted in the title of their panel, colours are for groups, and the mark is there."""
+    path = tmp_path / "picture.svg"
+    histogram({"one": [1.0, np.inf], "two": [2.0, 3.0]}, path, groups=["a", "b"], title="here")
+    text = path.read_text(encoding="utf-8")
+    assert all(words in text for words in ("one (1 without a bound)", "here", "private: for the data holder"))
+    for wrong in ({"one": [1.0], "two": [1.0, 2.0]}, {"one": [np.inf]}, {"one": [[1.0]]}):
+        with pytest.raises(ArgumentError):
+            histogram(wrong, path)
