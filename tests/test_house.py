@@ -20,6 +20,7 @@ FLOORS = {
     "_search": 0,
     "_units": 0,
     "_uncopyable": 0,
+    "_workspace": 0,
     "mechanisms": 1,
     "curves": 2,
     "notions": 3,
@@ -37,6 +38,7 @@ FLOORS = {
 }
 # on the ground floor, who may use whom
 GROUND = {
+    "_workspace": {"_check", "_disk", "_extras", "errors"},
     "_arrays": set(),
     "_check": {"errors"},
     "_units": {"errors"},
@@ -55,7 +57,7 @@ HEAVY = {
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},
-    "duckdb": {"ledger", "queries"},
+    "duckdb": {"_workspace"},
     "psycopg": {"ledger"},
     "pyspark": {"queries"},
     "pandas": {"queries"},

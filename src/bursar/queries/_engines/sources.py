@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bursar import _extras
+from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
-from bursar.ledger._workspace import duckdb, quoted, text
 from bursar.queries._engines.columns import kind_of_type
 
 __all__ = ["Reading", "as_arrow", "attach", "names_of_people"]
