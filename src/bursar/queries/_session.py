@@ -75,7 +75,7 @@ class Session(Uncopyable):
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
             data = sources.as_arrow(data)
-        reading = sources.Reading(table, view, types)
+        reading = sources.ReadOptions(table, view, types)
         kind = _kind_of_people(data, person, reading)
         writer = SparkWriter(data.sparkSession) if spark else None
         book = Ledger.open(
@@ -309,11 +309,11 @@ def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analy
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 
-def _kind_of_people(data: Any, person: str, reading: sources.Reading) -> str:
+def _kind_of_people(data: Any, person: str, reading: sources.ReadOptions) -> str:
     """How the data name people; found out before the ledger is touched."""
     if is_data_frame(data):
-        if reading != sources.Reading():
+        if reading != sources.ReadOptions():
             raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
-        return sources.names_of_people(columns_of(data), person)
+        return sources.person_type(columns_of(data), person)
     with duckdb().connect() as connection:
-        return sources.names_of_people(sources.attach(connection, data, reading, person=person), person)
+        return sources.person_type(sources.attach(connection, data, reading, person=person), person)

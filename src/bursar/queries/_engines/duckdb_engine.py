@@ -23,7 +23,7 @@ class DuckDB:
         self._compiler = compiler
 
     @classmethod
-    def open(cls, ledger: Ledger, data: object, reading: sources.Reading, *, person: str) -> Self:
+    def open(cls, ledger: Ledger, data: object, reading: sources.ReadOptions, *, person: str) -> Self:
         """Attach the rows beside the ledger."""
         workspace = ledger.store.workspace
         kinds = sources.attach(workspace.connection, data, reading, load=True)
