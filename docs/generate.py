@@ -25,6 +25,7 @@ MODULES = (
     "bursar.compare",
     "bursar.interop.dp_accounting",
     "bursar.ledger",
+    "bursar.ledger.interfaces",
     "bursar.queries",
     "bursar.queries.plans",
     "bursar.interop.opacus",

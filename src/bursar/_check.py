@@ -9,7 +9,7 @@ from numbers import Integral, Rational, Real
 
 from bursar.errors import ArgumentError
 
-__all__ = ["amount", "between", "noise", "number", "one_of", "positive", "saved", "whole", "within"]
+__all__ = ["amount", "between", "name", "noise", "number", "one_of", "positive", "saved", "whole", "within"]
 
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
 
@@ -87,3 +87,10 @@ def saved(state: object, *names: str) -> None:
     missing = [name for name in names if not isinstance(state, Mapping) or name not in state]
     if missing:
         raise ArgumentError(f"state must be what state() gave; it lacks {', '.join(missing)}")
+
+
+def name(**named: object) -> None:
+    """Refuse what is not a name or a key: 1 to 200 printable characters."""
+    for argument, value in named.items():
+        if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+            raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")

@@ -133,7 +133,11 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
         for row in totals(mechanisms.Repeated(mechanism, count), delta=delta):
             if row.notion in epsilons:
                 epsilons[row.notion].append(row.epsilon)
-    return [Bound(_FIXED[notion], "fixed", tuple(column)) for notion, column in epsilons.items() if column]
+    return [
+        Bound(_FIXED[notion], "fixed", tuple(column))
+        for notion, column in epsilons.items()
+        if len(column) == len(counts)
+    ]
 
 
 def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, EpsilonAfter]]:

@@ -21,7 +21,7 @@ from bursar import filters
 from bursar._disk import private_files
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError, LedgerError, UnknownPerson
 from bursar.ledger import Ledger, check_export, export
-from bursar.ledger._accounts.parquet import place as folder_of
+from bursar.ledger._accounts.folder import folder_beside as folder_of
 from ledgers import RHO, ask, clean, opened
 
 
@@ -412,7 +412,7 @@ def test_names_of_people_that_are_text(where):
         for person in people[:5]:
             book.retire(person)
         assert ask(book, "b", dict.fromkeys(people, 1)) == set(people[5:])
-        charged = book.store.desk.run(book.keeper.charged()).fetchall()
+        charged = book.store.workspace.run(book.accounts.charged()).fetchall()
         assert {person for _, person, _ in charged} == set(people)
         assert clean(book)
         for wrong in (17, None, b"ann", "\ud800"):
@@ -560,15 +560,15 @@ def test_threads_of_one_session_take_turns(where):
     """A thread that begins while another one sets a limit waits for it, and then sees the limit."""
     begun = Event()
 
-    def sets_a_limit():
+    def sets_a_limit(_):
         begun.set()
         time.sleep(0.2)
         book.limit(7, analyst="ann")
 
     with opened(where) as book, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(book.transaction, sets_a_limit)
+        first = pool.submit(book.transact, sets_a_limit)
         begun.wait()
-        second = pool.submit(book.transaction, lambda: dict(book._agreed.limits))
+        second = pool.submit(book.transact, lambda _: dict(book._rules.limits))
         assert second.result() == {"analyst:ann": 7}
         first.result()
         assert ask(book, "a", {"x": 8, "y": 7}, price=7) == {"y"}
@@ -696,14 +696,14 @@ def test_reading_waits_for_other_threads(where):
     ask(book, "first", {"p": RHO // 4})
     begun, go_on = Event(), Event()
 
-    def slow():
+    def slow(_):
         begun.set()
         assert go_on.wait(30)
 
     reads = [lambda: book.head, lambda: book.entries(), lambda: book.find("first"), lambda: book.spent("p")]
-    reads += [lambda: book.charges("p"), lambda: list(export(book)), lambda: book.keeper.totals()]
+    reads += [lambda: book.charges("p"), lambda: list(export(book)), lambda: book.accounts.totals()]
     with ThreadPoolExecutor() as pool:
-        writer = pool.submit(book.transaction, slow)
+        writer = pool.submit(book.transact, slow)
         assert begun.wait(30)
         waiting = [pool.submit(read) for read in reads]
         time.sleep(0.2)

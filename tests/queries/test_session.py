@@ -18,11 +18,10 @@ from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, DataError,
 from bursar.ledger import Watch, _record
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._answers import answer
-from bursar.queries._forms import described, question
 from bursar.queries._noise import _measurement
-from bursar.queries._questions import STEPS
+from bursar.queries._questions import STEPS, described, question
+from ledgers import RHO, exact
 
-RHO = 10**15
 ROWS = {
     "who": ["ann", "ann", "ann", "bob", "bob", "cy", None, "dee"],
     "amount": [1.0, 2.5, 1e9, 3.0, -4.0, math.nan, 7.0, None],
@@ -42,14 +41,6 @@ def path(tmp_path):
 def opened(path, data=None, **options):
     data = pa.table(ROWS) if data is None else data
     return Session.open(data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, **options})
-
-
-def exact(session, asked):
-    """Before noise: {cell: sums in whole steps} as one list, and everybody's units."""
-    session._rows.offer(asked)
-    session._rows.admit(asked, analyst="ann", purpose=None, reserved=None)
-    charged = session.ledger.store.desk.run("SELECT person, units FROM admitted ORDER BY person").fetchall()
-    return session._rows.sums(asked), dict(charged)
 
 
 def without_noise(session, asked):

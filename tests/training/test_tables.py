@@ -206,7 +206,7 @@ def test_quotes_that_are_left_open_take_in_nobodys_lines(file, lines):
     first, *others = CSV.splitlines()
     text = [first, lines[0].replace("'", '"'), *others, lines[1].replace("'", '"')]
     file.write_text("\n".join(text) + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match="every line must be a row"):
+    with pytest.raises(DataError, match="each line must be a row"):
         tables.read(file, schema())
 
 

@@ -8,21 +8,13 @@ data moves each number by at most one. Its whole price is set aside from everybo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, log, nextafter
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from bursar import _check
 from bursar._units import exact, up
 from bursar.errors import ArgumentError
 
-__all__ = ["Counting", "Watch"]
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A keeper of accounts that can tell how many are missing."""
-
-    def refused(self) -> int:
-        """How many of those who were offered, and have not left, were not admitted. Private."""
+__all__ = ["Watch"]
 
 
 @dataclass(frozen=True, slots=True)

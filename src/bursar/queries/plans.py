@@ -35,12 +35,10 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
-from bursar.ledger import Finding
-from bursar.ledger._stores.store import door, on_a_server
+from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
-from bursar.queries._forms import question
-from bursar.queries._questions import Question
+from bursar.queries._questions import Question, question
 from bursar.queries._session import Analyst, Session
 
 __all__ = ["Plan"]
@@ -83,22 +81,22 @@ class Plan:
         if ledger is not None:
             told["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
         _check_told(told)
-        keys, found = set(), []
+        keys, questions = set(), []
         for place, entry in enumerate(told["questions"], start=1):
-            given = dict(entry) if isinstance(entry, dict) else {}
-            key = given.pop("key", None)
+            fields = dict(entry) if isinstance(entry, dict) else {}
+            key = fields.pop("key", None)
             if not isinstance(key, str) or not key or key in keys:
                 raise ArgumentError(f"question {place}: needs a key of its own")
             keys.add(key)
             try:
-                found.append((key, question(given)))
+                questions.append((key, question(fields)))
             except ArgumentError as error:
                 raise ArgumentError(f"question {key!r}: {error}") from None
-        return cls(path.parent, told, tuple(found))
+        return cls(path.parent, told, tuple(questions))
 
     @property
     def budget(self) -> Zcdp:
-        """What everybody may spend."""
+        """What each person may spend."""
         return Zcdp(epsilon=self.told.get("epsilon"), delta=self.told.get("delta"), rho=self.told.get("rho"))
 
     @property
@@ -114,12 +112,7 @@ class Plan:
     @contextmanager
     def look(self) -> Iterator[Session]:
         """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none."""
-        store = door(self.ledger)
-        try:
-            there = store.exists()
-        finally:
-            store.close()
-        if there or not self.told.get("create", True):
+        if Ledger.exists(self.ledger) or not self.told.get("create", True):
             with self.open() as session:
                 yield session
             return
