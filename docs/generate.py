@@ -41,6 +41,7 @@ MODULES = (
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.training.models",
+    "bursar.training.tables",
     "bursar.training.examples",
     "bursar.report.spends",
     "bursar.report.odometers",

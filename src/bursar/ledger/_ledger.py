@@ -133,7 +133,7 @@ class Ledger(Uncopyable):
         Args:
             units: how much, public.
             key: what to call it.
-            analyst, purpose: whose question may use it; of anybody who knows the key where neither is given.
+            analyst, purpose: whose question may use it; where neither is given, any analyst's who knows the key.
 
         Raises:
             BudgetExceeded: that much is not left beside what is reserved already.

@@ -117,9 +117,9 @@ class Turn:
             "reserved": admission.reserved,
             "price": admission.price,
         }
-        told = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
+        entry = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
-        return self.append(told, note)
+        return self.append(entry, note)
 
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
@@ -130,7 +130,7 @@ class Turn:
         return row.entry()
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
-        """Whether the watch is still silent, with this question; None where nobody asks it."""
+        """Whether the watch is still silent, with this question; None where it is not asked."""
         watch = self._rules.watch
         if watch is None or noise is None or admission.spare:
             return None

@@ -46,7 +46,7 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
 def export(ledger: Ledger) -> Iterator[str]:
     """The record line by line as JSON, without its private parts but with their digests: the chain can be checked.
 
-    It shows when somebody left or returned, but not who: give it to auditors, not to analysts.
+    It shows when a person left or returned, but not who: give it to auditors, not to analysts.
     """
     for row in ledger.rows():
         yield plain(

@@ -56,8 +56,8 @@ class Session(Uncopyable):
         Args:
             data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, a table in memory (pandas, Polars,
                 Arrow), or a data frame of Spark; one row for each event, private.
-            person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
-            budget: what everybody may spend, public.
+            person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
+            budget: what each person may spend, public.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
             table: which table or view of a DuckDB file.
@@ -126,9 +126,9 @@ class Session(Uncopyable):
         self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
 
     def reserve(self, rho: float, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
-        """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it.
+        """Set a part of each person's budget aside; a question asked with ``reserved=key`` may use it.
 
-        By this analyst, or for this purpose, where given; else by anybody who knows the key.
+        By this analyst, or for this purpose, where given; else by any analyst who knows the key.
         """
         _check.positive(rho=rho)
         self._ledger.reserve(int(up(rho)), key=key, analyst=analyst, purpose=purpose)
@@ -146,24 +146,24 @@ class Session(Uncopyable):
 
         Args:
             people: how many may be missing, public.
-            epsilon: the watch's own, public: it costs everybody epsilon**2 / 2 of rho, set aside now.
+            epsilon: the watch's own, public: it costs each person epsilon**2 / 2 of rho, set aside now.
 
         Returns:
             The watch; its ``margin`` tells how sharp it is.
 
         Raises:
-            BudgetExceeded: by public facts alone, somebody may not have that much left: begin early.
+            BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
         """
         watch = Watch(people, epsilon)
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
         return watch
 
     def retire(self, person: object) -> None:
-        """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
+        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one."""
         self._ledger.retire(person)
 
     def restore(self, person: object) -> None:
-        """Somebody returns to the account as it was left."""
+        """A person returns to the account as it was left."""
         self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
@@ -232,7 +232,7 @@ class Session(Uncopyable):
 class Analyst(Uncopyable):
     """The analyst's view: it holds questions and answers, and nothing about single people.
 
-    Python hides nothing from whoever runs code in the same process: give analysts whom you do not trust a service or a
+    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
     command around this object, not the object.
     """
 
@@ -261,7 +261,7 @@ class Analyst(Uncopyable):
         self._session._check(asked, key=key, analyst=self._name, purpose=self._purpose)
 
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
-        """Ask; the answer is stored, and everybody in it charged, before it is revealed.
+        """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
         Args:
             asked: the question.
@@ -275,8 +275,8 @@ class Analyst(Uncopyable):
             DataError: the data could not be read, for this question or for an earlier one of this session, which then
                 answers no new questions. Nothing was charged.
 
-        Guarantee: everybody in the answer could pay, and was charged, for what their own rows contribute; whoever could
-            not is left out, which nothing tells.
+        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
+            who could not is left out, which nothing tells.
         Source: theory 5.1 and 2.7.
         """
         _check.name(key=key)

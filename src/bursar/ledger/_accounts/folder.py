@@ -38,13 +38,13 @@ class Generation:
     accounts: str | None = None
     """The name of the generation; None before the first."""
     people: int = 0
-    """Its rows,"""
+    """Rows in it."""
     units: int = 0
-    """what all have spent together,"""
+    """What all people have spent together."""
     most: int = 0
-    """and the most that anybody has."""
+    """The most that one person has spent."""
     shares: dict[str, str | None] = field(default_factory=dict)
-    """{scope: name}, None while nobody has spent anything."""
+    """{scope: name}, None while nothing was spent."""
     charges: dict[str, str] = field(default_factory=dict)
     """{question: name} of the question that made it; not of those before."""
 

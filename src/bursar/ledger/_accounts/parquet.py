@@ -15,15 +15,14 @@ from bursar._disk import private_folder, whole_file
 from bursar._workspace import text
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import Generation, check_whole, folder_beside, seal
-from bursar.ledger._accounts.tables import TableAccounts, none
+from bursar.ledger._accounts.reader import AccountReader, none
+from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger.interfaces import (
     AccountWriter,
-    Charge,
     Consistency,
     Offer,
     Person,
     PrivateNote,
-    QuestionTotal,
     Share,
     Store,
     Verdicts,
@@ -32,12 +31,11 @@ from bursar.ledger.interfaces import (
 __all__ = ["ParquetAccounts"]
 
 
-class ParquetAccounts:
+class ParquetAccounts(AccountReader):
     """Accounts in Parquet files; see above."""
 
     kind = "parquet"
 
-    _store: Store
     folder: Path
 
     def __init__(self, writer: AccountWriter | None = None) -> None:
@@ -134,7 +132,6 @@ class ParquetAccounts:
         self._store.run("DELETE FROM ledger.accounts")
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
-        """Sums of what was charged before."""
         charged, name = self._charged([number for number in questions if number in self._charges]), None
         if not none(self._store.run, charged):
             name = self.fresh_name()
@@ -158,7 +155,6 @@ class ParquetAccounts:
 
     @property
     def now(self) -> Generation:
-        """What is in force."""
         if self._proposed is not None:
             ((last,),) = self._store.run("SELECT private FROM ledger.record ORDER BY number DESC LIMIT 1")
             if json.loads(last).get("accounts") == self._proposed.note:
@@ -172,51 +168,26 @@ class ParquetAccounts:
         check_whole(self.folder / kind / name)
         return self.folder / kind / name
 
-    def spent(self, person: Person) -> int:
-        """Units that were charged to a person."""
-        rows = self._store.run(f"SELECT spent FROM ({self._accounts()}) a WHERE person = ?", [person])
-        return int(rows[0][0]) if rows else 0
+    def accounts_table(self) -> str:
+        return f"({self._accounts()})"
 
-    def charges(self, person: Person) -> list[Charge]:
-        """All that charged a person, in order."""
-        rows = self._store.run(
-            f"SELECT question, units FROM ({self.charged()}) c WHERE person = ? ORDER BY question", [person]
-        )
-        return [Charge(int(question), int(units)) for question, units in rows]
+    def charges_table(self) -> str:
+        return f"({self.charged()})"
 
     def charged(self) -> str:
-        """All charges."""
         _ = self.now
         return self._charged(self._charges)
 
-    def totals(self) -> dict[int, QuestionTotal]:
-        """By question."""
-        rows = self._store.run(
-            f"SELECT question, sum(units), count(*), max(units) FROM ({self.charged()}) c GROUP BY question"
-        )
-        return {int(question): QuestionTotal(*map(int, total)) for question, *total in rows}
-
     def consistent(self, budget: int) -> Consistency:
-        """Whether accounts and charges agree with each other, with the record's note, and with a budget."""
-        accounts, charged = self._accounts(), self.charged()
+        """Compare with the record's note, too."""
         (extent,) = self._store.run(
-            f"SELECT count(*), coalesce(sum(spent), 0), coalesce(max(spent), 0) FROM ({accounts}) a"
+            f"SELECT count(*), coalesce(sum(spent), 0), coalesce(max(spent), 0) FROM {self.accounts_table()} a"
         )
         noted = extent == (self.now.people, self.now.units, self.now.most)
-        twice = f"SELECT person FROM ({accounts}) a GROUP BY person HAVING count(*) > 1"
-        different = (
-            f"SELECT 1 FROM (SELECT person, sum(units) AS units FROM ({charged}) c GROUP BY person) c "
-            f"FULL JOIN ({accounts}) a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
-        )
-        outside = f"SELECT 1 FROM ({accounts}) a WHERE spent > {budget:d} OR spent < 0"
-        negative = f"SELECT 1 FROM ({charged}) c WHERE units <= 0"
-        run = self._store.run
-        return Consistency(
-            noted and none(run, twice) and none(run, different), none(run, outside) and none(run, negative)
-        )
+        sums, within = super().consistent(budget)
+        return Consistency(noted and sums, within)
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
-        """Whether the shares are those of these scopes, each the sum of its questions' charges."""
         _ = self.charged()
         known = self._charges
         return set(self.now.shares) == set(scopes) and all(
@@ -231,7 +202,6 @@ class ParquetAccounts:
         )
 
     def gone(self) -> set[Person]:
-        """The people who have left."""
         rows = self._store.run(
             f"SELECT coalesce(m.person, a.person) FROM ({self._accounts()}) a FULL JOIN ledger.accounts m "
             "ON m.person = a.person WHERE coalesce(m.gone, a.gone)"
@@ -276,7 +246,6 @@ class _FileOffer:
         return _FileAdmitted(accounts, self._writer, verdicts)
 
     def close(self) -> None:
-        """Remove the files of the question."""
         self._accounts.remove_work()
 
 
@@ -288,7 +257,6 @@ class _FileAdmitted:
         self._accounts, self._writer, self._verdicts = accounts, writer, verdicts
 
     def refused(self) -> int:
-        """How many of the people who were offered, and have not left, were not admitted."""
         return self._verdicts.refused()
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:

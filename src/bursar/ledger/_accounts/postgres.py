@@ -28,7 +28,6 @@ class PostgresAccounts(TableAccounts):
         self._by_text = False
 
     def open(self, store: Store, person: str) -> None:
-        """The accounts of this ledger, which names people so."""
         super().open(store, person)
         self._by_text = person == "VARCHAR"
 
@@ -56,11 +55,9 @@ class PostgresAccounts(TableAccounts):
         return "SELECT question, person, units FROM charged"
 
     def stored(self, person: Person) -> object:
-        """A person as the tables name them."""
         return person.encode() if isinstance(person, str) else person
 
     def named(self, stored: Any) -> Person:
-        """The person whom the tables name so."""
         return stored.decode() if self._by_text else int(stored)
 
 
@@ -141,7 +138,6 @@ class _SentOffer:
             raise LedgerError("who takes part got lost on the way")
 
     def close(self) -> None:
-        """Drop the tables, here and there."""
         admitted = self._offered.replace("offered", "admitted")
         self._server.workspace.drop([self._offered, admitted, f"places_of_{admitted}", *self._tables])
         if not self._server.closed:

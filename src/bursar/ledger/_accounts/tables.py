@@ -1,35 +1,29 @@
 """Each person's account, charge by charge, in three tables of the ledger's own database: accounts, shares, charges."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from bursar._workspace import Query, StepRefused
 from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._terms import TABLES
 from bursar.ledger.interfaces import (
-    Charge,
-    Consistency,
     Offer,
     Person,
     PrivateNote,
-    QuestionTotal,
     Share,
     Store,
 )
 
-__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "none", "query_of", "within"]
+__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "query_of", "within"]
 
 
-class TableAccounts:
+class TableAccounts(AccountReader):
     """Accounts beside the record, in a file."""
 
     kind = TABLES
 
-    _store: Store
-
     def open(self, store: Store, person: str) -> None:
-        """The accounts of this ledger."""
         self._store = store
 
     def follow(self, note: str) -> None:
@@ -44,7 +38,6 @@ class TableAccounts:
         return TableOffer(self._store, query_of(charges))
 
     def mark(self, person: Person, *, gone: bool) -> PrivateNote:
-        """Mark a person as left, or as returned; the account is kept."""
         stored = self.stored(person)
         self._store.run(
             "INSERT INTO ledger.accounts SELECT ?, 0, FALSE WHERE NOT EXISTS "
@@ -55,47 +48,14 @@ class TableAccounts:
         return {}
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
-        """Sums of what was charged before."""
         self._store.run(f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({_summed(questions)}) c", [scope])
         return {}
-
-    def spent(self, person: Person) -> int:
-        """Units that were charged to a person."""
-        rows = self._store.run("SELECT spent FROM ledger.accounts WHERE person = ?", [self.stored(person)])
-        return int(rows[0][0]) if rows else 0
-
-    def charges(self, person: Person) -> list[Charge]:
-        """All that charged a person, in order."""
-        rows = self._store.run(
-            "SELECT question, units FROM ledger.charges WHERE person = ? ORDER BY question", [self.stored(person)]
-        )
-        return [Charge(int(question), int(units)) for question, units in rows]
 
     def charged(self) -> str:
         """The table is at hand."""
         return "SELECT question, person, units FROM ledger.charges"
 
-    def totals(self) -> dict[int, QuestionTotal]:
-        """By question."""
-        rows = self._store.run(
-            "SELECT question, sum(units), count(*), max(units) FROM ledger.charges GROUP BY question"
-        )
-        return {int(question): QuestionTotal(*map(int, total)) for question, *total in rows}
-
-    def consistent(self, budget: int) -> Consistency:
-        """Whether accounts and charges agree with each other and with a budget."""
-        twice = "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
-        different = (
-            "SELECT 1 FROM (SELECT person, sum(units) AS units FROM ledger.charges GROUP BY person) c "
-            "FULL JOIN ledger.accounts a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
-        )
-        outside = f"SELECT 1 FROM ledger.accounts WHERE spent > {budget:d} OR spent < 0"
-        negative = "SELECT 1 FROM ledger.charges WHERE units <= 0"
-        run = self._store.run
-        return Consistency(none(run, twice) and none(run, different), none(run, outside) and none(run, negative))
-
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
-        """Whether the shares are those of these scopes, each the sum of its questions' charges."""
         stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
         if {scope for (scope,) in stored} - set(scopes):
             return False
@@ -110,18 +70,8 @@ class TableAccounts:
         )
 
     def gone(self) -> set[Person]:
-        """The people who have left."""
         rows = self._store.run("SELECT person FROM ledger.accounts WHERE gone")
         return {self.named(person) for (person,) in rows}
-
-    def stored(self, person: Person) -> object:
-        """A person as the tables name them."""
-        return person
-
-    def named(self, stored: Any) -> Person:
-        """The person whom the tables name so."""
-        name: Person = stored
-        return name
 
 
 class TableOffer:
@@ -149,7 +99,6 @@ class TableOffer:
         return TableAdmitted(self._store, rows, rows, f"SELECT count(*) FROM {self._judged} WHERE NOT taken")
 
     def close(self) -> None:
-        """Drop the tables."""
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
 
 
@@ -170,7 +119,6 @@ class TableAdmitted:
         self._table, self._refused, self._order = table, refused, order
 
     def refused(self) -> int:
-        """How many of the people who were offered, and have not left, were not admitted."""
         return int(self._run(self._refused)[0][0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
@@ -232,11 +180,6 @@ def within(shares: Iterable[Share]) -> tuple[str, str, list[str]]:
         tests += f" AND c.units <= {most:d} - coalesce(s{place}.spent, 0)"
         scopes.append(scope)
     return joins, tests, scopes
-
-
-def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:
-    """Whether a search for contradictions finds none."""
-    return not run(f"SELECT 1 FROM ({sql}) contradictions LIMIT 1", parameters)
 
 
 def _summed(questions: Collection[int]) -> str:

@@ -5,8 +5,8 @@ may quote it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -17,44 +17,16 @@ from bursar.errors import ArgumentError, LedgerError, LedgerReason
 __all__ = ["AGAIN", "Address", "Connection", "connected", "psycopg", "read", "refusal"]
 
 
-class Copy(Iterable[bytes], Protocol):
-    """The text of a COPY, in blocks."""
-
-    def write(self, block: str) -> None:
-        """Send a block."""
-
-
-class Cursor(AbstractContextManager["Cursor"], Protocol):
-    """The part of psycopg's cursors that a ledger uses."""
-
-    @property
-    def description(self) -> Sequence[object] | None:
-        """Columns; None where a statement gives no rows."""
-
-    @property
-    def statusmessage(self) -> str | None:
-        """What the server did."""
-
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows."""
-
-    def copy(self, sql: str) -> AbstractContextManager[Copy]:
-        """COPY to or from the server."""
-
-
 class Connection(Protocol):
     """The part of psycopg's connections that a ledger uses."""
 
     closed: bool
 
-    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
-        """Execute a statement."""
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Any:
+        """Execute a statement; a cursor over its rows."""
 
-    def cursor(self) -> Cursor:
-        """A new cursor."""
+    def cursor(self) -> Any:
+        """A new cursor, for COPY."""
 
     def close(self) -> None:
         """Let it go; a transaction that is open is undone."""

@@ -50,7 +50,6 @@ class File:
         abandon_after_fork(self)
 
     def exists(self) -> bool:
-        """Whether there is something under this name."""
         return self._file.exists()
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
@@ -71,7 +70,6 @@ class File:
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
         return not hasattr(self, "workspace") or self.workspace.connection is None
 
     def _beside(self, ending: str) -> Path:
@@ -193,7 +191,6 @@ class File:
                 self.inside = False
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
-        """Work that reads the ledger as it is at one moment."""
         with self.lock:
             return work()
 

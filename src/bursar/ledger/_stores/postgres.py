@@ -61,11 +61,9 @@ class Postgres:
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
         return self._connection is None
 
     def exists(self) -> bool:
-        """Whether there is a ledger."""
         if self._connection is None:
             self._connection = connected(self._conninfo, self.name)
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -73,7 +71,7 @@ class Postgres:
         return bool(self.run(sql, [self._schema]))
 
     def create(self, person: str, first: Sequence[object]) -> None:
-        """Make schema and tables with the first entry in one transaction, unless somebody else just did."""
+        """Make schema and tables with the first entry in one transaction, unless another program just did."""
         try:
             self.run("BEGIN")
             self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"bursar {self._schema}"])
@@ -97,8 +95,6 @@ class Postgres:
             self.transact(lambda: migrate(self.run, version))
 
     def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
-        """Execute SQL of our own making on the server; all rows that it gives."""
-
         def work(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = connection.execute(self._spelled(sql), list(parameters))
             return cursor.fetchall() if cursor.description else []
@@ -141,7 +137,6 @@ class Postgres:
         )
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
-        """Work that reads the ledger as it was after one of its transactions."""
         with self.lock:
             if self.inside:
                 return work()
@@ -158,7 +153,7 @@ class Postgres:
             person=_KEPT[person],
             text=_TEXT,
             key=" PRIMARY KEY",
-            often=" WITH (fillfactor = 45)",  # so that a charge of everybody finds room beside every row
+            often=" WITH (fillfactor = 45)",  # so that a charge of all people finds room beside every row
             scoped=", PRIMARY KEY (scope, person)",
             asked=", PRIMARY KEY (question, person)",
         )

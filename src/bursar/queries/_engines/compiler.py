@@ -83,7 +83,7 @@ class Compiled:
     """Numbers in the answer."""
 
     def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
-        """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which nobody takes part."""
+        """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
         sums = [0] * self.size
         for cell, *values in rows:
             place = cell * len(values)

@@ -30,11 +30,9 @@ class DuckDB:
         return cls(workspace, Compiler(person, ledger.person_kind, kinds, duckdb_dialect(kinds)))
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question."""
         return self._compiler.plan(asked, described)
 
     def charges(self, plan: Compiled) -> Query:
-        """A query of the workspace, and its tables of keys and of cells."""
         tables = [keys.to_make() for keys in plan.keys]
         if plan.cells is None:
             return Query(plan.charges, plan.parameters, tuple(tables))
@@ -43,7 +41,6 @@ class DuckDB:
     prices = charges
 
     def sums(self, plan: Compiled, admitted: object) -> list[int]:
-        """The contributions of the people admitted, added up, in whole steps. Private."""
         rows = self._workspace.run(plan.sums.format(admitted=admitted))
 
         def blocks() -> Iterator[tuple[Any, ...]]:

@@ -193,7 +193,7 @@ def _literally(path: Path) -> str:
 def _check_person(path: Path, person: str, listed: Iterable[Iterable[str]]) -> None:
     """Refuse a folder in which some files have the person's column and some have not."""
     if len({person.casefold() in map(str.casefold, names) for names in listed}) > 1:
-        raise DataError(f"{path}: column {person!r} must be in all files: rows of nobody would be left out")
+        raise DataError(f"{path}: column {person!r} must be in all files: rows without it would be left out")
 
 
 def _files_in(path: Path) -> list[Path]:

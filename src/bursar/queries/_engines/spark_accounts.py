@@ -90,11 +90,9 @@ class _SparkVerdicts:
 
     @quiet
     def refused(self) -> int:
-        """How many people cannot pay."""
         return int(self._refused.count())
 
     def extent(self) -> Extent:
-        """Of the units of the people who take part."""
         return self._writer.extent(self.taken, "units")
 
 
@@ -156,14 +154,12 @@ class SparkWriter:
         return _SparkVerdicts(self, self.read(path, judged.schema), prepared.tables)
 
     def write_charges(self, verdicts: Verdicts, question: int, into: Path) -> None:
-        """Write what the question costs each person who takes part."""
         if not isinstance(verdicts, _SparkVerdicts):
             raise ArgumentError("verdicts: they are not what judge() returned")
         charged = f"SELECT CAST({question:d} AS BIGINT) AS question, person, units FROM {{admitted}}"
         self.write(self._spark.sql(charged, admitted=verdicts.taken), into)
 
     def write_accounts(self, charges: Path, accounts: Path | None, marks: Path, into: Path) -> Extent:
-        """Write the next generation of accounts."""
         tables = {"charged": charges, "accounts": accounts, "marks": marks}
         frames: dict[str, Any] = {
             name: self._frame(name.replace("charged", "charges"), path) for name, path in tables.items()
@@ -172,7 +168,6 @@ class SparkWriter:
         return self.extent(self._frame("accounts", into), "spent")
 
     def write_share(self, charges: Path, share: Path | None, into: Path) -> None:
-        """Write the next generation of a share."""
         frames: dict[str, Any] = {
             "charged": self._frame("charges", charges),
             "share": self._frame("shares", share),

@@ -106,7 +106,6 @@ class Spark:
         return cls(ledger, Compiler(person, ledger.person_kind, kinds, spark_dialect(kinds)), data, writer)
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
-        """The statements of a question."""
         return self._compiler.plan(asked, described)
 
     def charges(self, plan: Compiled) -> SparkCharges:

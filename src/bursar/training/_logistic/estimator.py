@@ -14,7 +14,7 @@ from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
 from bursar.training._counters import rounded
 from bursar.training._logistic import descent
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
 from bursar.training._private_report import ShareHistory
 
@@ -122,7 +122,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, codes = self._labels(y)
         people = None if groups is None else _people(column_or_1d(groups), len(codes))
-        gradients = Logistic(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         steps = self.steps + (self.extra_steps if self.individual else 0)
         accounts, shares = self._accounts(planned, gradients.people, steps)
         noise = np.random.default_rng(self.seed)
