@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check
-from bursar._arrays import Array
+from bursar._arrays import Array, to_numpy
 from bursar.curves import gaussian
-from bursar.individual._accounts import to_numpy
 from bursar.individual._losses import losses
 
 __all__ = ["dominating_mu"]

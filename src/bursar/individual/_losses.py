@@ -18,11 +18,10 @@ from array_api_compat import array_namespace, device, is_array_api_obj, to_devic
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._arrays import Array
+from bursar._arrays import Array, to_numpy
 from bursar.curves import gaussian
 from bursar.curves import losses as curves
 from bursar.errors import ArgumentError
-from bursar.individual._accounts import to_numpy
 from bursar.individual._statements import LossStatement
 
 __all__ = ["Losses", "losses"]

@@ -8,7 +8,6 @@ import numpy as np
 
 from bursar import filters
 from bursar._units import shown
-from bursar.curves import gaussian, renyi, zcdp
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism
 from bursar.training._state import mechanism_to_fields
@@ -188,50 +187,18 @@ def build_card(budget: filters.Filter, *, delta: float | None, **training: Any) 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
     Source: theory 3.2, 3.3, and the theorem of the budget's notion.
     """
-    epsilon, delta = _stated(budget, delta)
-    kind = type(budget).__name__
+    if budget.delta is not None and delta not in (None, budget.delta):
+        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    promise = budget.notion.statement(delta)
     left: Any = budget.left
-    scalar = np.ndim(left) == 0 and kind in MEASURES
+    measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
     return Card(
-        epsilon=epsilon,
-        delta=delta,
-        notion=kind,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        notion=type(budget).__name__,
         budget=repr(budget),
-        measure=MEASURES[kind] if scalar else "epsilon",
-        total=float(left) if scalar else epsilon,
-        theorem=THEOREMS[kind],
+        measure=measure,
+        total=promise.epsilon if measure == "epsilon" else float(left),
+        theorem=promise.theorem,
         **training,
     )
-
-
-MEASURES = {
-    "Gaussian": "mu squared",
-    "Zcdp": "rho",
-    "RenyiOrder": "Rényi divergence at the order",
-    "Residue": "b squared",
-}
-
-THEOREMS = {
-    "Gaussian": "theory 4.3; Koskela, Tobaben & Honkela (2023), Thm 11; Smith & Thakurta (2022)",
-    "Zcdp": "theory 4.2 and 3.2; Feldman & Zrnic (2021), Remark 4.4",
-    "RenyiOrder": "theory 4.1; Feldman & Zrnic (2021), Thm 4.3; Lécuyer (2021), Thm 1",
-    "RenyiCurve": "theory 4.2; Feldman & Zrnic (2021), Thm 4.3 at each order",
-    "Renyi": "theory 4.4 (corrected); docs/proofs/whole-curve-filter.md",
-    "Residue": "theory 4.8; docs/proofs/residue-filter.md",
-}
-
-
-def _stated(budget: Any, delta: float | None) -> tuple[float, float]:
-    """(epsilon, delta) of a budget."""
-    if budget.epsilon is not None and budget.delta is not None:
-        if delta not in (None, budget.delta):
-            raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
-        return float(budget.epsilon), float(budget.delta)
-    if delta is None:
-        raise ArgumentError(f"delta=None: the budget {budget!r} has no delta of its own, so give one")
-    if isinstance(budget, filters.Gaussian):
-        return float(gaussian.epsilon(budget.left**0.5, delta=delta)), delta
-    if isinstance(budget, filters.Zcdp):
-        return float(zcdp.epsilon(budget.left, delta=delta)), delta
-    orders = budget.orders if isinstance(budget, filters.RenyiCurve) else (budget.alpha,)
-    return float(renyi.epsilon(np.atleast_1d(budget.left), orders, delta=delta)), delta
