@@ -99,7 +99,7 @@ def test_gaussian_rounds_and_pure_ones_share_the_account():
 
 def test_the_allowance_is_admitted_and_the_next_norm_is_not():
     """After different spends: whoever contributes the allowance is in; one norm of the table further is out."""
-    accounts, table = people(60), filters.Residue(**BUDGET).person_table(STEP)
+    accounts, table = people(60), filters.Residue(**BUDGET).notion.person_table(STEP)
     most_of_it = m.Gaussian(sigma=(filters.Residue(**BUDGET).left - 1e-4) ** -0.5)
     assert accounts.charge(most_of_it, np.sqrt(np.linspace(0.97, 1, 60))).all()
     most = accounts.allowance(STEP)
@@ -129,7 +129,7 @@ def test_numpy_torch_and_splits_agree_and_states_are_exact():
 
 def test_slacks_never_exceed_their_part_of_delta():
     """Whatever a person is charged with, until nothing fits: the slacks of the rows add up to at most delta / 100."""
-    table, rng = filters.Residue(**BUDGET).person_table(STEP), np.random.default_rng(1)
+    table, rng = filters.Residue(**BUDGET).notion.person_table(STEP), np.random.default_rng(1)
     accounts, slack = people(40), [0] * 40
     for _ in range(4000):
         rows = rng.integers(1, len(table.norms), 40)

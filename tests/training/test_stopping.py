@@ -458,7 +458,7 @@ class Unpaid(Dropouts):
 
     def __init__(self, people, counter, **more):
         super().__init__(people, counter, **more)
-        people._give_back(self.price, np.ones(len(people.spent()), bool))
+        people.refund(self.price, np.ones(len(people.spent()), bool))
 
 
 def transcript(kind, present, seed, *, accounts_as=Dropouts):

@@ -39,7 +39,7 @@ class Terms:
     @classmethod
     def of(cls, budget: Zcdp, person: str, accounts: str) -> Self:
         """The terms of a new ledger."""
-        return cls(budget.person_budget()[0], budget.epsilon, budget.delta, person, accounts)
+        return cls(budget.notion.person_limits()[0], budget.notion.epsilon, budget.delta, person, accounts)
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
@@ -82,7 +82,7 @@ class Terms:
 
     def refuse_other(self, name: str, *, budget: Zcdp | None, person: str | None, accounts: str) -> None:
         """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
-        units = self.budget if budget is None else budget.person_budget()[0]
+        units = self.budget if budget is None else budget.notion.person_limits()[0]
         if units != self.budget:
             other = f"a budget of rho = {to_float(self.budget):.9g} for each person, not {to_float(units):.9g}"
         elif person not in (None, self.person):
@@ -103,9 +103,9 @@ def check_terms(budget: Zcdp | None, person: str | None) -> None:
         return
     if not isinstance(budget, Zcdp) or budget.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
-    if not budget.person_budget()[0]:
+    if not budget.notion.person_limits()[0]:
         raise ArgumentError(f"budget={budget!r} is less than 1e-15 of rho, which no question costs")
-    if budget.person_budget()[0] >= RANGE:
+    if budget.notion.person_limits()[0] >= RANGE:
         raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
 
 

@@ -1,14 +1,12 @@
 """The card of a trainer's run: what its budget promises, and what was released."""
 
-import inspect
-import re
 from typing import Any
 
 import numpy as np
 
 from bursar import filters
-from bursar.curves import gaussian, renyi, zcdp
 from bursar.errors import ArgumentError
+from bursar.notions import Promise
 from bursar.training._card import Card
 from bursar.training._settings import Settings
 from bursar.training._state import TrainingState
@@ -44,7 +42,7 @@ def promise(
     Source: theory 3.2, 3.3, and the source of the budget's filter.
     """
     budget = settings.budget
-    epsilon, delta = _stated(budget, delta)
+    promised = _stated(budget, delta)
     kind = type(budget).__name__
     left: Any = budget.left
     scalar = np.ndim(left) == 0 and kind in MEASURES
@@ -53,12 +51,12 @@ def promise(
     remainder = "the last contribution spends the remainder" if spent else "who cannot pay is left out"
     accounts = f"an account for each person, {remainder}" if settings.individual else "everybody charged the worst case"
     return Card(
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=promised.epsilon,
+        delta=promised.delta,
         notion=f"the filter {budget!r}",
         measure=MEASURES[kind] if scalar else "epsilon",
-        total=float(left) if scalar else epsilon,
-        theorem="; ".join([*_statements(settings), *_source(type(budget))]),
+        total=float(left) if scalar else promised.epsilon,
+        theorem="; ".join([*_statements(settings), promised.theorem]),
         algorithm=f"private gradient descent, {done}; {accounts}",
         individual=settings.individual,
         sigma=settings.noise_multiplier * settings.max_grad_norm,
@@ -82,29 +80,16 @@ def promise(
     )
 
 
-def _stated(budget: Any, delta: float | None) -> tuple[float, float]:
-    """(epsilon, delta) of a budget."""
-    if budget.epsilon is not None and budget.delta is not None:
-        if delta not in (None, budget.delta):
-            raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
-        return float(budget.epsilon), float(budget.delta)
-    if delta is None:
+def _stated(budget: filters.Filter, delta: float | None) -> Promise:
+    """What a budget promises, at its own delta if it has one."""
+    if budget.delta is not None and delta not in (None, budget.delta):
+        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    if budget.delta is None and delta is None:
         raise ArgumentError(f"delta=None: the budget {budget!r} has no delta of its own, so give one")
-    if isinstance(budget, filters.Gaussian):
-        return float(gaussian.epsilon(budget.left**0.5, delta=delta)), delta
-    if isinstance(budget, filters.Zcdp):
-        return float(zcdp.epsilon(budget.left, delta=delta)), delta
-    orders = budget.orders if isinstance(budget, filters.RenyiCurve) else (budget.alpha,)
-    return float(renyi.epsilon(np.atleast_1d(budget.left), orders, delta=delta)), delta
+    return budget.notion.statement(delta)
 
 
 def _statements(settings: Settings) -> list[str]:
     """Which statements about accounts and samples are used."""
     used = ["theory 5.1 for accounts per person"] if settings.individual else []
     return used if settings.sample_rate is None else [*used, "theory 5.6 for Poisson samples"]
-
-
-def _source(kind: type) -> list[str]:
-    """The filter's own words on why it holds."""
-    found = re.search(r"Source:\s*(.*?)(?:\n\s*\n|\Z)", inspect.getdoc(kind) or "", re.DOTALL)
-    return [] if found is None else [" ".join(found[1].split()).rstrip(".")]

@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from bursar import _check, individual
+from bursar._arrays import to_numpy
 from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
 from bursar.training._counters import rounded
@@ -206,7 +207,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fresh accounts, and the history of their shares for the data holder's report; private."""
         if self.individual:
             accounts = individual.Filter(people, planned.budget())
-            return accounts, ShareHistory(accounts.spent, planned.total, steps)
+            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()), planned.total, steps)
         public = planned.budget()
         return descent.Everybody(people, public), ShareHistory(
             lambda: np.full(people, public.spent), planned.total, steps
