@@ -10,7 +10,6 @@ from bursar import filters
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism
-from bursar.notions import Promise
 from bursar.training._state import mechanism_to_fields
 
 __all__ = ["ADJACENCY", "Card", "build_card"]
@@ -188,24 +187,18 @@ def build_card(budget: filters.Filter, *, delta: float | None, **training: Any) 
     Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
     Source: theory 3.2, 3.3, and the theorem of the budget's notion.
     """
-    promise = _stated(budget, delta)
-    scalar = np.ndim(budget.left) == 0 and budget.notion.measure != "epsilon"
+    if budget.delta is not None and delta not in (None, budget.delta):
+        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    promise = budget.notion.statement(delta)
+    left: Any = budget.left
+    measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
     return Card(
         epsilon=promise.epsilon,
         delta=promise.delta,
         notion=type(budget).__name__,
         budget=repr(budget),
-        measure=budget.notion.measure if scalar else "epsilon",
-        total=float(budget.left) if scalar else promise.epsilon,
+        measure=measure,
+        total=promise.epsilon if measure == "epsilon" else float(left),
         theorem=promise.theorem,
         **training,
     )
-
-
-def _stated(budget: filters.Filter, delta: float | None) -> Promise:
-    """What a budget promises, at its own delta if it has one."""
-    if budget.delta is not None and delta not in (None, budget.delta):
-        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
-    if budget.delta is None and delta is None:
-        raise ArgumentError(f"delta=None: the budget {budget!r} has no delta of its own, so give one")
-    return budget.notion.statement(delta)

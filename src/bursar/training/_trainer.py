@@ -123,7 +123,7 @@ class Trainer:
         if not isinstance(public, filters.Filter) or public.count:
             raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
         self._settings = Settings(
-            budget=_fresh(public),  # ours: the card must not change with the caller's
+            budget=public.fresh(),  # ours: the card must not change with the caller's
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
             noise_multiplier=least_noise_multiplier(
@@ -354,11 +354,7 @@ class Trainer:
         elif saved is not None:
             people = restored_accounts(saved, settings.budget, individual=settings.individual, count=count)
         elif settings.individual:
-            people = PersonFilter(count, _fresh(settings.budget))
+            people = PersonFilter(count, settings.budget.fresh())
         else:
-            people = Everybody(count, _fresh(settings.budget))
+            people = Everybody(count, settings.budget.fresh())
         return TrainingAccounts(people, losses, count)
-
-
-def _fresh(budget: filters.Filter) -> filters.Filter:
-    return type(budget).from_state(budget.state())
