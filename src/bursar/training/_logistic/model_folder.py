@@ -112,8 +112,8 @@ def train(
     model = Model(schema, estimator.coef_, estimator.intercept_)
     card = replace(
         estimator.card_,
-        classes_from="named in the schema, public",
-        preprocessing="row by row, by the public schema: nothing was read from the data",
+        classes_from="schema",
+        preprocessing="schema",
     )
     metrics = None if held is None else _metrics(model, *held)
     return Trained(model, card, metrics, estimator.holder_report_)
