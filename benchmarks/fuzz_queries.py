@@ -26,9 +26,10 @@ except ModuleNotFoundError:
     sys.exit("this needs atheris: pip install atheris")
 
 with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
-    from bursar.ledger import check_export
+    from bursar.ledger import Turn, check_export
     from bursar.ledger._stores.connection import read
     from bursar.queries import Count, Session
+    from bursar.queries._questions import described
     from bursar.queries._where import parse
     from bursar.queries.plans import Plan
 
@@ -105,12 +106,16 @@ class Target:
     def filter(self, text: str) -> None:
         """A `where` text selects some of the people, or is refused."""
         parse(text)
-        asked, rows = Count(where=text, sigma=1000.0), self.session._rows
-        rows.check(asked)
-        rows.offer(asked)
-        rows.admit(asked, analyst="a", purpose=None, reserved=None)
-        people = [who for (who,) in self.session.ledger.store.desk.run("SELECT person FROM admitted").fetchall()]
-        if not set(people) <= set(range(PEOPLE)) or rows.sums(asked) != [len(people) * asked.steps]:
+        asked, rows, ledger = Count(where=text, sigma=1000.0), self.session._rows, self.session.ledger
+        plan = rows.plan(asked, described(asked))
+
+        def work(turn: Turn, offer: Any) -> tuple[list[int], list[int]]:
+            admitted = turn.admit(offer, key="exact", price=asked.price, analyst="a").people.rows
+            people = ledger.store.workspace.run(f"SELECT person FROM {admitted}").fetchall()
+            return [who for (who,) in people], rows.sums(plan, admitted)
+
+        people, sums = ledger.answer(rows.charges(plan), work)
+        if not set(people) <= set(range(PEOPLE)) or sums != [len(people) * asked.steps]:
             raise RuntimeError("a question read another person's rows")
 
     def tokens(self, text: str) -> None:
@@ -175,7 +180,7 @@ class Target:
             self.seen[f"{work.__name__}: taken"] += 1
         except REFUSALS:
             self.seen[f"{work.__name__}: refused"] += 1
-        run = self.session.ledger.store.desk.run
+        run = self.session.ledger.store.workspace.run
         if run("SELECT count(*), sum(n), count(t) FROM data").fetchone() != (PEOPLE, 57, 15):
             raise RuntimeError("the rows were changed")
         if run(f"SELECT count(*) FROM ledger.accounts WHERE person NOT BETWEEN 0 AND {PEOPLE - 1}").fetchone() != (0,):

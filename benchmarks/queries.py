@@ -124,7 +124,7 @@ def main() -> None:
             for name, (question, sql) in PAIRS.items():
                 ours, theirs = [], []
                 for turn in range(given.rounds + 1):
-                    theirs.append(timed(lambda sql=sql: session.ledger.store.desk.run(sql).fetchall()))
+                    theirs.append(timed(lambda sql=sql: session.ledger.store.workspace.run(sql).fetchall()))
                     ours.append(timed(lambda q=question, key=f"{name} {turn}": analyst.ask(q, key=key)))
                 without, within = (
                     [statistics.median(c) for c in zip(*each[1:], strict=True)] for each in (theirs, ours)

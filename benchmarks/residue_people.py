@@ -50,7 +50,7 @@ def main() -> None:
     """Measure and print."""
     best = max(
         (filters.RenyiOrder(alpha=float(a), epsilon=EPSILON, delta=DELTA) for a in range(12, 65)),
-        key=lambda budget: budget.person_budget()[0] / budget.person_price(STEP)[0],
+        key=lambda budget: budget.notion.person_limits()[0] / budget.notion.person_price(STEP)[0],
     )
     start = time.perf_counter()
     residue = from_accounts(lambda: filters.Residue(epsilon=EPSILON, delta=DELTA))

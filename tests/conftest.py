@@ -24,6 +24,12 @@ def server():
     started.stop()
 
 
+@pytest.fixture
+def path(tmp_path):
+    """Where a ledger's file may be."""
+    return tmp_path / "people.ledger"
+
+
 @pytest.fixture(params=["file", "server"])
 def where(request, tmp_path):
     """A place for a ledger, once of each kind."""

@@ -59,3 +59,30 @@ def test_impossible_targets_are_refused():
         calibrate.sigma(account, 10)
     with pytest.raises(CalibrationFailed):
         calibrate.steps(filters.Zcdp(rho=1.0), m.Zcdp(0.0))
+
+
+def test_all_filters_side_by_side_agree_with_each_alone():
+    """The least noise for the steps, and the steps for that noise, whatever the clip is."""
+    rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, steps=100, max_grad_norm=3.0)
+    assert [row.filter for row in rows] == ["Gaussian", "Zcdp", "Renyi", "Approximate"]
+    for row in rows:
+        assert row.sigma == calibrate.sigma(BUDGETS[row.filter](), 100, sensitivity=3.0)
+        assert (row.noise_multiplier, row.steps, row.note) == (row.sigma / 3, 100, "")
+    back = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=rows[1].noise_multiplier, max_grad_norm=3.0)
+    assert back[1].steps in (99, 100)  # the noise multiplier is the quotient to the nearest float
+    assert back[1].sigma == pytest.approx(rows[1].sigma)
+
+
+def test_a_filter_that_has_no_price_says_so_beside_the_others():
+    """Sampled steps are no Gaussian mechanisms; the other rows are there."""
+    rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sample_rate=0.01)
+    assert rows[0].steps is None
+    assert "not a Gaussian" in rows[0].note
+    assert rows[2].steps == calibrate.steps(BUDGETS["Renyi"](), m.SampledGaussian(2.0, 1.0, 0.01))
+
+
+@pytest.mark.parametrize("both", [{}, {"steps": 5, "noise_multiplier": 2.0}])
+def test_steps_or_noise_but_not_both(both):
+    """One of the two is asked for, so the other one must be given."""
+    with pytest.raises(ArgumentError, match="either steps or noise_multiplier"):
+        calibrate.by_filter(epsilon=1.0, delta=1e-5, **both)

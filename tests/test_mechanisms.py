@@ -153,3 +153,12 @@ def test_descriptions_are_frozen_values():
     assert hash(m.Renyi([2.0], [0.1])) == hash(m.Renyi((2.0,), (0.1,)))
     with pytest.raises(FrozenInstanceError):
         m.Gaussian(1.0).sigma = 2.0
+
+
+def test_a_gaussian_step_is_sampled_below_rate_one():
+    """The full batch is a plain Gaussian, which more filters have a price for."""
+    assert m.gaussian_step(3.0, 2.0) == m.Gaussian(3.0, 2.0)
+    assert m.gaussian_step(3.0, 2.0, 0.5) == m.SampledGaussian(3.0, 2.0, 0.5)
+    for rate in (0.0, 1.5, nan):
+        with pytest.raises(ArgumentError, match="sample_rate="):
+            m.gaussian_step(3.0, 2.0, rate)

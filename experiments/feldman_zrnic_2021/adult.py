@@ -26,9 +26,8 @@ from scipy import stats
 
 from bursar import training
 from bursar.errors import DataError
-from bursar.training import LogisticRegression
-from bursar.training._logistic import tables
-from bursar.training._logistic.schema import Schema
+from bursar.training import LogisticRegression, tables
+from bursar.training.tables import Schema
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "experiments"

@@ -30,11 +30,9 @@ from scipy import stats
 from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.errors import DataError
-from bursar.training import Everybody, descend
-from bursar.training._logistic import tables
-from bursar.training._logistic.gradients import Logistic
-from bursar.training._logistic.schema import Schema
+from bursar.training import Everybody, LogisticGradients, descend, tables
 from bursar.training.groups import Audience, GroupWatch, linear_measure
+from bursar.training.tables import Schema
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "experiments"
@@ -171,7 +169,7 @@ def accuracy(data: Data, chosen: Settings, seed: int, *, filtered: bool, average
 
 
 def _descend(data: Data, accounts: Any, chosen: Settings, steps: int, seed: int, **more: Any) -> Any:
-    people = Logistic(data.x, data.y, 2, intercept=False, people=data.people)
+    people = LogisticGradients(data.x, data.y, 2, intercept=False, people=data.people)
     return descend(
         people,
         people.start,

@@ -33,8 +33,7 @@ import numpy as np
 from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.errors import DataError
-from bursar.training import descend
-from bursar.training._logistic.gradients import Logistic
+from bursar.training import LogisticGradients, descend
 from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 HERE = Path(__file__).parent
@@ -167,7 +166,7 @@ def train(
         steps=last,
         test=Audience(groups_of(stays, test.subjects), linear_measure(test.x, test.y[:, column], intercept=False)),
     )
-    gradients = Logistic(data.x, y, 2, intercept=False, people=people)
+    gradients = LogisticGradients(data.x, y, 2, intercept=False, people=people)
     sigma = float(np.sqrt(steps) / gaussian.mu(epsilon=epsilon, delta=1e-5)) * (1 + 1e-9)
     found = descend(
         gradients,

@@ -4,7 +4,8 @@ An account holds whole units of something that adds up; a boundary turns what it
 below are loaded when they are first used, so that ``import bursar`` is quick.
 
 mechanisms   WHAT was run
-curves       WHAT it costs, and what a total means
+curves       WHAT it costs
+notions      WHAT a total means: prices, and what a budget promises
 filters      WHETHER it fits: a budget fixed in advance
 odometers    HOW MUCH so far: bounds that hold at every time
 individual   FOR WHOM: one account per person
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         interop,
         ledger,
         mechanisms,
+        notions,
         odometers,
         queries,
         report,
@@ -48,6 +50,7 @@ __all__ = [
     "interop",
     "ledger",
     "mechanisms",
+    "notions",
     "odometers",
     "queries",
     "report",

@@ -6,9 +6,11 @@ gives for a tensor.
 
 from typing import Any, Protocol, cast
 
+import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["NUMPY", "Array", "Library", "Mask"]
+__all__ = ["NUMPY", "Array", "Library", "Mask", "to_numpy"]
 
 
 Flag = bool  # a library's own ``bool`` is a kind of entry
@@ -41,6 +43,7 @@ class Array(Protocol):
     def __truediv__(self, other: Any, /) -> "Array": ...
     def __rtruediv__(self, other: Any, /) -> "Array": ...
     def __floordiv__(self, other: Any, /) -> "Array": ...
+    def __eq__(self, other: object, /) -> "Mask": ...  # type: ignore[override]
     def __lt__(self, other: Any, /) -> "Mask": ...
     def __le__(self, other: Any, /) -> "Mask": ...
     def __gt__(self, other: Any, /) -> "Mask": ...
@@ -102,3 +105,11 @@ class Library(Protocol):
 
 NUMPY = cast(Library, np)
 """NumPy, as an array library; the module itself."""
+
+
+def to_numpy(array: object) -> NDArray[Any]:
+    """Numbers as a NumPy array: of a list, or of an array of any library and device."""
+    if array_api_compat.is_torch_array(array):
+        tensor = cast(Any, array).detach().cpu()
+        return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+    return np.asarray(array)

@@ -1,21 +1,34 @@
-"""Argument checks: each names the argument, the value and the rule, and refuses NaN.
+"""Check arguments: each error names the argument, the value and the rule; NaN is rejected.
 
 Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from numbers import Integral, Rational, Real
 
 from bursar.errors import ArgumentError
 
-__all__ = ["amount", "between", "noise", "number", "one_of", "positive", "saved", "whole", "within"]
+__all__ = [
+    "amount",
+    "between",
+    "each_amount",
+    "each_between",
+    "name",
+    "noise",
+    "number",
+    "one_of",
+    "positive",
+    "saved",
+    "whole",
+    "within",
+]
 
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
 
 
 def number(**named: object) -> None:
-    """Refuse what is not a real number (NaN included)."""
+    """Reject what is not a real number (NaN included)."""
     for name, value in named.items():
         # bool is a Real to Python; as a privacy parameter it is a mistake
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -29,7 +42,7 @@ def number(**named: object) -> None:
 
 
 def within(low: float, high: float, **named: object) -> None:
-    """Refuse what is outside the closed interval [low, high]."""
+    """Reject what is outside the closed interval [low, high]."""
     number(**named)
     for name, value in named.items():
         if not low <= value <= high:  # type: ignore[operator]
@@ -37,7 +50,7 @@ def within(low: float, high: float, **named: object) -> None:
 
 
 def between(low: float, high: float, **named: object) -> None:
-    """Refuse what is outside the open interval (low, high)."""
+    """Reject what is outside the open interval (low, high)."""
     number(**named)
     for name, value in named.items():
         if not low < value < high:  # type: ignore[operator]
@@ -45,7 +58,7 @@ def between(low: float, high: float, **named: object) -> None:
 
 
 def positive(**named: object) -> None:
-    """Refuse what is not a finite number above zero."""
+    """Reject what is not a finite number above zero."""
     number(**named)
     for name, value in named.items():
         if not 0 < value < inf:  # type: ignore[operator]
@@ -53,7 +66,7 @@ def positive(**named: object) -> None:
 
 
 def noise(**named: object) -> None:
-    """Refuse what is no scale of noise, or so far out that costs overflow."""
+    """Reject what is no scale of noise, or so extreme that costs overflow."""
     positive(**named)
     for name, value in named.items():
         if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator]
@@ -61,29 +74,50 @@ def noise(**named: object) -> None:
 
 
 def amount(**named: object) -> None:
-    """Refuse what is no amount of privacy loss: in [0, 1e60], or infinite."""
+    """Reject what is no amount of privacy loss: in [0, 1e60], or infinite."""
     within(0, inf, **named)
     for name, value in named.items():
         if _LARGEST < value < inf:  # type: ignore[operator]
             raise ArgumentError(f"{name}={value!r} must be in [0, {_LARGEST:g}] or inf")
 
 
+def each_between(low: float, high: float, **named: Iterable[object]) -> None:
+    """Reject lists with an entry outside the open interval (low, high)."""
+    for name, values in named.items():
+        for value in values:
+            between(low, high, **{name: value})
+
+
+def each_amount(**named: Iterable[object]) -> None:
+    """Reject lists with an entry that is no amount of privacy loss."""
+    for name, values in named.items():
+        for value in values:
+            amount(**{name: value})
+
+
 def whole(low: int, **named: object) -> None:
-    """Refuse what is not a whole number >= low."""
+    """Reject what is not a whole number >= low."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
             raise ArgumentError(f"{name}={value!r} must be a whole number >= {low}")
 
 
 def one_of(options: Sequence[object], **named: object) -> None:
-    """Refuse what is not among the options."""
+    """Reject what is not among the options."""
     for name, value in named.items():
         if value not in options:
             raise ArgumentError(f"{name}={value!r} must be one of {', '.join(map(repr, options))}")
 
 
 def saved(state: object, *names: str) -> None:
-    """Refuse what no ``state()`` gave."""
+    """Reject a mapping that ``state()`` did not produce."""
     missing = [name for name in names if not isinstance(state, Mapping) or name not in state]
     if missing:
         raise ArgumentError(f"state must be what state() gave; it lacks {', '.join(missing)}")
+
+
+def name(**named: object) -> None:
+    """Refuse what is not a name or a key: 1 to 200 printable characters."""
+    for argument, value in named.items():
+        if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+            raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")

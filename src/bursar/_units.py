@@ -1,4 +1,4 @@
-"""Money: privacy is counted in whole units, as a bank counts cents.
+"""Count privacy in whole units, as a bank counts cents.
 
 One unit is 10**-15 of the measure that adds up (rho, mu squared, a Rényi divergence), and 10**-30 of a
 probability of failure. What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary
@@ -12,8 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, nextafter
 from sys import float_info
-
-from bursar.errors import ArgumentError
+from typing import overload
 
 __all__ = [
     "FAILURE",
@@ -23,8 +22,8 @@ __all__ = [
     "as_float",
     "budget",
     "exact",
-    "range_checked",
     "shown",
+    "times",
     "to_float",
     "up",
     "whole",
@@ -64,6 +63,17 @@ def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
     return floor(exact(amount) * per)
 
 
+@overload
+def times(count: int, amount: Units) -> Units: ...  # type: ignore[overload-overlap]
+@overload
+def times(count: int, amount: Fraction | float) -> Fraction | float: ...
+def times(count: int, amount: Fraction | float) -> Fraction | float:
+    """``count * amount``: nothing for no rounds, whatever one costs; infinite where one round is."""
+    if not count:
+        return 0
+    return amount if amount == inf else count * amount
+
+
 def as_float(value: float | Fraction) -> float:
     """The nearest float; inf where there is none."""
     try:
@@ -96,10 +106,3 @@ def shown(value: float, digits: int, *, down: bool = False) -> str:
 def whole(units: Iterable[Units]) -> tuple[Units, ...]:
     """Also NumPy's whole numbers as Python's, whose sums have no end."""
     return tuple(inf if value == inf else int(value) for value in units)
-
-
-def range_checked(units: int, *, name: str) -> int:
-    """A budget that int64 accounts can hold."""
-    if not 0 <= units < RANGE:
-        raise ArgumentError(f"{name}={units / MEASURE:g} must be in [0, {RANGE / MEASURE:g}) of the measure")
-    return units

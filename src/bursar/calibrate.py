@@ -133,36 +133,31 @@ def by_filter(
     Guarantee: each filter admits its number of steps with its noise.
     Source: the filters' own.
     """
-    if (steps is None) == (noise_multiplier is None):
-        raise ArgumentError("give either steps or noise_multiplier")
     _check.positive(max_grad_norm=max_grad_norm)
-    if noise_multiplier is not None:
+    budgets = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
+    if steps is not None and noise_multiplier is None:
+        return tuple(_least_noise(name, each, steps, max_grad_norm, sample_rate) for name, each in budgets.items())
+    if noise_multiplier is not None and steps is None:
         _check.noise(noise_multiplier=noise_multiplier)
-    return tuple(
-        _calibrated(name, kind(epsilon=epsilon, delta=delta), steps, noise_multiplier, max_grad_norm, sample_rate)
-        for name, kind in _FILTERS.items()
-    )
+        noise = noise_multiplier, noise_multiplier * max_grad_norm
+        return tuple(_most_steps(name, each, *noise, sample_rate) for name, each in budgets.items())
+    raise ArgumentError("give either steps or noise_multiplier")
 
 
-def _calibrated(
-    name: str,
-    budget: Filter,
-    count: int | None,
-    noise_multiplier: float | None,
-    max_grad_norm: float,
-    sample_rate: float,
-) -> Calibration:
+def _least_noise(name: str, budget: Filter, count: int, clip: float, sample_rate: float) -> Calibration:
     try:
-        if count is not None:
-            noise = sigma(budget, count, sensitivity=max_grad_norm, sample_rate=sample_rate)
-            return Calibration(name, noise, noise / max_grad_norm, count, "")
-        if noise_multiplier is not None:
-            count = steps(budget, mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
-        note = ""
+        absolute = sigma(budget, count, sensitivity=clip, sample_rate=sample_rate)
     except (Unsupported, CalibrationFailed) as error:
-        note = str(error)
-    noise_or_none = None if noise_multiplier is None else noise_multiplier * max_grad_norm
-    return Calibration(name, noise_or_none, noise_multiplier, count, note)
+        return Calibration(name, None, None, count, str(error))
+    return Calibration(name, absolute, absolute / clip, count, "")
+
+
+def _most_steps(name: str, budget: Filter, relative: float, absolute: float, sample_rate: float) -> Calibration:
+    try:
+        count = steps(budget, mechanisms.gaussian_step(relative, 1.0, sample_rate))
+    except (Unsupported, CalibrationFailed) as error:
+        return Calibration(name, absolute, relative, None, str(error))
+    return Calibration(name, absolute, relative, count, "")
 
 
 def _check_budget(budget: object) -> None:

@@ -37,6 +37,8 @@ _FIXED = {
 EpsilonAfter = Callable[[int], float]
 """Number of rounds -> epsilon."""
 
+Running = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianRestarts
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -133,7 +135,11 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
         for row in totals(mechanisms.Repeated(mechanism, count), delta=delta):
             if row.notion in epsilons:
                 epsilons[row.notion].append(row.epsilon)
-    return [Bound(_FIXED[notion], "fixed", tuple(column)) for notion, column in epsilons.items() if column]
+    return [
+        Bound(_FIXED[notion], "fixed", tuple(column))
+        for notion, column in epsilons.items()
+        if len(column) == len(counts)
+    ]
 
 
 def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, EpsilonAfter]]:
@@ -180,7 +186,7 @@ def _odometers(
     for name, make in recommended:
         yield name, "pathwise", partial(_pathwise, make, mechanism)
         yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
-    published: tuple[tuple[str, str, Callable[[], odometers.Odometer]], ...] = (
+    published: tuple[tuple[str, str, Callable[[], Running]], ...] = (
         ("odometers.Mixture (Whitehouse et al.)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
         ("odometers.Stitched (Whitehouse et al.)", "pathwise", lambda: odometers.Stitched(delta=delta)),
         ("odometers.Lecuyer", "pathwise", lambda: odometers.Lecuyer(delta=delta)),
@@ -188,11 +194,11 @@ def _odometers(
         ("odometers.FeldmanZrnic, ten filters", "restarts", lambda: _feldman_zrnic(plan, delta)),
         ("odometers.GaussianRestarts, ten filters", "restarts", lambda: _restarts(plan, delta)),
     )
-    for name, promise, make in published:
-        yield name, promise, partial(_pathwise, make, mechanism)
+    for name, promise, other in published:
+        yield name, promise, partial(_pathwise, other, mechanism)
 
 
-def _pathwise(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mechanism, count: int) -> float:
+def _pathwise(make: Callable[[], Running], mechanism: mechanisms.Mechanism, count: int) -> float:
     odometer = make()
     odometer.charge(mechanisms.Repeated(mechanism, count))
     return odometer.epsilon()
@@ -204,13 +210,13 @@ def _ex_post(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mecha
     return odometer.ex_post_epsilon()
 
 
-def _feldman_zrnic(plan: mechanisms.Repeated, delta: float) -> odometers.Odometer:
+def _feldman_zrnic(plan: mechanisms.Repeated, delta: float) -> odometers.FeldmanZrnic:
     """Filters of a tenth of the plan, or of one round if that is more, at the order that is best for the plan."""
     alpha, _ = renyi.of(plan).order(delta=delta)
     total, single = (float(renyi.cost(run, alpha)) for run in (plan, plan.mechanism))
     return odometers.FeldmanZrnic(delta=delta, alpha=alpha, step=max(total / 10, single) * (1 + 1e-9))
 
 
-def _restarts(plan: mechanisms.Repeated, delta: float) -> odometers.Odometer:
+def _restarts(plan: mechanisms.Repeated, delta: float) -> odometers.GaussianRestarts:
     total, single = (gaussian.of(run).mu for run in (plan, plan.mechanism))
     return odometers.GaussianRestarts(delta=delta, step=max(total / sqrt(10), single) ** 2 * (1 + 1e-9))

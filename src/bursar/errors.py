@@ -16,6 +16,8 @@
 Messages name the argument, the value and the rule. They never hold private values.
 """
 
+from typing import Literal
+
 __all__ = [
     "ArgumentError",
     "BudgetExceeded",
@@ -28,6 +30,9 @@ __all__ = [
     "UnknownPerson",
     "Unsupported",
 ]
+
+LedgerReason = Literal["busy", "closed", "damaged", "forbidden", "missing", "unavailable"]
+"""Why a ledger cannot be used."""
 
 
 class BursarError(Exception):
@@ -85,7 +90,28 @@ class CalibrationFailed(BursarError):
 
 
 class LedgerError(BursarError):
-    """A ledger is held by another process, damaged, or cannot be written; nothing was revealed."""
+    """A ledger is held by another process, damaged, or cannot be written; nothing was revealed.
+
+    Attributes (public):
+        reason: what a program can do about it. One of
+            "busy": another program has it; try again later.
+            "closed": it is closed now; open it again and ask with the same key.
+            "damaged": it is no ledger, or not a whole one.
+            "forbidden": this user or this role may not do that.
+            "missing": it is not there.
+            "unavailable": anything else, for example a server that does not answer.
+    """
+
+    def __init__(self, message: str, *, reason: LedgerReason = "unavailable") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_ledger_error, (type(self), str(self), self.reason)
+
+
+def _rebuild_ledger_error(kind: type[LedgerError], message: str, reason: LedgerReason) -> LedgerError:
+    return kind(message, reason=reason)
 
 
 class MissingExtra(BursarError, ImportError):

@@ -15,10 +15,12 @@ Names and symbols
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import inf
 from numbers import Integral
-from typing import Any
+from typing import TypeVar
 
 from bursar import _check
 from bursar.errors import ArgumentError
@@ -38,7 +40,13 @@ __all__ = [
     "SampledGaussian",
     "Zcdp",
     "gaussian_step",
+    "in_order",
+    "leaves",
+    "repeated",
+    "rounds",
 ]
+
+Value = TypeVar("Value")
 
 _MOST = 10**30  # rounds in one Repeated; nested ones may count further
 
@@ -182,9 +190,8 @@ class Renyi(Mechanism):
             raise ArgumentError(
                 f"orders and values must be equally long and not empty, not {len(self.orders)} and {len(self.values)}"
             )
-        for order, value in zip(self.orders, self.values, strict=True):
-            _check.between(1, inf, order=order)
-            _check.amount(value=value)
+        _check.each_between(1, inf, order=self.orders)
+        _check.each_amount(value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
             raise ArgumentError(f"orders={self.orders!r} must increase strictly")
 
@@ -218,12 +225,76 @@ class Composed(Mechanism):
                 raise ArgumentError(f"mechanisms: {mechanism!r} must be a mechanism")
 
 
+def leaves(mechanism: Mechanism) -> dict[Mechanism, int]:
+    """The single rounds that a mechanism consists of, each with how often it is run; nested ones are flattened.
+
+    >>> leaves(Repeated(Composed((Pure(0.1), Repeated(Pure(0.2), 3))), 2))
+    {Pure(epsilon=0.1): 2, Pure(epsilon=0.2): 6}
+    """
+    counts: dict[Mechanism, int] = {}
+    _count(mechanism, 1, counts)
+    return counts
+
+
+def _count(mechanism: Mechanism, times: int, counts: dict[Mechanism, int]) -> None:
+    inner, repeats = repeated(mechanism)
+    if isinstance(inner, Composed):
+        for part in inner.mechanisms:
+            _count(part, times * repeats, counts)
+    else:
+        counts[inner] = counts.get(inner, 0) + times * repeats
+
+
+def repeated(mechanism: Mechanism) -> tuple[Mechanism, int]:
+    """What is repeated, and how often: nested Repeated are flattened, a Composed is not taken apart.
+
+    >>> repeated(Repeated(Repeated(Pure(0.2), 3), 2))
+    (Pure(epsilon=0.2), 6)
+    """
+    count = 1
+    while isinstance(mechanism, Repeated):
+        count *= mechanism.count
+        mechanism = mechanism.mechanism
+    if not isinstance(mechanism, Mechanism):
+        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+    return mechanism, count
+
+
+def in_order(mechanism: Mechanism) -> Iterator[tuple[Mechanism, int]]:
+    """The single rounds in the order in which they are run, as (round, how often in a row).
+
+    >>> list(in_order(Repeated(Composed((Pure(0.1), Repeated(Pure(0.2), 3))), 2)))[:2]
+    [(Pure(epsilon=0.1), 1), (Pure(epsilon=0.2), 3)]
+    """
+    inner, repeats = repeated(mechanism)
+    if not isinstance(inner, Composed):
+        if repeats:
+            yield inner, repeats
+        return
+    if repeats == 1:
+        for part in inner.mechanisms:
+            yield from in_order(part)
+        return
+    runs = [run for part in inner.mechanisms for run in in_order(part)] if repeats else []
+    if len(runs) == 1:
+        yield runs[0][0], runs[0][1] * repeats
+    elif runs:
+        for _ in range(repeats):
+            yield from runs
+
+
+@lru_cache(maxsize=1024)
+def rounds(mechanism: Mechanism) -> int:
+    """How many rounds a mechanism stands for: 1, or the sum over its parts."""
+    return sum(leaves(mechanism).values())
+
+
 def _settle(mechanism: Mechanism) -> None:
     for field in fields(mechanism):  # type: ignore[arg-type]
         object.__setattr__(mechanism, field.name, _whole(getattr(mechanism, field.name)))
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Value) -> Value | int:
     """NumPy's whole numbers as Python's: products of the former come round again at 2^63."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 

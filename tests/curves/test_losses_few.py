@@ -1,4 +1,4 @@
-"""Few steps and small deltas: everybody's epsilon against closed forms and integrals; each error bound by itself."""
+"""Few steps and small deltas: each person's epsilon against closed forms and integrals; each error bound by itself."""
 
 import mpmath
 import numpy as np

@@ -47,6 +47,13 @@ def test_basic_composition_is_infinite_where_its_delta_is_larger():
     assert epsilons(run)["basic composition"] == float("inf")
 
 
+def test_more_rounds_than_memory_holds_are_left_out():
+    """The exact bound of pure rounds is not computed for 10**12 of them; the others are."""
+    rows = epsilons(m.Repeated(m.Pure(1e-7), 10**12))
+    assert "pure DP, exact" not in rows
+    assert rows["zCDP"] > 0
+
+
 @pytest.mark.parametrize("delta", [0.0, 1.0, float("nan")])
 def test_delta_is_checked(delta):
     """A probability that is none is refused by name."""

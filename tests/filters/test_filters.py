@@ -363,8 +363,11 @@ def test_the_same_adversary_breaks_a_wrong_filter():
     """A filter that tests before adding the next cost, as some implementations do, is caught."""
 
     class OneStepLate(filters.Gaussian):
-        def _fits(self, totals):
-            return self._spent[0] < self._budget[0]
+        def admits(self, mechanism):
+            return self._totals[0] < self.notion.limit
+
+        def charge(self, mechanism):
+            self._totals = self.notion.after(self._totals, mechanism)
 
     low, _ = crossing_rate(lambda: OneStepLate(epsilon=1.0, delta=0.05), epsilon=1.0, games=40_000, seed=1)
     assert low > 0.05

@@ -1,7 +1,9 @@
 """Ledgers for tests: opened with a budget of rho = 1, asked by hand, checked."""
 
 from bursar import filters
+from bursar._workspace import Query
 from bursar.ledger import Ledger, verify
+from bursar.queries._questions import described
 
 RHO = 10**15
 
@@ -12,20 +14,43 @@ def opened(path, **options):
 
 def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved=None):
     """A question that costs each person what charges says; returns who took part."""
-    desk = book.store.desk
-    desk.run("CREATE OR REPLACE TEMP TABLE charges(person VARCHAR, units BIGINT)")
+    workspace = book.store.workspace
+    workspace.run("CREATE OR REPLACE TEMP TABLE charges(person VARCHAR, units BIGINT)")
     for person, units in charges.items():
-        desk.run("INSERT INTO charges VALUES (?, ?)", [person, units])
+        workspace.run("INSERT INTO charges VALUES (?, ?)", [person, units])
     price = max(charges.values()) if price is None else price
-    book.offer("SELECT * FROM charges")
 
-    def work():
-        book.admit(price=price, analyst=analyst, purpose=purpose, reserved=reserved)
-        took = {person for (person,) in desk.run("SELECT person FROM admitted").fetchall()}
-        book.settle({"price": price, "answer": [1]}, key=key, analyst=analyst, purpose=purpose, reserved=reserved)
+    def work(turn, offer):
+        admission = turn.admit(offer, key=key, price=price, analyst=analyst, purpose=purpose, reserved=reserved)
+        took = set(people(book, admission))
+        turn.settle(admission, {"answer": [1]})
         return took
 
-    return book.transaction(work)
+    return book.answer(Query("SELECT * FROM charges"), work)
+
+
+def people(book, admission):
+    """Who was admitted, in any order."""
+    rows = book.store.workspace.run(f"SELECT person FROM {admission.people.rows}").fetchall()
+    return [person for (person,) in rows]
+
+
+def exact(session, asked, analyst="ann"):
+    """Before noise, and undone: sums in whole steps as one list, and each admitted person's units."""
+
+    def work(turn, offer):
+        admission = turn.admit(offer, key="exact", price=asked.price, spare=asked.spare_units, analyst=analyst)
+        admitted = admission.people.rows
+        if isinstance(admitted, dict):  # of Spark
+            rows = admitted["admitted"].select("person", "units").collect()
+            charged = [(row["person"], row["units"]) for row in rows]
+        else:
+            charged = session.ledger.store.workspace.run(f"SELECT person, units FROM {admitted}").fetchall()
+        assert len(dict(charged)) == len(charged)
+        return session._rows.sums(plan, admitted), dict(charged)
+
+    plan = session._rows.plan(asked, described(asked))
+    return session.ledger.answer(session._rows.charges(plan), work)
 
 
 def clean(book, **options):

@@ -94,16 +94,16 @@ TIE = 1e-9  # a loss that equals the bound (pure mechanisms, basic composition) 
 
 def table(odometer: object, menu: tuple[Play, Play], rounds: int, ex_post: bool = False) -> np.ndarray:
     """The boundary for every pair of counts, from the odometer's own arithmetic."""
+    notion = odometer.notion
     costs = [
-        np.array([float(units) / MEASURE for units in odometer._checked(play.mechanism)[0].costs]) for play in menu
+        np.array([float(units) / MEASURE for units in notion.price(play.mechanism)[: notion.width]]) for play in menu
     ]
     counts = np.arange(rounds + 1, dtype=float)
     with np.errstate(invalid="ignore"):
         first, second = counts[:, None] * costs[0], counts[:, None] * costs[1]
     first[0] = second[0] = 0.0
-    read = odometer._ex_post if ex_post else odometer._bound
-    delta = odometer._rest(odometer.delta, odometer._kept(False))
-    rows = [read(row + second[: rounds + 1 - j], delta=delta) for j, row in enumerate(first)]
+    delta = notion.rest(notion.delta, notion._kept(failing=False))
+    rows = [notion.bound(row + second[: rounds + 1 - j], delta=delta, ex_post=ex_post) for j, row in enumerate(first)]
     full = np.full((rounds + 1, rounds + 1), np.inf)
     for j, row in enumerate(rows):
         full[j, : len(row)] = row

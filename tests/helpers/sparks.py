@@ -108,16 +108,3 @@ def wait_for(port, seconds=60):
 
 def opened(path, data, **options):
     return Session.open(data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, **options})
-
-
-def exact(session, asked):
-    """Before noise: sums in whole steps, and everybody's units."""
-    session._rows.offer(asked)
-    session._rows.admit(asked, analyst="ann", purpose=None, reserved=None)
-    keeper = session.ledger.keeper
-    if hasattr(keeper, "admitted"):
-        charged = [(row["person"], row["units"]) for row in keeper.admitted().select("person", "units").collect()]
-    else:
-        charged = session.ledger.store.desk.run("SELECT person, units FROM admitted").fetchall()
-    assert len(dict(charged)) == len(charged)
-    return session._rows.sums(asked), dict(charged)

@@ -34,7 +34,7 @@ def train(folder: Path, timer: int, seconds: float) -> None:
     contributed = []
     original = training.Gradients.sums
 
-    def noting(self, inputs, targets, weigh, people=None, watch=None):
+    def noting(self, inputs, targets, weigh, people=None, observe=None):
         squares = np.zeros(N)
 
         def note(chosen, norms):
@@ -42,7 +42,7 @@ def train(folder: Path, timer: int, seconds: float) -> None:
             squares[chosen.numpy()] = (weights * norms).numpy() ** 2
             return weights
 
-        found = original(self, inputs, targets, note, people=people, watch=watch)
+        found = original(self, inputs, targets, note, people=people, observe=observe)
         contributed.append(squares)
         return found
 

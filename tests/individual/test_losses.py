@@ -1,4 +1,4 @@
-"""Everybody's epsilon: against published numbers, an independent library, and exact sums in high precision."""
+"""Each person's epsilon: against published numbers, an independent library, and exact sums in high precision."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The counts that everybody's epsilon is read from: rounded against the person, mergeable, restored exactly."""
+"""The counts that each person's epsilon is computed from: rounded against the person, mergeable, restored exactly."""
 
 import io
 import re

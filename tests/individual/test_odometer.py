@@ -198,7 +198,7 @@ def test_who_takes_part_in_a_pure_round():
     accounts = individual.Odometer(3, odometers.Renyi(delta=1e-5, sum_delta=0.0))
     accounts.charge(m.Pure(0.3), np.array([True, False, True]))
     one = odometers.Renyi(delta=1e-5, orders=odometers.Renyi(delta=1e-5).orders, sum_delta=0.0)
-    one.charge(m.Renyi(one.orders, tuple(one._costs(m.Pure(0.3))[j] / 1e15 for j in range(len(one.orders)))))
+    one.charge(m.Renyi(one.orders, tuple(one.notion.costs(m.Pure(0.3))[j] / 1e15 for j in range(len(one.orders)))))
     bounds = accounts.epsilon()
     assert bounds[1] == 0.0
     np.testing.assert_allclose(bounds[[0, 2]], one.epsilon(), rtol=1e-9)

@@ -99,7 +99,7 @@ def test_gaussian_rounds_and_pure_ones_share_the_account():
 
 def test_the_allowance_is_admitted_and_the_next_norm_is_not():
     """After different spends: whoever contributes the allowance is in; one norm of the table further is out."""
-    accounts, table = people(60), filters.Residue(**BUDGET).person_table(STEP)
+    accounts, table = people(60), filters.Residue(**BUDGET).notion.person_table(STEP)
     most_of_it = m.Gaussian(sigma=(filters.Residue(**BUDGET).left - 1e-4) ** -0.5)
     assert accounts.charge(most_of_it, np.sqrt(np.linspace(0.97, 1, 60))).all()
     most = accounts.allowance(STEP)
@@ -129,7 +129,7 @@ def test_numpy_torch_and_splits_agree_and_states_are_exact():
 
 def test_slacks_never_exceed_their_part_of_delta():
     """Whatever a person is charged with, until nothing fits: the slacks of the rows add up to at most delta / 100."""
-    table, rng = filters.Residue(**BUDGET).person_table(STEP), np.random.default_rng(1)
+    table, rng = filters.Residue(**BUDGET).notion.person_table(STEP), np.random.default_rng(1)
     accounts, slack = people(40), [0] * 40
     for _ in range(4000):
         rows = rng.integers(1, len(table.norms), 40)
@@ -176,3 +176,11 @@ def test_steps_of_unknown_contributions_are_written_off_in_full():
     assert accounts.spent()[2] == full.spent()[0]
     accounts.write_off(m.Pure(0.01))
     assert (accounts.spent()[1:] > before[1:] + full.spent()[0]).all()
+
+
+@pytest.mark.parametrize("budget", [filters.Residue(**BUDGET), filters.Renyi(**BUDGET), filters.Zcdp(**BUDGET)])
+def test_a_round_that_may_fail_is_never_free(budget):
+    """Accounts per person keep no part of delta for failures, so they refuse rounds that may fail, at epsilon 0 too."""
+    people = individual.Filter(2, budget)
+    with pytest.raises(errors.Unsupported, match="may fail"):
+        people.charge(m.Approximate(0.0, 0.1), np.array([True, True]))

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 import writers
 from bursar import filters
+from bursar._workspace import Query
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger
 from bursar.ledger._stores.connection import read
 from bursar.queries import Count, Histogram, Mean, Session, Sum
-from ledgers import RHO, ask, clean, opened
+from ledgers import RHO, ask, clean, opened, people
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 PASSWORD = "hunter2hunter2"
@@ -84,18 +85,16 @@ def test_a_transaction_that_finds_no_order_is_begun_again_with_fresh_noise(serve
     """A program that takes no turns changes an account in between: the question is answered on what it left behind."""
     with opened(where) as book:
         ask(book, "a", {"ann": 5, "bob": 5})
-        book.store.desk.run("CREATE OR REPLACE TEMP TABLE charges AS SELECT 'ann' AS person, 7 AS units")
-        book.offer("SELECT * FROM charges")
         tried = []
 
-        def work():
-            book.admit(price=7, analyst="ann", purpose=None)
+        def work(turn, offer):
+            admission = turn.admit(offer, key="b", price=7, analyst="ann")
             if not tried:
                 sql(server, f"UPDATE {schema_of(where)}.accounts SET spent = spent + 1 WHERE person = 'ann'::bytea")
-            tried.append(book.store.desk.run("SELECT count(*) FROM admitted").fetchone()[0])
-            return book.settle({"price": 7, "answer": [len(tried)]}, key="b", analyst="ann", purpose=None)
+            tried.append(len(people(book, admission)))
+            return turn.settle(admission, {"answer": [len(tried)]})
 
-        entry = book.transaction(work)
+        entry = book.answer(Query("SELECT 'ann' AS person, 7 AS units"), work)
         assert tried == [1, 1]
         assert entry.public["answer"] == [2]  # what was drawn first was never told
         assert book.spent("ann") == 5 + 1 + 7
@@ -109,11 +108,11 @@ def test_a_server_that_never_finds_an_order_is_an_error(where, monkeypatch):
     monkeypatch.setattr(postgres, "TRIES", 3)
     with opened(where) as book:
 
-        def work():
-            raise postgres._Again
+        def work(_):
+            raise postgres._TryAgain
 
         with pytest.raises(LedgerError, match="busy"):
-            book.transaction(work)
+            book.transact(work)
         assert ask(book, "a", {"ann": 5}) == {"ann"}
 
 
@@ -129,7 +128,7 @@ def test_a_connection_lost_at_the_commit(server, where, monkeypatch, moment):
     def lost(store):
         if moment == "after":
             commit(store)
-        backend = store.run("SELECT pg_backend_pid()").fetchone()[0]
+        ((backend,),) = store.run("SELECT pg_backend_pid()")
         sql(server, f"SELECT pg_terminate_backend({backend}, 5000)")
         commit(store)
 
@@ -152,7 +151,7 @@ def test_a_connection_lost_at_the_commit(server, where, monkeypatch, moment):
 def test_a_lost_connection_between_questions(server, where):
     """It closes the ledger with an error that says what to do."""
     with opened(where) as book:
-        backend = book.store.run("SELECT pg_backend_pid()").fetchone()[0]
+        ((backend,),) = book.store.run("SELECT pg_backend_pid()")
         sql(server, f"SELECT pg_terminate_backend({backend}, 5000)")
         with pytest.raises(LedgerError, match="connection is lost"):
             book.spent("ann")
@@ -164,13 +163,13 @@ def test_a_commit_that_the_server_turns_into_a_rollback_is_no_commit(where):
     """A step that failed and was passed over undoes everything; nobody is told that it was written."""
     with opened(where) as book:
 
-        def work():
+        def work(_):
             with contextlib.suppress(LedgerError):
                 book.store.run("SELECT 1 / 0")
             return "done"
 
         with pytest.raises(LedgerError, match="undid"):
-            book.transaction(work)
+            book.transact(work)
 
 
 def test_what_is_refused_leaves_the_ledger_open(where):
@@ -225,7 +224,7 @@ def test_both_kinds_of_ledger_charge_the_same_units(where, tmp_path):
                 analyst = session.analyst("ann", purpose="ads" if number % 3 == 0 else None)
                 analyst.ask(questions[number % 5], key=str(number))
             assert all(finding.holds for finding in session.verify(replay=True))
-            kept = session.ledger.store.desk.run(session.ledger.keeper.charged()).fetchall()
+            kept = session.ledger.store.workspace.run(session.ledger.accounts.charged()).fetchall()
             charged.append(sorted(kept))
     assert charged[0] == charged[1]
     assert len(charged[0]) < 20 * 150  # somebody ran out
@@ -318,7 +317,7 @@ def test_servers_on_which_commits_can_be_lost_are_refused(server, where):
     try:
         sql(server, "ALTER ROLE owner SET synchronous_commit = off")
         with opened(where) as book:
-            assert book.store.run("SHOW synchronous_commit").fetchone() == ("on",)
+            assert book.store.run("SHOW synchronous_commit") == [("on",)]
     finally:
         sql(server, "ALTER ROLE owner RESET synchronous_commit")
 
@@ -456,7 +455,7 @@ def test_hostile_words_are_names_and_nothing_else(server, shared, people, name, 
         assert {person: shared.spent(person) - before[person] for person in people} == dict.fromkeys(people, 3)
     for person in people:
         shared.retire(person)
-        assert person in shared.keeper.gone()
+        assert person in shared.accounts.gone()
         shared.restore(person)
     assert shared.spent("somebody else") == before["somebody else"]
     assert sql(server, tables) == there

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bursar import filters
+from bursar._workspace import Query
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.ledger import Watch
 from bursar.queries import Count, People, Session
@@ -102,13 +103,13 @@ def test_how_many_are_missing(where):
         book.retire("bob")
         charges = {"ann": 2, "bob": 2, "cy": 2, "dan": 2}
         assert ask(book, "b", charges) == {"dan"}
-        book.offer("SELECT * FROM charges UNION ALL SELECT 'eve', 0")
 
-        def work():
-            book.admit(price=2, analyst="ann", purpose=None)
-            return book.keeper.refused()
+        def work(turn, offer):
+            return turn.admit(offer, key="c", price=2, analyst="ann").people.refused()
 
-        assert book.transaction(work) == 2  # ann and cy
+        listed = ", ".join(f"('{person}', {units})" for person, units in {**charges, "eve": 0}.items())
+        query = Query(f"SELECT * FROM (VALUES {listed}) charges(person, units)")
+        assert book.answer(query, work) == 2  # ann and cy
 
 
 def watched(where, **options):

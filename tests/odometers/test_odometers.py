@@ -15,7 +15,7 @@ from bursar import errors, filters, odometers
 from bursar import mechanisms as m
 from bursar._units import MEASURE
 from bursar.curves import gaussian, order_mixture, renyi, zcdp
-from bursar.odometers import _boundary
+from bursar.odometers import _roots
 
 KINDS = {
     "renyi": lambda **k: odometers.Renyi(delta=1e-5, **k),
@@ -211,7 +211,7 @@ def test_roots_are_bounds_and_tight(totals, weights, delta):
     def mixture(loss):
         return np.logaddexp.reduce(log_w - lam * s + lam * loss) + math.log(delta)
 
-    pathwise, ex_post = _boundary.exponentials(exponent, lam), _boundary.exponentials_ex_post(exponent, lam)
+    pathwise, ex_post = _roots.exponentials(exponent, lam), _roots.exponentials_ex_post(exponent, lam)
     assert mixture(pathwise) >= 0
     assert mixture(pathwise * (1 - 1e-9) - 1e-9) < 0
     allowed = float(order_mixture.allowed_delta(s, lam, log_w, float(ex_post)))
@@ -226,7 +226,7 @@ def test_fewer_steps_give_larger_bounds():
     """Newton's method stays on the safe side: every iterate is a bound, and they fall towards the root."""
     lam = np.geomspace(0.05, 500, 24)
     exponent = math.log(1e-5 / 24) - lam * (1 + lam) * np.array([1e-4, 0.3, 4.0])[:, None]
-    for solve in (_boundary.exponentials, _boundary.exponentials_ex_post):
+    for solve in (_roots.exponentials, _roots.exponentials_ex_post):
         bounds = [solve(exponent, lam, steps=k) for k in range(1, 9)]
         for more, fewer in zip(bounds[1:], bounds, strict=False):
             assert np.all(more <= fewer * (1 + 1e-10))

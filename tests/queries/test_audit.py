@@ -8,6 +8,7 @@ the noise must be what was promised. A run without errors fails with probability
 
 import math
 import statistics
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from scipy.stats import chi2
 
 from bursar import filters
 from bursar.queries import Count, Session, Sum, _questions, _session
-from bursar.queries._engines import compiler, dialects
+from bursar.queries._engines import compiler, duckdb_engine
 
 ROUNDS, PAID = 6, 2
 RHO = 18.0
@@ -74,14 +75,17 @@ def no_clipping(monkeypatch):
 
 
 def rows_as_people(monkeypatch):
-    right = dialects.DuckDBDialect.person
-    monkeypatch.setattr(dialects.DuckDBDialect, "person", lambda self, name, kind: right(self, "row", kind))
+    right = duckdb_engine.duckdb_dialect
+    row = {"BIGINT": 'CAST(d."row" AS BIGINT)', "VARCHAR": 'CAST(d."row" AS VARCHAR)'}
+    monkeypatch.setattr(duckdb_engine, "duckdb_dialect", lambda columns: replace(right(columns), person=row))
 
 
 def a_ninth_charged(monkeypatch):
-    right, price = compiler.units_per_step, _questions.Question.price.fget
-    monkeypatch.setattr(compiler, "units_per_step", lambda asked: right(asked) / 9)
-    monkeypatch.setattr(_questions.Question, "price", property(lambda asked: price(asked) // 9))
+    right, price = compiler.units_per_step, _questions.price_of
+    monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
+    monkeypatch.setattr(_questions, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    cheaper = tuple((replace(asked), others) for asked, others in ASKED)  # priced as they are made
+    monkeypatch.setitem(globals(), "ASKED", cheaper)
 
 
 def a_third_of_the_noise(monkeypatch):

@@ -10,6 +10,7 @@ import stat
 import string
 import subprocess
 import sys
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -26,9 +27,10 @@ from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger, verify
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._engines import spark_accounts
-from bursar.queries._questions import STEPS
+from bursar.queries._questions import STEPS, described
 from crashes import campaign_on_spark
-from sparks import NO_CODE, cluster, exact, needs_spark, opened, started
+from ledgers import exact
+from sparks import NO_CODE, cluster, needs_spark, opened, started
 
 pytestmark = needs_spark
 RHO = 10**15
@@ -168,12 +170,12 @@ def together(spark, rows, asked):
     """What ``exact`` gives for each of several questions, if everybody is admitted; in few jobs, which are slow."""
     from pyspark.sql import functions as F
 
-    rows._keeper.finish = lambda: None  # the files of one question stay while the next is prepared
     units, sums = [], []
     for place, each in enumerate(asked):
-        priced = rows.prices(each)
-        added = spark.sql(rows._compiled(each).sums, admitted=priced, **rows._cells)
-        units.append(priced.select(F.lit(place), "person", "units"))
+        plan = rows.plan(each, described(each))
+        worked_out = rows._work_out(plan)
+        added = spark.sql(plan.sums, admitted=worked_out.charges, **worked_out.tables)
+        units.append(worked_out.charges.select(F.lit(place), "person", "units"))
         cell, *totals = added.columns
         sums.append(
             added.toDF("cell", *(f"t{n}" for n in range(len(totals)))).select(
@@ -201,7 +203,7 @@ def as_duckdb(asked):
         changed["where"] = asked.where.replace('"N"', "N2")
     if getattr(asked, "column", None) == "N":
         changed["column"] = "N2"
-    return type(asked)(**{name: changed.get(name, getattr(asked, name)) for name in asked.__dataclass_fields__})
+    return replace(asked, **changed)
 
 
 ROWS = {
@@ -255,15 +257,15 @@ def test_a_watch_counts_the_same_people(rows, path):
         for session in (ours, theirs):
             session.limit(0.3, analyst="ann")
             session.retire("bob")
-            asked = {"analyst": "ann", "purpose": None}
             session.analyst("ann").ask(Count(clip=1, rho=0.2), key="a")
 
-            def counted(session=session, asked=asked):
-                session._rows.admit(Count(clip=1, rho=0.25), reserved=None, **asked)
-                return session.ledger.keeper.refused()
+            counted = Count(clip=1, rho=0.25)
 
-            session._rows.offer(Count(clip=1, rho=0.25))
-            missing.append(session.ledger.transaction(counted))
+            def refused(turn, offer, price=counted.price):
+                return turn.admit(offer, key="c", price=price, analyst="ann").people.refused()
+
+            plan = session._rows.plan(counted, described(counted))
+            missing.append(session.ledger.answer(session._rows.charges(plan), refused))
             bea = session.analyst("bea")
             session.watch(0, epsilon=0.1)
             told = [bea.ask(question, key="b").complete, bea.ask(question, key="c").complete]
@@ -330,7 +332,7 @@ def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch
     folder = path.with_name("people.ledger.accounts")
     with opened(path, rows) as session:
         session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
-    right = spark_accounts.SparkGenerations.write
+    right = spark_accounts.SparkWriter.write
     for broken in ("judged", "charges", "accounts"):
 
         def write(self, data, where, broken=broken):
@@ -339,13 +341,13 @@ def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch
                 (where / "_SUCCESS").unlink()
                 raise OSError("disk full, and private words")
 
-        monkeypatch.setattr(spark_accounts.SparkGenerations, "write", write)
+        monkeypatch.setattr(spark_accounts.SparkWriter, "write", write)
         with opened(path, rows) as session:
             with pytest.raises((DataError, LedgerError)) as told:
                 session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
             assert "private" not in str(told.value)
             assert told.value.__context__ is None or isinstance(told.value.__context__, LedgerError)
-    monkeypatch.setattr(spark_accounts.SparkGenerations, "write", right)
+    monkeypatch.setattr(spark_accounts.SparkWriter, "write", right)
     with opened(path, rows) as session:
         assert len(list((folder / "charges").iterdir())) == len(list((folder / "accounts").iterdir())) == 1
         for key in "bcd":
@@ -364,7 +366,7 @@ def test_files_that_are_gone_or_changed_are_found(rows, path):
     with opened(path, rows) as session:
         for key in "ab":
             session.analyst("ann").ask(Count(clip=9, **CHEAP), key=key)
-        now, before = session.ledger.keeper.now.accounts, session.ledger.keeper._before.accounts
+        now, before = session.ledger.accounts.now.accounts, session.ledger.accounts._before.accounts
         assert now != before
     shutil.move(folder / "accounts" / now, path.with_name("kept"))
     with pytest.raises(LedgerError, match="does not hold the accounts"):
@@ -489,7 +491,8 @@ def test_a_cluster_of_a_master_and_two_workers(tmp_path):
     script = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-from sparks import exact, opened, started
+from ledgers import exact
+from sparks import opened, started
 from bursar.queries import Mean
 spark = started({str(tmp_path)!r}, sys.argv[1], **{{"spark.executor.memory": "512m", "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s"}})

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from bursar.report import spends
+from bursar.report.spends import spends
 from bursar.training import HolderReport
 
 

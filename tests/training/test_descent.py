@@ -12,7 +12,7 @@ from bursar import filters, individual
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.mechanisms import Gaussian
 from bursar.training import Everybody, descend
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 
 
 def people_and_labels(rows=40, features=3, classes=2, seed=0):
@@ -54,7 +54,7 @@ def test_norms_and_sums_are_those_of_gradients_written_out(classes, intercept, f
     """Nothing of size n times features is built, yet norms and weighted sums are the same."""
     x, y = people_and_labels(classes=classes)
     owners = np.random.default_rng(1).permutation(np.arange(40) % 7) if grouped else np.arange(40)
-    model = Logistic(form(x), y, classes, intercept=intercept, people=owners if grouped else None)
+    model = LogisticGradients(form(x), y, classes, intercept=intercept, people=owners if grouped else None)
     weights = np.random.default_rng(2).normal(size=model.start.shape)
     each = naive_gradients(x, y, weights, classes, intercept)
     each = np.array([each[owners == person].sum(axis=0) for person in range(owners.max() + 1)])
@@ -66,7 +66,7 @@ def test_norms_and_sums_are_those_of_gradients_written_out(classes, intercept, f
 def test_entries_of_a_sparse_row_that_share_a_place_are_added_before_the_norm():
     """A CSR matrix may hold a feature twice: the norm is that of their sum, not smaller."""
     double = sparse.csr_matrix((np.array([3.0, 3.0, 8.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
-    model = Logistic(double, np.array([0]), 2, intercept=False)
+    model = LogisticGradients(double, np.array([0]), 2, intercept=False)
     assert model.norms(model.start)[0] == 5.0  # half of the length of (6, 8)
 
 
@@ -75,7 +75,7 @@ def test_entries_of_a_sparse_row_that_share_a_place_are_added_before_the_norm():
 @pytest.mark.parametrize("owners", [None, np.arange(2)])
 def test_norms_of_tiny_and_huge_gradients_neither_vanish_nor_overflow(size, form, owners):
     """Squares of these numbers are no floats any more; the norms are."""
-    model = Logistic(
+    model = LogisticGradients(
         form(np.array([[3.0, 4.0], [0.0, 2.0]]) * size), np.zeros(2, int), 2, intercept=False, people=owners
     )
     np.testing.assert_allclose(model.norms(model.start), [2.5 * size, 1.0 * size], rtol=1e-12)
@@ -85,7 +85,7 @@ def test_the_descent_is_algorithm_8_written_out():
     """The loop agrees with a literal one: clip to min(C, root of what is left), sum, one draw of noise, divide by n."""
     x, y = people_and_labels()
     clip, sigma, steps, budget = 0.6, 0.8, 30, 5 * 0.6**2
-    model = Logistic(x, y, 2, intercept=False)
+    model = LogisticGradients(x, y, 2, intercept=False)
     accounts = individual.Filter(len(x), filters.Gaussian(mu=np.sqrt(budget) / sigma))
     found = descend(
         model,
@@ -123,7 +123,7 @@ def test_nobody_contributes_more_than_is_charged(clip, noise, scale, seed):
     budget, step = filters.Gaussian(mu=2.5 / noise), Gaussian(noise * clip, clip)
     contributed, charged = [], []
 
-    class SeenGradients(Logistic):
+    class SeenGradients(LogisticGradients):
         def weighted_sum(self, weights):
             each = [
                 [Fraction(float(w)) * Fraction(float(r)) * Fraction(float(v)) for v in row]
@@ -148,7 +148,7 @@ def test_nobody_contributes_more_than_is_charged(clip, noise, scale, seed):
 def test_noise_is_one_draw_of_one_size_whoever_is_left():
     """Noise on the sum does not shrink when people drop out, and the divisor stays the public number."""
     x, y = people_and_labels()
-    model, noise = Logistic(100 * x, y, 2, intercept=False), Silent()
+    model, noise = LogisticGradients(100 * x, y, 2, intercept=False), Silent()
     accounts = individual.Filter(len(x), filters.Gaussian(mu=1.0))
     steps = []
     descend(
@@ -177,7 +177,7 @@ def test_whoever_has_no_number_for_a_gradient_is_out_and_the_others_go_on(form, 
     broken[0], broken[1] = np.nan, np.inf
     results = []
     for rows in (broken, np.where(np.isfinite(broken), broken, 0.0)):
-        model = Logistic(form(rows), y, 2, intercept=False, people=owners)
+        model = LogisticGradients(form(rows), y, 2, intercept=False, people=owners)
         accounts = individual.Filter(5, filters.Gaussian(mu=1.0))
         with np.errstate(invalid="ignore"):
             results.append(
@@ -206,7 +206,7 @@ def test_whoever_the_accounts_refuse_leaves_no_trace():
 
     results = []
     for third in (x[2], -5 * x[2]):
-        model = Logistic(np.vstack([x[:2], third, x[3:]]), y, 2, intercept=False)
+        model = LogisticGradients(np.vstack([x[:2], third, x[3:]]), y, 2, intercept=False)
         accounts, noise = Closed(6, filters.Gaussian(mu=1.0)), np.random.default_rng(0)
         run = {"steps": 5, "learning_rate": 1.0, "divisor": 6, "noise": noise}
         results.append(descend(model, model.start, accounts, Gaussian(5.0), **run))
@@ -215,7 +215,7 @@ def test_whoever_the_accounts_refuse_leaves_no_trace():
 
 def test_a_person_of_weight_zero_is_left_out_of_a_sum_even_without_a_number():
     """Where parameters overflow, a gradient is NaN; with weight zero it does not spoil the sum."""
-    model = Logistic(np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([0, 1]), 2, intercept=False)
+    model = LogisticGradients(np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([0, 1]), 2, intercept=False)
     with np.errstate(invalid="ignore"):
         assert np.isnan(model.norms(np.full((2, 1), np.inf))).tolist() == [True, False]
     np.testing.assert_array_equal(model.weighted_sum(np.array([0.0, 1.0])), np.zeros((2, 1)))
@@ -224,7 +224,7 @@ def test_a_person_of_weight_zero_is_left_out_of_a_sum_even_without_a_number():
 def test_without_individual_accounts_the_filter_is_charged_the_worst_case():
     """Algorithm 7: the public filter pays every step in full, and refuses the one that does not fit."""
     x, y = people_and_labels(rows=5)
-    model, public = Logistic(x * 1e-9, y, 2, intercept=False), filters.Gaussian(mu=1.0)
+    model, public = LogisticGradients(x * 1e-9, y, 2, intercept=False), filters.Gaussian(mu=1.0)
     run = {"learning_rate": 1.0, "divisor": 5, "noise": np.random.default_rng(0)}
     descend(model, model.start, Everybody(5, public), Gaussian(2.0), steps=4, **run)
     assert public.count == 4
@@ -238,7 +238,7 @@ def test_the_average_is_the_mean_of_the_last_iterates():
     x, y = people_and_labels()
     for share, kept in ((0.0, 1), (0.5, 3), (1.0, 6)):
         seen = []
-        model = Logistic(x, y, 2, intercept=False)
+        model = LogisticGradients(x, y, 2, intercept=False)
         found = descend(
             model,
             model.start,
@@ -257,7 +257,7 @@ def test_the_average_is_the_mean_of_the_last_iterates():
 def test_arguments_of_another_kind_are_refused_before_anybody_is_charged():
     """A seed in place of a generator, a filter in place of accounts: an error by name, and nothing spent."""
     x, y = people_and_labels()
-    model, people = Logistic(x, y, 2, intercept=False), individual.Filter(40, filters.Gaussian(mu=1.0))
+    model, people = LogisticGradients(x, y, 2, intercept=False), individual.Filter(40, filters.Gaussian(mu=1.0))
     options = {"steps": 2, "learning_rate": 1.0, "divisor": 40}
     with pytest.raises(ArgumentError, match="noise=3 must be a generator"):
         descend(model, model.start, people, Gaussian(5.0), noise=3, **options)
@@ -270,9 +270,9 @@ def test_rows_that_cancel_do_not_round_the_others_away():
     """Two huge rows of one person, with opposite labels, add up to little: the others' sum must survive."""
     n, huge = 200, 1e17
     x, y = np.ones((n, 2)), np.zeros(n, dtype=int)
-    alone = Logistic(x, y, 2, intercept=False, people=np.arange(n))
+    alone = LogisticGradients(x, y, 2, intercept=False, people=np.arange(n))
     more = np.vstack([[[huge, 1.0]], x, [[huge, 0.0]]])
-    both = Logistic(more, np.r_[0, y, 1], 2, intercept=False, people=np.r_[n, np.arange(n), n])
+    both = LogisticGradients(more, np.r_[0, y, 1], 2, intercept=False, people=np.r_[n, np.arange(n), n])
     sums = []
     for gradients in (alone, both):
         norms = gradients.norms(np.zeros((2, 1)))

@@ -13,7 +13,7 @@ from bursar import filters, individual
 from bursar.curves import gaussian
 from bursar.mechanisms import Gaussian
 from bursar.training import descend
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 
 MU = 1.5
 CLIPPED_STEPS = 2  # the budget: two steps at the whole clip
@@ -55,7 +55,7 @@ class Shrinking:
 def sums(present, steps, seed, *, accounts_as=lambda accounts: accounts, noise_as=lambda noise, accounts: noise):
     """(runs, steps): the first coordinate of each noisy sum, towards the canary, in many runs of Algorithm 8."""
     x = np.vstack([CANARY, OTHERS]) if present else OTHERS
-    people = Logistic(x, np.ones(len(x), dtype=int), 2, intercept=False)
+    people = LogisticGradients(x, np.ones(len(x), dtype=int), 2, intercept=False)
     noise, seen = np.random.default_rng(seed), np.zeros((RUNS, steps + 1))
     for run in range(RUNS):
         accounts = individual.Filter(len(x), filters.Gaussian(mu=MU))

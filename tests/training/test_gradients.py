@@ -8,7 +8,7 @@ from torch import nn
 
 from bursar import errors
 from bursar.training.gradients import Gradients, _self_check, check, clipping
-from bursar.training.gradients._factors import Each, Rows
+from bursar.training.gradients._factors import Dense, SparseRows
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
@@ -216,7 +216,7 @@ def test_layers_spelled_out_compute_what_they_did(name):
     module.eval()
     before = module(x)
     seen = []
-    Gradients(module, BY_RECORD).sums(x, y, 1.0, watch=lambda records, output, losses: seen.append(output))
+    Gradients(module, BY_RECORD).sums(x, y, 1.0, observe=lambda records, output, losses: seen.append(output))
     assert torch.allclose(seen[-1], before, rtol=1e-5, atol=1e-6)
     assert torch.equal(module(x), before)
 
@@ -310,7 +310,7 @@ def test_wrong_batches_and_losses_are_refused():
     with pytest.raises(errors.ArgumentError, match="reduction='none'"):
         Gradients(module, nn.CrossEntropyLoss()).norms(x, y)
     engine = Gradients(module, BY_RECORD)
-    with pytest.raises(errors.ArgumentError, match="targets must have 6 records"):
+    with pytest.raises(errors.ArgumentError, match="targets must have as many records"):
         engine.norms(x, y[:4])
     with pytest.raises(errors.ArgumentError, match="people must be whole numbers"):
         engine.norms(x, y, people=torch.ones(6))
@@ -340,15 +340,15 @@ def test_clipping_weights():
 
 def test_the_norm_of_many_numbers_is_not_rounded_against_the_person():
     """A gradient of a million equal numbers: single precision loses a thousandth of its norm on the way."""
-    use = Each(torch.full((2, 1000, 1000), 0.7))
-    assert (use.squares() >= 0.7**2 * 1e6 * (1 - 4e-6)).all()
+    factor = Dense(torch.full((2, 1000, 1000), 0.7))
+    assert (factor.squared_norms() >= 0.7**2 * 1e6 * (1 - 4e-6)).all()
 
 
 def test_a_word_that_occurs_often_is_summed_exactly():
     """Ten thousand uses of one row of an embedding add up in double precision."""
     b = torch.full((1, 10_000, 3), 0.7)
-    use = Rows(torch.zeros(1, 10_000, dtype=torch.long), b, torch.Size((5, 3)))
-    assert float(use.squares()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 4e-6)
+    factor = SparseRows(torch.zeros(1, 10_000, dtype=torch.long), b, torch.Size((5, 3)))
+    assert float(factor.squared_norms()[0]) >= 3 * (1e4 * float(b[0, 0, 0])) ** 2 * (1 - 4e-6)
 
 
 def test_a_device_without_double_precision_is_refused_by_name(monkeypatch):
@@ -460,11 +460,11 @@ def test_uses_of_a_word_that_cancel_do_not_round_the_others_away():
     """A person whose two huge uses of one row cancel is not added at full weight: between them the others must stay."""
     b = torch.full((12, 2, 1), 0.5)
     b[11, 0], b[11, 1] = 1e9, -1e9
-    use = Rows(torch.zeros(12, 2, dtype=torch.long), b, torch.Size((3, 1)))
-    weights = clipping(use.squares().sqrt(), 1.0)
-    both = [torch.zeros(use.shape) for _ in range(2)]
-    use.add_to(both[0], weights.float())
-    Rows(use.entries[:11], b[:11], use.shape).add_to(both[1], weights[:11].float())
+    factor = SparseRows(torch.zeros(12, 2, dtype=torch.long), b, torch.Size((3, 1)))
+    weights = clipping(factor.squared_norms().sqrt(), 1.0)
+    both = [torch.zeros(factor.shape) for _ in range(2)]
+    factor.add_weighted_sum(both[0], weights.float())
+    SparseRows(factor.entries[:11], b[:11], factor.shape).add_weighted_sum(both[1], weights[:11].float())
     apart = both[0] - both[1]
     assert float(apart.norm()) <= 1.0
 

@@ -5,7 +5,7 @@ import pytest
 
 from bursar import errors, filters, individual, mechanisms
 from bursar.training import descend
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 MU = 1.0
@@ -29,7 +29,7 @@ def run():
         watch.look(number, parameters)
         seen.append((parameters.copy(), accounts.spent() / MU**2))
 
-    people = Logistic(x, y, 2, intercept=False)
+    people = LogisticGradients(x, y, 2, intercept=False)
     step = mechanisms.Gaussian(sigma=4.0, sensitivity=1.0)
     descend(people, people.start, accounts, step, steps=steps, learning_rate=4, divisor=200, noise=rng, observe=observe)
     return watch, seen, (x, y, group)

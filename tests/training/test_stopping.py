@@ -13,7 +13,7 @@ from scipy import linalg, special, stats
 from bursar import errors, filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.training import descend
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 
 COUNTERS = (Tree, SquareRoot)
@@ -327,7 +327,7 @@ def test_torch_accounts_agree():
 def test_descend_takes_the_accounts_and_shows_a_count_after_each_step():
     """In place of the filter in ``descend``; nothing private is in a repr."""
     rng = np.random.default_rng(2)
-    people = Logistic(rng.normal(size=(200, 2)), rng.integers(0, 2, 200), 2, intercept=True)
+    people = LogisticGradients(rng.normal(size=(200, 2)), rng.integers(0, 2, 200), 2, intercept=True)
     accounts = Dropouts(individual.Filter(200, budget(0.5)), SquareRoot(30, 20.0), noise=rng)
     counts = []
     descend(
@@ -458,7 +458,7 @@ class Unpaid(Dropouts):
 
     def __init__(self, people, counter, **more):
         super().__init__(people, counter, **more)
-        people._give_back(self.price, np.ones(len(people.spent()), bool))
+        people.refund(self.price, np.ones(len(people.spent()), bool))
 
 
 def transcript(kind, present, seed, *, accounts_as=Dropouts):

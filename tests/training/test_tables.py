@@ -206,7 +206,7 @@ def test_quotes_that_are_left_open_take_in_nobodys_lines(file, lines):
     first, *others = CSV.splitlines()
     text = [first, lines[0].replace("'", '"'), *others, lines[1].replace("'", '"')]
     file.write_text("\n".join(text) + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match="every line must be a row"):
+    with pytest.raises(DataError, match="each line must be a row"):
         tables.read(file, schema())
 
 
@@ -321,7 +321,7 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
     labels = [line.rsplit(",", 1)[1] for line in people_file.read_text(encoding="utf-8").splitlines()[1:]]
     assert np.mean(np.array(model.predict(people_file)) == labels) == pytest.approx(result.metrics["accuracy"])
     card = json.loads((out / "card.json").read_text(encoding="utf-8"))
-    assert card["people_from"] == "all rows of one group together"
+    assert card["people_from"] == "group"
     assert "not cover" in json.loads((out / "metrics.json").read_text(encoding="utf-8"))["note"]
     assert len(result.holder_report.shares) == 400
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

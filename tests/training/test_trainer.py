@@ -1,6 +1,5 @@
-"""The trainer: its algorithms written out, its accounts in exact arithmetic, callbacks, refusals."""
+"""The trainer: its algorithms written out, its accounts in exact arithmetic, refusals."""
 
-import contextlib
 from fractions import Fraction
 
 import numpy as np
@@ -8,33 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters, individual, mechanisms, odometers, training
-from bursar.training import policies, stopping
+from bursar import errors, filters, individual, mechanisms, training
+from bursar.training import stopping
 from bursar.training._distributed import noise_generator
 from bursar.training._evaluation import correct
-from bursar.training.callbacks import Progress
 from bursar.training.gradients import _self_check
-
-BY_RECORD = nn.CrossEntropyLoss(reduction="none")
-N = 400
-
-
-@pytest.fixture(name="data")
-def fixture_data():
-    torch.manual_seed(0)
-    x = torch.randn(N, 5)
-    return x, (x[:, 0] + 0.5 * x[:, 1] > 0).long()
-
-
-def network():
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 2))
-
-
-def trainer(budget, module=None, *, lr=1.0, **options):
-    module = network() if module is None else module
-    options = {"max_grad_norm": 1.0, "divisor": N, "steps": 20} | options
-    return training.Trainer(module, BY_RECORD, torch.optim.SGD(module.parameters(), lr=lr), budget, **options)
+from training_runs import BY_RECORD, N, network, trainer
 
 
 def by_hand(module, x, y, budget, *, sigma, steps, seed, remainder):
@@ -88,7 +66,7 @@ def test_nobody_contributes_more_than_is_charged(data, monkeypatch):
     sigma = 8.0
     module = network()
 
-    def spy(self, inputs, targets, weigh, people=None, watch=None):
+    def spy(self, inputs, targets, weigh, people=None, observe=None):
         rows = [
             torch.cat([g.reshape(-1) for g in parts]).double()
             for parts in _self_check.gradients(module, BY_RECORD, inputs, targets)
@@ -101,7 +79,7 @@ def test_nobody_contributes_more_than_is_charged(data, monkeypatch):
                 contributed[person] += (Fraction(weight) * Fraction(float(norms[person]))) ** 2
             return weights
 
-        return original(self, inputs, targets, noting, people=people, watch=watch)
+        return original(self, inputs, targets, noting, people=people, observe=observe)
 
     original = training.Gradients.sums
     monkeypatch.setattr(training.Gradients, "sums", spy)
@@ -172,13 +150,13 @@ def test_contributions_of_samples_keep_to_the_bounds_that_were_charged(data, mon
 
     original = training.Gradients.sums
 
-    def spy(self, inputs, targets, weigh, people=None, watch=None):
+    def spy(self, inputs, targets, weigh, people=None, observe=None):
         def noting(chosen, norms):
             weights = weigh(chosen, norms)
             given.append((charged[-1], inputs[0][chosen], (weights * norms).numpy()))
             return weights
 
-        return original(self, inputs, targets, noting, people=people, watch=watch)
+        return original(self, inputs, targets, noting, people=people, observe=observe)
 
     monkeypatch.setattr(training.Gradients, "sums", spy)
     run = trainer(
@@ -210,27 +188,6 @@ def test_several_records_of_a_person_are_sampled_together(data):
         assert job.accounts.spent().shape == (150,)
 
 
-def test_noisy_sums_are_charged_and_right(data):
-    """The count of right answers is right but for its noise, and those who are counted pay for it."""
-    x, y = data
-    job = trainer(filters.Gaussian(mu=3.0), steps=20, lr=5.0, noise_multiplier=7.0)
-    answers = []
-
-    def ask(run):
-        if run.step in (0, 20):
-            with torch.no_grad():
-                truth = int((run.module(x).argmax(1) == y).sum())
-            before = None if run.step == 0 else job.accounts.spent().copy()
-            answers.append((run.noisy_sum(correct, sigma=5.0), truth))
-            if before is not None:
-                paid = job.accounts.spent() - before
-                assert np.allclose(paid.sum(), truth / 25.0)
-
-    run = job.fit(x, y, callbacks=[ask])
-    assert all(abs(answer - truth) < 30 for answer, truth in answers)
-    assert run.released[mechanisms.Gaussian(5.0, 1.0)] == 2
-
-
 def test_dropouts_stand_in_front_of_the_accounts(data):
     """A noisy count of the people who dropped out is public during the run."""
     x, y = data
@@ -240,110 +197,6 @@ def test_dropouts_stand_in_front_of_the_accounts(data):
     gone = int((np.asarray(job.accounts.allowance(mechanisms.Gaussian(4.0))) < 0.01).sum())
     assert gone > 50
     assert abs(run.counting.count - gone) < 5 * run.counting.standard_error
-
-
-class Fake:
-    """A run as policies see it, with a script of answers."""
-
-    def __init__(self, answers, *, noise_multiplier=4.0, sample_rate=None, last=10_000):
-        self.script, self.noise_multiplier, self.sample_rate = list(answers), noise_multiplier, sample_rate
-        self.history, self.released, self.reason, self.step, self.last = {}, {}, None, 0, last
-
-    def noisy_sum(self, values, *, sigma, name):
-        return self.script.pop(0)
-
-    def next_step(self, **changes):
-        return changes
-
-    def can_take(self, step, times):
-        return self.step + times <= self.last
-
-    def stop(self, reason):
-        self.reason = reason
-
-
-def test_noise_falls_when_training_stalls_and_never_rises_above_the_baseline():
-    """Additive steps, thresholds of three standard deviations, a floor, and none lower near the end."""
-    policy = policies.AdaptiveNoise(by=1.0, every=2, epoch=10, least=1.5, sigma=100.0, epochs_left=5)
-    run = Fake([1000, 1100, 2000, 3000, 3100, 3150, 3160, 3170], last=190)
-    seen = []
-    for run.step in range(161):
-        policy(run)
-        if run.step and run.step % 20 == 0:
-            seen.append(run.noise_multiplier)
-    # first look; stalls: 3; better twice: 4, 4; stalls: 3, 2; no five epochs of ten steps left within 190
-    assert seen == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0, 2.0 if 140 + 50 > 190 else 1.5, 1.5 if 160 + 50 <= 190 else seen[-1]]
-    assert seen[:6] == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0]
-
-
-def test_batches_shrink_while_training_gets_better_and_grow_back():
-    """Never above where they began; not below the floor."""
-    policy = policies.AdaptiveBatch(by=0.1, every=1, epoch=1, least=0.15, sigma=1.0, epochs_left=0)
-    run = Fake([0, 100, 200, 300, 300, 300, 300], sample_rate=0.3)
-    seen = []
-    for run.step in range(8):
-        policy(run)
-        seen.append(round(run.sample_rate, 3))
-    assert seen == [0.3, 0.3, 0.2, 0.15, 0.15, 0.25, 0.3, 0.3]
-
-
-def test_policies_change_what_is_released(data):
-    """The decreasing noise is what the accounts are charged for."""
-    x, y = data
-    policy = policies.DecreasingNoise(factor=0.5, every=5, least=3.0)
-    run = trainer(filters.Gaussian(mu=3.0), noise_multiplier=8.0, steps=15).fit(x, y, callbacks=[policy])
-    assert run.released == {mechanisms.Gaussian(sigma): 5 for sigma in (8.0, 4.0, 3.0)}
-
-
-def test_early_stopping_stops_and_its_odometer_knows_what_was_spent(data):
-    """The run ends once enough are right; the odometer has everything that was released."""
-    x, y = data
-    odometer = odometers.Gaussian(delta=1e-5)
-    policy = policies.EarlyStopping(target=0.7 * N, every=4, odometer=odometer, sigma=10.0)
-    job = trainer(filters.Gaussian(mu=10.0), individual=False, lr=10.0, noise_multiplier=5.0, steps=200)
-    run = job.fit(x, y, callbacks=[policy])
-    assert run.step < 200
-    assert run.reason == "280 are right"
-    again = odometers.Gaussian(delta=1e-5)
-    for step, times in run.released.items():
-        again.charge(mechanisms.Repeated(step, times))
-    assert odometer.epsilon() == again.epsilon()
-
-
-def test_a_question_that_does_not_fit_ends_the_run_and_the_odometer_misses_nothing(data):
-    """A callback may ask for more than is left: the run ends, and the odometer has the last step and all answers."""
-    x, y = data
-    policy = policies.EarlyStopping(target=N, every=3, odometer=odometers.Gaussian(delta=1e-5), sigma=2.0)
-
-    def greedy(run):
-        run.noisy_sum(correct, sigma=20.0)
-
-    job = trainer(filters.Gaussian(mu=0.8), individual=False, noise_multiplier=10.0, steps=None)
-    run = job.fit(x, y, callbacks=[policy, greedy])
-    assert (run.step, run.reason) == (9, "the budget is spent")
-    again = odometers.Gaussian(delta=1e-5)
-    for step, times in run.released.items():
-        again.charge(mechanisms.Repeated(step, times))
-    assert policy.odometer.epsilon() == again.epsilon()
-
-
-def test_the_card_says_what_was_promised_and_released(data):
-    """Epsilon, delta, theorem, noise, and every mechanism with its count; nothing about single people."""
-    x, y = data
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.1, noise_multiplier=2.0)
-    job.fit(x, y)
-    with pytest.raises(errors.ArgumentError, match="delta=None"):
-        job.card()
-    card = job.card(delta=1e-5)
-    assert card.epsilon == pytest.approx(0.3 + np.log(7 / 8) - np.log(8e-5) / 7)
-    assert "20 times SampledGaussian(sigma=2.0" in card.to_markdown()
-    assert "Rényi" in card.to_markdown() or "Renyi" in card.to_markdown()
-    assert card.divisor == 40.0
-    assert trainer_repr_is_public(job)
-
-
-def trainer_repr_is_public(job):
-    return "spent" not in repr(job.holder_report) and "0." not in repr(job.holder_report)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +226,7 @@ def test_nothing_is_charged_when_a_batch_or_module_is_wrong(data):
     with pytest.raises(errors.Unsupported, match="BatchNorm1d"):
         trainer(accounts, module)
     job = trainer(accounts, noise_multiplier=5.0)
-    with pytest.raises(errors.ArgumentError, match="targets must have 400"):
+    with pytest.raises(errors.ArgumentError, match="targets must have as many"):
         job.fit(x, y[:10])
     assert not np.any(accounts.spent())
     job.fit(x, y)
@@ -395,27 +248,6 @@ def test_people_whose_gradients_are_not_numbers_do_not_stop_the_others(data):
         run = job.fit(x, y)
         assert all(bool(torch.isfinite(p).all()) for p in run.module.parameters())
         assert job.accounts.spent()[3] == 0.0
-
-
-def test_callbacks_look_on(data, capsys):
-    """Accuracy on public records and losses by group; the progress bar shows steps only."""
-    x, y = data
-    from bursar.training.callbacks import Evaluation, Progress, module_measure
-    from bursar.training.groups import Audience, GroupWatch
-
-    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0)
-    side = np.where(x[:, 0] > 0, "right", "left")
-    watch = GroupWatch(Audience({"side": side}, module_measure(x, y, BY_RECORD)), job.shares, steps=20)
-    run = job.fit(
-        x, y, callbacks=[Evaluation(x, y, every=10), Progress(), lambda run: watch.look(run.step, run.module)]
-    )
-    assert [step for step, _ in run.history["accuracy"]] == [0, 10, 20]
-    rows = watch.report().rows
-    assert {row["group"] for row in rows} == {"left", "right"}
-    assert run.history["accuracy"][-1][1] == pytest.approx(
-        sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
-    )
-    assert "spent" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -472,28 +304,6 @@ def test_people_without_records_do_not_stop_a_run(data):
     assert (job.accounts.spent()[N - 3 : N - 1] == 0).all()
 
 
-def test_the_card_says_who_counts_as_a_person(data):
-    """Without numbers of people the promise is about one record; the card must not speak of all of a person's."""
-    x, y = data
-    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
-    job.fit(x, y)
-    assert job.card().people_from == "each record is one person, so the caller declares"
-    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
-    job.fit(x, y, torch.arange(N) // 2)
-    assert job.card().people_from.startswith("all records of one person together")
-
-
-def test_questions_leave_the_mode_of_each_layer_alone(data):
-    """A layer that is kept in evaluation mode stays there after a noisy sum."""
-    x, y = data
-    module = nn.Sequential(nn.Linear(5, 6), nn.Dropout(0.5), nn.Linear(6, 2))
-    module[1].eval()
-    job = trainer(filters.Gaussian(mu=3.0), module, steps=2, noise_multiplier=10.0)
-    job.fit(x, y, callbacks=[lambda run: run.noisy_sum(correct, sigma=50.0)])
-    assert module.training
-    assert not module[1].training
-
-
 def test_gradients_that_were_left_in_the_module_are_never_applied(data):
     """Frozen layers stay where they are, even where a look at private data has left a gradient without noise."""
     x, y = data
@@ -520,48 +330,6 @@ def test_modules_that_change_their_input_in_place_leave_the_records_alone(data):
     assert torch.equal(x, given)
 
 
-def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
-    """It lists what was released; with samples nobody's remainder is spent."""
-    x, y = data
-    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
-
-    def louder(run):
-        run.noise_multiplier = 8.0 if run.step < 2 else 16.0
-
-    job.fit(x, y, callbacks=[louder])
-    words = job.card(delta=1e-5).to_markdown()
-    assert "every step" not in words
-    assert "spends the remainder" not in words
-    assert "theory 5.6 for Poisson samples" in words
-    assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words
-
-
-@pytest.mark.parametrize("individual_accounts", [True, False])
-@pytest.mark.parametrize(
-    "values", [lambda o, t: torch.ones(len(o), 50), lambda o, t: torch.ones(2 * len(o)), lambda *_: 1]
-)
-def test_a_question_gives_one_number_for_each_record(data, individual_accounts, values):
-    """More numbers than records would be a sum of another sensitivity; nobody is charged for it."""
-    x, y = data
-    job = trainer(filters.Zcdp(rho=1.0), individual=individual_accounts)
-    with pytest.raises(errors.ArgumentError, match="one number for each"):
-        job.fit(x, y, callbacks=[lambda run: run.noisy_sum(values, sigma=1.0)])
-    assert not job._loop.run.released
-
-
-def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
-    """The caller's filter may be charged elsewhere: neither the card nor accounts look at it again."""
-    budget = filters.Zcdp(rho=0.1)
-    job = trainer(budget)
-    accounts = individual.Filter(3, budget)
-    job.fit(*data)
-    before = job.card(delta=1e-5).epsilon
-    budget.charge(mechanisms.Zcdp(0.09))
-    accounts.budget.charge(mechanisms.Zcdp(0.09))
-    assert job.card(delta=1e-5).epsilon == before
-    assert individual.Filter.from_state(accounts.state()).budget.left == pytest.approx(0.1)
-
-
 def test_the_planned_steps_fit_whatever_the_clip_is(data):
     """Noise is a multiple of the clip: rounded up, so that the last step of full contributions fits."""
     randoms = np.random.default_rng(0)
@@ -570,43 +338,6 @@ def test_the_planned_steps_fit_whatever_the_clip_is(data):
         budget = filters.Gaussian(mu=float(randoms.lognormal()))
         job = trainer(budget, max_grad_norm=clip, steps=steps)
         budget.charge(mechanisms.Repeated(mechanisms.Gaussian(job.noise_multiplier * clip, clip), steps))
-
-
-def test_another_budget_that_is_exceeded_does_not_end_the_run_in_silence(data):
-    """A callback's own filter refuses: that is the callback's error, not the end of this run's budget."""
-    own = filters.Zcdp(rho=0.01)
-    with pytest.raises(errors.BudgetExceeded):
-        trainer(filters.Zcdp(rho=1.0)).fit(*data, callbacks=[lambda run: own.charge(mechanisms.Zcdp(0.1))])
-
-
-def test_callbacks_are_closed_however_a_run_ends(data):
-    """Spent budgets, errors and the end of the plan all take the bar away."""
-
-    def broken(run):
-        if run.step == 2:
-            raise ZeroDivisionError
-
-    for options, others in (
-        ({}, []),
-        ({}, [broken]),
-        ({"individual": False, "steps": None, "noise_multiplier": 9.0}, []),
-    ):
-        progress = Progress()
-        with contextlib.suppress(ZeroDivisionError):
-            trainer(filters.Zcdp(rho=0.05), **options).fit(*data, callbacks=[progress, *others])
-        assert not progress._bar.live.is_started
-
-
-def test_an_odometer_belongs_to_one_run(data):
-    """A second run with the same policy is refused before anything is released, and so is an odometer in use."""
-    policy = policies.EarlyStopping(target=N, every=50, odometer=odometers.Renyi(delta=1e-5))
-    trainer(filters.Zcdp(rho=1.0), steps=2).fit(*data, callbacks=[policy])
-    again = trainer(filters.Zcdp(rho=1.0), steps=2)
-    with pytest.raises(errors.ArgumentError, match="another run"):
-        again.fit(*data, callbacks=[policy])
-    assert not again._loop.run.released
-    with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
-        policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
 
 
 def test_what_stands_in_front_of_the_accounts_is_theirs(data):
@@ -619,23 +350,6 @@ def test_what_stands_in_front_of_the_accounts_is_theirs(data):
         trainer(filters.Zcdp(rho=1.0)).fit(
             *data, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=10, sigma=50.0))
         )
-
-
-def test_a_seed_of_the_counts_is_on_the_card(data):
-    """Noise from a generator of the caller's is reproducible as far as anybody can tell."""
-    for noise, words in ((np.random.default_rng(0), "not private"), (None, "operating system")):
-        job = trainer(filters.Zcdp(rho=1.0))
-        tree = stopping.Tree(steps=20, sigma=50.0)
-        job.fit(*data, counting=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
-        assert words in job.card(delta=1e-5).seed
-
-
-def test_a_card_is_stated_at_the_budgets_own_delta(data):
-    """Another delta is refused, not ignored."""
-    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5))
-    job.fit(*data)
-    with pytest.raises(errors.ArgumentError, match="its own delta=1e-05"):
-        job.card(delta=1e-9)
 
 
 def test_shares_need_accounts_per_person(data):

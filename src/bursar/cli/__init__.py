@@ -1,4 +1,7 @@
-"""The command line: arguments in, text out; every command is one call into the library.
+"""The command line: each command reads its arguments, calls the library and prints what it returns.
+
+An option means the same in every command. `--noise-multiplier` is the standard deviation of the noise of one step
+divided by the clip, `--max-grad-norm`; the absolute noise is called sigma, in files of questions and in Python.
 
 Exit codes: 0 done; 1 a budget, a calibration or a ledger refuses, or a check fails; 2 an argument, a file or a table
 breaks a rule; 3 an optional library is not installed.

@@ -14,7 +14,7 @@ from rich.table import Table
 from bursar.cli._files import check_free
 from bursar.cli._json import dumps
 from bursar.cli._options import Delta, Epsilon, Force, Json
-from bursar.cli._progress import progress_bar
+from bursar.cli._spends import draw_spends, progress_bar
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def demo(
 
     Without the files of UCI Adult it learns handwritten digits.
     """
-    from bursar.report import spends
     from bursar.training import examples
 
     folder = examples.adult_folder(data)
@@ -98,8 +97,7 @@ def demo(
             progress.update(task, description=method, completed=done, total=total)
 
         results = _run(example, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
-    written = spends(results.holder_report, picture, title=f"{results.data}, epsilon {epsilon:g}")
-    private = [str(path) for path in written]
+    private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
     if as_json:
         typer.echo(dumps(results.to_dict() | {"private": private}))
     else:

@@ -127,7 +127,7 @@ def show(path: LedgerName, as_json: Json = False) -> None:
     table = _table("number", "time", "analyst", "purpose", "key", "ask", "rho at most")
     for asked in record.questions:
         names = (asked["number"], asked["time"], asked["analyst"], asked["purpose"] or "", asked["key"])
-        table.add_row(*map(str, names), str(asked["question"]["ask"]), shown(asked["rho at most"], 6))
+        table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked["rho at most"], 6))
     _console().print(table)
     _console().print(f"budget: rho = {shown(record.terms['rho'], 6)}", f"head: {record.head}", sep="\n", soft_wrap=True)
 

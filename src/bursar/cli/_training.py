@@ -23,7 +23,7 @@ from bursar.cli._options import (
     PrivatePicture,
     Steps,
 )
-from bursar.cli._progress import progress_bar
+from bursar.cli._spends import draw_spends, progress_bar
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -115,12 +115,7 @@ def train(
             noise_multiplier=noise_multiplier,
             seed=seed,
         )
-    private: list[str] = []
-    if picture is not None:
-        from bursar.report import spends
-
-        written = spends(trained.holder_report, picture, title=f"{data.name}, target {target}")
-        private = [str(path) for path in written]
+    private = [] if picture is None else draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, as_json=as_json)
 
 

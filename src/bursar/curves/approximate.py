@@ -9,13 +9,12 @@ Source: Dwork & Roth (2014), Thm 3.16; fully adaptive: Rogers, Roth, Ullman & Va
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from math import inf
 
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import as_float, exact
+from bursar._units import as_float, exact, times
 from bursar.errors import Unsupported
 
 __all__ = ["Approximate", "cost", "of"]
@@ -51,50 +50,34 @@ def of(mechanism: mechanisms.Mechanism) -> Approximate:
     )
 
 
-@singledispatch
 def cost(mechanism: mechanisms.Mechanism) -> Pair:
     """What a mechanism adds to both totals, exactly: (epsilon, delta).
 
     Guarantee: the mechanism is (epsilon, delta)-DP, whatever came before it.
     Source: theory 2.2 (Laplace), 2.3 (pure), 2.4 (approximate), 2.5 (bounded range).
     """
+    epsilon: Fraction | float = Fraction(0)
+    delta = Fraction(0)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            one, failure = _cost(leaf)
+            epsilon, delta = epsilon + times(count, one), delta + count * failure
+    return epsilon, delta
+
+
+def _cost(leaf: mechanisms.Mechanism) -> Pair:
+    match leaf:
+        case mechanisms.Laplace():
+            return exact(leaf.sensitivity) / exact(leaf.scale), Fraction(0)
+        case mechanisms.Pure() | mechanisms.RandomizedResponse():
+            return _finite(leaf.epsilon), Fraction(0)
+        case mechanisms.Exponential():
+            return _finite(leaf.eta), Fraction(0)
+        case mechanisms.Approximate():
+            return _finite(leaf.epsilon), exact(leaf.delta)
     raise Unsupported(
-        f"{type(mechanism).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
+        f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
     )
-
-
-@cost.register
-def _(mechanism: mechanisms.Laplace) -> Pair:
-    return exact(mechanism.sensitivity) / exact(mechanism.scale), Fraction(0)
-
-
-@cost.register
-def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse) -> Pair:
-    return _finite(mechanism.epsilon), Fraction(0)
-
-
-@cost.register
-def _(mechanism: mechanisms.Exponential) -> Pair:
-    return _finite(mechanism.eta), Fraction(0)
-
-
-@cost.register
-def _(mechanism: mechanisms.Approximate) -> Pair:
-    return _finite(mechanism.epsilon), exact(mechanism.delta)
-
-
-@cost.register
-def _(mechanism: mechanisms.Repeated) -> Pair:
-    if not mechanism.count:
-        return Fraction(0), Fraction(0)
-    epsilon, delta = cost(mechanism.mechanism)
-    return mechanism.count * epsilon, mechanism.count * delta
-
-
-@cost.register
-def _(mechanism: mechanisms.Composed) -> Pair:
-    pairs = [cost(part) for part in mechanism.mechanisms]
-    return sum((e for e, _ in pairs), Fraction(0)), sum((d for _, d in pairs), Fraction(0))
 
 
 def _finite(epsilon: float) -> Fraction | float:

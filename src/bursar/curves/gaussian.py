@@ -11,7 +11,6 @@ Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383; Koskela, Tobab
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from math import inf, log, pi, sqrt
 
 import numpy as np
@@ -72,39 +71,28 @@ def of(mechanism: mechanisms.Mechanism) -> Gaussian:
     return Gaussian(float(np.nextafter(np.nextafter(sqrt(as_float(total)), inf), inf)) if total else 0.0)
 
 
-@singledispatch
 def cost(mechanism: mechanisms.Mechanism) -> Fraction:
     """What a mechanism adds to a Gaussian total: mu squared, exactly.
 
     Guarantee: the mechanism is mu-GDP, whatever came before it.
     Source: theory 2.1; Koskela, Tobaben & Honkela (2023), Thm 11.
     """
+    counts = mechanisms.leaves(mechanism).items()
+    return sum((count * _cost(leaf) for leaf, count in counts if count), Fraction(0))
+
+
+def _cost(leaf: mechanisms.Mechanism) -> Fraction:
+    match leaf:
+        case mechanisms.Gaussian() | mechanisms.SampledGaussian(sample_rate=1):
+            return (exact(leaf.sensitivity) / exact(leaf.sigma)) ** 2
+        case mechanisms.SampledGaussian():
+            raise Unsupported(
+                "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
+            )
     raise Unsupported(
-        f"{type(mechanism).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
+        f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
         "use filters.Zcdp, Renyi or Residue"
     )
-
-
-@cost.register
-def _(mechanism: mechanisms.Gaussian) -> Fraction:
-    return (exact(mechanism.sensitivity) / exact(mechanism.sigma)) ** 2
-
-
-@cost.register
-def _(mechanism: mechanisms.SampledGaussian) -> Fraction:
-    if mechanism.sample_rate == 1:
-        return cost(mechanisms.Gaussian(mechanism.sigma, mechanism.sensitivity))
-    raise Unsupported("SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue")
-
-
-@cost.register
-def _(mechanism: mechanisms.Repeated) -> Fraction:
-    return mechanism.count * cost(mechanism.mechanism) if mechanism.count else Fraction(0)
-
-
-@cost.register
-def _(mechanism: mechanisms.Composed) -> Fraction:
-    return sum((cost(part) for part in mechanism.mechanisms), Fraction(0))
 
 
 def delta(mu: ArrayLike, /, *, epsilon: ArrayLike) -> NDArray[np.float64]:

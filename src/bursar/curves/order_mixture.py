@@ -1,4 +1,4 @@
-"""What totals at many orders say together, by a mixture of exponential supermartingales with fixed weights.
+"""Combine Rényi totals at many orders by a mixture of exponential supermartingales with fixed weights.
 
 With totals S(a), lam = a - 1 and weights w, M(l) = sum_a w_a exp(lam_a (l - S(a))) has mean at most 1 along the
 realised loss l, and
@@ -14,13 +14,13 @@ Source: theory 1.5 and 4.4 (docs/proofs/whole-curve-filter.md)
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["allowed_delta", "default_weights"]
+__all__ = ["allowed_delta", "around", "default_weights"]
 
 Floats = NDArray[np.float64]
 
 
 def allowed_delta(totals: Floats, lam: Floats, log_weights: Floats, epsilon: float) -> Floats:
-    """G(S, epsilon), rounded up, for everybody's totals.
+    """G(S, epsilon), rounded up, for the totals of one account or of each person.
 
     Args:
         totals: (..., m) nats, inf allowed.
@@ -67,20 +67,32 @@ def _mixture(
         return top[..., 0] + np.log(total), (terms * lam).sum(axis=-1) / total, size
 
 
-def default_weights(best: float, *, share: float = 0.5) -> tuple[Floats, Floats]:
-    """Default orders and weights around the best order of a zCDP budget (theory 4.4).
+def around(best: float, *, share: float) -> tuple[Floats, Floats]:
+    """Orders around the best one for a plan, minus 1, and their weights (theory 4.4).
 
-    A share of the weight at lam* = best; the rest on 61 geometric points from lam*/30 to 3000 lam*, falling as
-    lam*/lam above and as (lam/lam*)**3 below. Orders above 20 are whole numbers, whose curves are quickest to compute.
+    Args:
+        best: lam of the order that is best for the plan.
+        share: the share of the weight at that order. The rest goes to 61 geometric points from lam*/30 to 3000 lam*,
+            falling as lam*/lam above and as (lam/lam*)**3 below.
+
+    Returns:
+        (62,) lam, the best first; (62,) weights that add up to 1.
+    """
+    grid = best * np.geomspace(1 / 30, 3000, 61)
+    fall = np.where(grid > best, best / grid, (grid / best) ** 3)
+    return np.append(best, grid), np.append(share, (1 - share) * fall / fall.sum())
+
+
+def default_weights(best: float, *, share: float = 0.5) -> tuple[Floats, Floats]:
+    """Default orders and weights of a budget, ``around`` the order that is best for it.
+
+    Orders above 20 are whole numbers, whose curves are quickest to compute.
 
     Returns:
         (m,) orders; (m,) weights that add up to 1.
     """
-    grid = best * np.geomspace(1 / 30, 3000, 61)
-    fall = np.where(grid > best, best / grid, (grid / best) ** 3)
-    orders = 1 + np.concatenate([[best], grid])
-    orders = np.where(orders > 20, np.round(orders), orders)
-    weights = np.concatenate([[share], (1 - share) * fall / fall.sum()])
+    lam, weights = around(best, share=share)
+    orders = np.where(1 + lam > 20, np.round(1 + lam), 1 + lam)
     unique, place = np.unique(orders, return_inverse=True)
     merged: Floats = np.bincount(place, weights=weights).astype(np.float64)
     return unique, merged

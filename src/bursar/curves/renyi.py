@@ -10,20 +10,33 @@ A curve is known only at its orders and never interpolated downwards.
 Source: Mironov (2017), https://arxiv.org/abs/1702.07476
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
+from itertools import pairwise
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._units import as_float, exact
+from bursar._units import as_float, exact, times
 from bursar.curves import _sampled, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["ORDERS", "Renyi", "budget", "cost", "epsilon", "failure", "mironov", "of", "sampled_gaussian", "values"]
+__all__ = [
+    "ORDERS",
+    "Renyi",
+    "budget",
+    "cost",
+    "costs",
+    "epsilon",
+    "failure",
+    "mironov",
+    "of",
+    "sampled_gaussian",
+    "values",
+]
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +64,12 @@ class Renyi:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        mechanisms.Renyi(self.orders, self.values)  # the same rules
+        _check.each_between(1, inf, order=self.orders)
+        _check.each_amount(value=self.values)
+        if not self.orders or len(self.orders) != len(self.values) or any(a >= b for a, b in pairwise(self.orders)):
+            raise ArgumentError(
+                f"orders={self.orders!r} must increase strictly and have as many values={self.values!r}, at least one"
+            )
 
     def epsilon(self, *, delta: float) -> float:
         """An epsilon that holds at delta, rounded up; inf when no order has a finite value.
@@ -89,19 +107,33 @@ def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
     >>> cost(mechanisms.Zcdp(0.0125), 16)
     Fraction(1, 5)
     """
-    match mechanism:
+    return costs(mechanism, (order,))[0]
+
+
+def costs(mechanism: mechanisms.Mechanism, orders: Sequence[float]) -> tuple[Fraction | float, ...]:
+    """What a mechanism adds to the totals at several orders; see ``cost``.
+
+    Guarantee: in both directions, the divergence at every order is at most its cost, whatever came before.
+    Source: theory 2.1 to 2.7.
+    """
+    totals: tuple[Fraction | float, ...] = (Fraction(0),) * len(orders)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            totals = tuple(
+                [total + times(count, each) for total, each in zip(totals, _costs(leaf, orders), strict=True)]
+            )
+    return totals
+
+
+def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction | float]:
+    match leaf:
         case mechanisms.Gaussian() | mechanisms.DiscreteGaussian() | mechanisms.Zcdp():
-            rho = zcdp.cost(mechanism)
-            return exact(order) * rho if rho != inf else inf
+            rho = zcdp.cost(leaf)
+            return [exact(order) * rho if rho != inf else inf for order in orders]
         case mechanisms.Renyi():
-            value = float(_next_order(mechanism, np.asarray([order], np.float64))[0])
-            return exact(value) if value < inf else inf
-        case mechanisms.Repeated():
-            return mechanism.count * cost(mechanism.mechanism, order) if mechanism.count else Fraction(0)
-        case mechanisms.Composed():
-            return sum((cost(part, order) for part in mechanism.mechanisms), Fraction(0))
-    value = float(values(mechanism, [order])[0])
-    return Fraction(value) if value < inf else inf  # sums of such are exact
+            known = map(float, _next_order(leaf, np.asarray(orders, np.float64)))
+            return [exact(value) if value < inf else inf for value in known]
+    return [Fraction(value) if value < inf else inf for value in map(float, values(leaf, orders))]  # exact sums
 
 
 def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
@@ -118,7 +150,13 @@ def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
     the divergence at every order is at most the value.
     Source: theory 2.1 to 2.7.
     """
-    return np.maximum(_values(mechanism, _checked(orders)), 0.0) * _GUARD
+    grid = _checked(orders)
+    total = np.zeros_like(grid)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            one = _values(leaf, grid)
+            total = total + np.where(one <= 0, 0.0, one * as_float(count))
+    return total * _GUARD
 
 
 def failure(mechanism: mechanisms.Mechanism) -> Fraction:
@@ -128,66 +166,39 @@ def failure(mechanism: mechanisms.Mechanism) -> Fraction:
     response with epsilon".
     Source: theory 2.4; Kairouz, Oh & Viswanath (2015).
     """
-    match mechanism:
-        case mechanisms.Approximate():
-            return exact(mechanism.delta)
-        case mechanisms.Repeated():
-            return mechanism.count * failure(mechanism.mechanism)
-        case mechanisms.Composed():
-            return sum((failure(part) for part in mechanism.mechanisms), Fraction(0))
-    return Fraction(0)
+    failures = Fraction(0)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if isinstance(leaf, mechanisms.Approximate):
+            failures += count * exact(leaf.delta)
+    return failures
 
 
-@singledispatch
-def _values(mechanism: mechanisms.Mechanism, orders: Floats) -> Floats:
-    raise Unsupported(f"{type(mechanism).__name__} has no Rényi cost that we know")
+def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
+    match leaf:
+        case mechanisms.Gaussian() | mechanisms.DiscreteGaussian() | mechanisms.Zcdp():
+            return orders * as_float(zcdp.cost(leaf))
+        case mechanisms.SampledGaussian():
+            return sampled_gaussian(leaf.sample_rate, leaf.sigma / leaf.sensitivity * (1 - 4e-16), orders)
+        case mechanisms.Laplace():
+            return _laplace(leaf.sensitivity / leaf.scale * (1 + 4e-16), orders)
+        case mechanisms.Pure() | mechanisms.RandomizedResponse() | mechanisms.Approximate():
+            return _randomized_response(leaf.epsilon, orders)
+        case mechanisms.Exponential():
+            square = max(leaf.eta**2 / 8, _LEAST) if leaf.eta else 0.0
+            return np.minimum(orders * square, _randomized_response(leaf.eta, orders))
+        case mechanisms.Renyi():
+            return _next_order(leaf, orders)
+    raise Unsupported(f"{type(leaf).__name__} has no Rényi cost that we know")
 
 
-@_values.register
-def _(mechanism: mechanisms.Gaussian | mechanisms.DiscreteGaussian | mechanisms.Zcdp, orders: Floats) -> Floats:
-    return orders * as_float(zcdp.cost(mechanism))
-
-
-@_values.register
-def _(mechanism: mechanisms.SampledGaussian, orders: Floats) -> Floats:
-    return sampled_gaussian(mechanism.sample_rate, mechanism.sigma / mechanism.sensitivity * (1 - 4e-16), orders)
-
-
-@_values.register
-def _(mechanism: mechanisms.Laplace, orders: Floats) -> Floats:
+def _laplace(epsilon: float, orders: Floats) -> Floats:
     """theory 2.2, with A - 1 = (a g(lam eps) + lam g(-a eps)) / (2a - 1), g(x) = e^x - 1 - x: nothing cancels."""
-    epsilon, lam = mechanism.sensitivity / mechanism.scale * (1 + 4e-16), orders - 1
+    lam = orders - 1
     up, down = lam * epsilon, orders * epsilon
     far = up > 500
     near = (orders * _expm1_minus(np.where(far, 0.0, up)) + lam * _expm1_minus(-down)) / (2 * orders - 1)
     log_a = np.where(far, np.log(orders / (2 * orders - 1)) + up + np.exp(-up), np.log1p(near))
     return np.minimum(log_a / lam, epsilon)
-
-
-@_values.register
-def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse | mechanisms.Approximate, orders: Floats) -> Floats:
-    return _randomized_response(mechanism.epsilon, orders)
-
-
-@_values.register
-def _(mechanism: mechanisms.Exponential, orders: Floats) -> Floats:
-    square = max(mechanism.eta**2 / 8, _LEAST) if mechanism.eta else 0.0
-    return np.minimum(orders * square, _randomized_response(mechanism.eta, orders))
-
-
-@_values.register
-def _(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
-    return _next_order(mechanism, orders)
-
-
-@_values.register
-def _(mechanism: mechanisms.Repeated, orders: Floats) -> Floats:
-    return mechanism.count * _values(mechanism.mechanism, orders) if mechanism.count else np.zeros_like(orders)
-
-
-@_values.register
-def _(mechanism: mechanisms.Composed, orders: Floats) -> Floats:
-    return sum((_values(part, orders) for part in mechanism.mechanisms), np.zeros_like(orders))
 
 
 def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:

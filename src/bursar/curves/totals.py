@@ -22,6 +22,8 @@ from bursar.errors import Unsupported
 
 __all__ = ["Total", "optimum", "totals"]
 
+_MOST_ROUNDS = 10**7  # of the exact bound of pure rounds, which needs an array entry for each
+
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 
 
@@ -100,11 +102,16 @@ def _basic(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float:
     """The exact epsilon of equal pure rounds whose number is fixed in advance, to 1e-9, rounded up.
 
+    Raises:
+        Unsupported: the mechanism is not pure, or there are more than 10**7 rounds.
+
     Guarantee: so many rounds of the mechanism, fixed in advance, are (epsilon, delta)-DP; no smaller epsilon holds.
     Source: theory 2.3; Kairouz, Oh & Viswanath (2015), Theorem 3.3.
     """
     if not isinstance(mechanism, mechanisms.Pure | mechanisms.RandomizedResponse):
         raise Unsupported(f"{type(mechanism).__name__} is not dominated exactly by randomised response")
+    if rounds > _MOST_ROUNDS:
+        raise Unsupported(f"the exact epsilon of {rounds} rounds is not computed: at most {_MOST_ROUNDS}")
     if mechanism.epsilon == inf:
         return inf
     lies = np.arange(rounds + 1)

@@ -10,7 +10,6 @@ Source: Bun & Steinke (2016), https://arxiv.org/abs/1605.02065
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import singledispatch
 from math import inf, log, log1p, sqrt
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar._search import last_true
-from bursar._units import as_float, exact
+from bursar._units import as_float, exact, times
 from bursar.errors import Unsupported
 
 __all__ = ["Zcdp", "best_order", "cost", "delta", "epsilon", "mironov", "of", "rho"]
@@ -86,49 +85,29 @@ def of(mechanism: mechanisms.Mechanism) -> Zcdp:
     return Zcdp(float(np.nextafter(as_float(total), inf)) if total else 0.0)
 
 
-@singledispatch
 def cost(mechanism: mechanisms.Mechanism) -> Fraction | float:
     """What a mechanism adds to a zCDP total: rho, exactly (inf where it has no finite rho).
 
     Guarantee: the mechanism is rho-zCDP, whatever came before it.
     Source: theory 2.1 (Gaussian), 2.3 (pure DP), 2.5 (bounded range), 2.7 (discrete Gaussian).
     """
-    raise Unsupported(f"{type(mechanism).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
+    counts = mechanisms.leaves(mechanism).items()
+    return sum((times(count, _cost(leaf)) for leaf, count in counts if count), Fraction(0))
 
 
-@cost.register
-def _(mechanism: mechanisms.Gaussian | mechanisms.DiscreteGaussian) -> Fraction | float:
-    return (exact(mechanism.sensitivity) / exact(mechanism.sigma)) ** 2 / 2
-
-
-@cost.register
-def _(mechanism: mechanisms.Laplace) -> Fraction | float:
-    return (exact(mechanism.sensitivity) / exact(mechanism.scale)) ** 2 / 2
-
-
-@cost.register
-def _(mechanism: mechanisms.Pure | mechanisms.RandomizedResponse) -> Fraction | float:
-    return inf if mechanism.epsilon == inf else exact(mechanism.epsilon) ** 2 / 2
-
-
-@cost.register
-def _(mechanism: mechanisms.Exponential) -> Fraction | float:
-    return inf if mechanism.eta == inf else exact(mechanism.eta) ** 2 / 8
-
-
-@cost.register
-def _(mechanism: mechanisms.Zcdp) -> Fraction | float:
-    return inf if mechanism.rho == inf else exact(mechanism.rho)
-
-
-@cost.register
-def _(mechanism: mechanisms.Repeated) -> Fraction | float:
-    return mechanism.count * cost(mechanism.mechanism) if mechanism.count else Fraction(0)
-
-
-@cost.register
-def _(mechanism: mechanisms.Composed) -> Fraction | float:
-    return sum((cost(part) for part in mechanism.mechanisms), Fraction(0))
+def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
+    match leaf:
+        case mechanisms.Gaussian() | mechanisms.DiscreteGaussian():
+            return (exact(leaf.sensitivity) / exact(leaf.sigma)) ** 2 / 2
+        case mechanisms.Laplace():
+            return (exact(leaf.sensitivity) / exact(leaf.scale)) ** 2 / 2
+        case mechanisms.Pure() | mechanisms.RandomizedResponse():
+            return inf if leaf.epsilon == inf else exact(leaf.epsilon) ** 2 / 2
+        case mechanisms.Exponential():
+            return inf if leaf.eta == inf else exact(leaf.eta) ** 2 / 8
+        case mechanisms.Zcdp():
+            return inf if leaf.rho == inf else exact(leaf.rho)
+    raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
 
 
 def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:

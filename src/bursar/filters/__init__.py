@@ -11,8 +11,8 @@ RenyiCurve    the same at several orders, against a target curve fixed in advanc
 Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms: the tightest for them
 Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
-Pure          pure mechanisms at that rate
 Basic         plain sums of epsilon and delta
+Pure          Feldman & Zrnic for pure mechanisms, for comparison
 Rogers        Rogers et al., for comparison
 
 >>> from bursar import mechanisms
@@ -24,12 +24,10 @@ Rogers        Rogers et al., for comparison
 560
 """
 
-from bursar.filters._account import Filter
-from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiCurve, RenyiOrder, Zcdp
 from bursar.filters._either import Either
-from bursar.filters._renyi import Renyi
-from bursar.filters._residue import Residue
-from bursar.filters.published import Rogers
+from bursar.filters._filter import Filter
+from bursar.filters._filters import Approximate, Basic, Gaussian, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
+from bursar.filters.published import Pure, Rogers
 
 __all__ = [
     "Approximate",

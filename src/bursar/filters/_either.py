@@ -1,4 +1,4 @@
-"""Several filters side by side: right only when delta is split between them."""
+"""Charge several filters side by side, with delta split between them."""
 
 from fractions import Fraction
 from threading import Lock
@@ -8,15 +8,13 @@ from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.filters._account import Filter, rounds
-from bursar.filters._additive import Approximate, Basic, Gaussian, Pure, RenyiOrder, Zcdp
-from bursar.filters._renyi import Renyi
-from bursar.filters._residue import Residue
-from bursar.filters.published._rogers import Rogers
+from bursar.filters._filter import Filter
+from bursar.filters._filters import Approximate, Basic, Gaussian, Renyi, RenyiOrder, Residue, Zcdp
+from bursar.filters.published import Pure, Rogers
 
 __all__ = ["Either"]
 
-_KINDS: dict[str, type[Filter]] = {
+KINDS: dict[str, type[Filter]] = {
     kind.__name__: kind for kind in (Approximate, Basic, Gaussian, Pure, Renyi, RenyiOrder, Residue, Rogers, Zcdp)
 }
 
@@ -42,7 +40,7 @@ class Either(Uncopyable):
     """
 
     def __init__(self, *filters: Filter) -> None:
-        epsilons = {account.epsilon for account in filters}
+        epsilons = {account.notion.epsilon for account in filters}
         if len(filters) < 2 or len(epsilons) != 1 or None in epsilons:
             raise ArgumentError("filters: give two or more, all made with the same epsilon= and with delta=")
         if any(account.count for account in filters) or len(set(map(id, filters))) < len(filters):
@@ -52,10 +50,23 @@ class Either(Uncopyable):
         self._count = 0
         self._lock = Lock()
 
-    @property
-    def epsilon(self) -> float | None:
-        """The epsilon of the promise. Public."""
-        return self._filters[0].epsilon
+    def epsilon(self, *, delta: float | None = None) -> float:
+        """The epsilon that the whole account promises, rounded up. Public.
+
+        Args:
+            delta: public, at least the delta of the whole, which is the default.
+
+        Raises:
+            Unsupported: the account promises nothing below its own delta.
+
+        Guarantee: all that this account ever admits is together (epsilon, delta)-DP.
+        Source: theory 1.5.
+        """
+        if delta is not None:
+            _check.between(0, 1, delta=delta)
+            if delta < self.delta:
+                raise Unsupported(f"delta={delta!r}: the account promises nothing below its own delta={self.delta!r}")
+        return self._filters[0].epsilon()
 
     @property
     def delta(self) -> float:
@@ -105,7 +116,11 @@ class Either(Uncopyable):
                 if admits:
                     account.charge(mechanism)
             self._open = admitting
-            self._count += rounds(mechanism)
+            self._count += mechanisms.rounds(mechanism)
+
+    def fresh(self) -> Self:
+        """An account of the same filters with nothing spent: another budget, for another interaction."""
+        return type(self)(*(account.fresh() for account in self._filters))
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
@@ -121,12 +136,12 @@ class Either(Uncopyable):
         parts = state["parts"]
         for part in parts:
             _check.saved(part, "filter", "parameters")
-            _check.one_of(tuple(_KINDS), filter=part["filter"])
-        fresh = cls(*(_KINDS[part["filter"]](**part["parameters"]) for part in parts))
+            _check.one_of(tuple(KINDS), filter=part["filter"])
+        fresh = cls(*(KINDS[part["filter"]](**part["parameters"]) for part in parts))
         if len(state["open"]) != len(parts) or not all(isinstance(value, bool) for value in state["open"]):
             raise ArgumentError("state: open must be one of true and false for each filter")
         _check.whole(0, count=state["count"])
-        fresh._filters = tuple(_KINDS[part["filter"]].from_state(part) for part in parts)
+        fresh._filters = tuple(KINDS[part["filter"]].from_state(part) for part in parts)
         fresh._open, fresh._count = tuple(state["open"]), int(state["count"])
         if any(is_open and account.count != fresh.count for account, is_open in fresh._pairs()):
             raise ArgumentError("state: a filter that is open must have been charged for every round")

@@ -1,22 +1,24 @@
-"""What all accounts for many people share: rows and ids, and arrays of one library."""
+"""Address accounts of many people by row or by id, and check what they contribute."""
 
 from collections.abc import Hashable, KeysView, Mapping, Sequence, Set
 from threading import Lock
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol, cast
 
 import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
-from bursar._arrays import Array, Library, Mask
+from bursar._arrays import Array, Library, Mask, to_numpy
 from bursar._uncopyable import Uncopyable
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
-from bursar.individual._costs import Tariff
-from bursar.individual._residue_costs import Residual, takes_bools
+from bursar.individual._costs import Costs
 
-__all__ = ["Accounts", "AccountsPerPerson", "to_numpy"]
+__all__ = ["Accounts", "AccountsPerPerson", "People"]
+
+People = Array | Sequence[Hashable]
+"""Rows, or ids."""
 
 _BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
 
@@ -42,7 +44,9 @@ class AccountsPerPerson(Protocol):
 class Accounts(Uncopyable):
     """A row of int64 totals for every person, addressed by row or by id."""
 
-    def __init__(self, people: int | Sequence[Hashable], columns: int, xp: Any, device: Any) -> None:
+    def __init__(
+        self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object | None
+    ) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
         self._lock = Lock()
@@ -54,7 +58,7 @@ class Accounts(Uncopyable):
         """Open accounts for people who were never here before.
 
         Args:
-            people: how many rows to append; or new ids. Keep the account of whoever leaves: a returning person must
+            people: how many rows to append; or new ids. Keep the accounts of people who leave: a returning person must
                 not get a fresh one.
         """
         with self._lock:  # what is being charged goes into the accounts that stay
@@ -82,65 +86,67 @@ class Accounts(Uncopyable):
     def _step(self) -> int:
         return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
 
-    def _rows(self, people: Any) -> Array | None:
-        """Rows of the people addressed; None for everybody."""
+    def _rows(self, people: People | None) -> Array | None:
+        """Rows of the people addressed; None for all of them."""
         if people is None:
             return None
         if self._rows_of is not None:
-            people = people.tolist() if array_api_compat.is_torch_array(people) else people
-            found = [self._rows_of.get(_plain_id(person), -1) for person in people]
-            rows = np.asarray(found, np.int64)
+            rows = np.asarray([self._rows_of.get(_plain_id(person), -1) for person in _listed(people)], np.int64)
         else:
             rows = to_numpy(people)
             if rows.size and not np.issubdtype(rows.dtype, np.integer):
                 raise ArgumentError(f"people must be whole numbers (rows), not {rows.dtype}")
             rows = rows.astype(np.int64)
         if rows.ndim != 1:
-            raise ArgumentError(f"people must be a list of people, not an array of shape {rows.shape}")
+            raise ArgumentError(f"people must be a list of people, not an array with {rows.ndim} axes")
         unknown = (rows < 0) | (rows >= self._spent.shape[0])
         if unknown.any():
-            raise UnknownPerson(f"people: {unknown.sum()} of {len(rows)} have no account here; see join()")
+            raise UnknownPerson("people: not all of them have an account here; see join()")
         if len(np.unique(rows)) != len(rows):
-            raise ArgumentError("people: nobody may be charged twice in one step")
+            raise ArgumentError("people: a person may not be charged twice in one step")
         return self._xp.asarray(rows, device=self._device)
 
-    def _contributions(self, price: Tariff | Residual, norms: Array, count: int) -> Array:
-        """Norms, or who takes part, in the accounts' own array library, checked."""
+    def _contributions(self, costs: Costs, norms: Array, count: int) -> Array:
+        """Norms, or who takes part, in the accounts' array library, checked."""
         xp = self._xp
         if isinstance(norms, np.ma.MaskedArray):
             raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
         given: Array = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
         if tuple(given.shape) != (count,):
+            raise ArgumentError("norms must be a list with one entry for each person addressed")
+        if costs.sensitivity is not None:
+            if not xp.isdtype(given.dtype, ("real floating", "integral")):
+                raise ArgumentError(f"norms must be real numbers, not {given.dtype}")
+            return xp.astype(given, xp.float64, copy=False)
+        if given.dtype != xp.bool:
             raise ArgumentError(
-                f"norms must have shape ({count},), one for each person addressed, not {tuple(given.shape)}"
+                f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"
             )
-        if takes_bools(price):
-            if given.dtype != xp.bool:
-                raise ArgumentError(
-                    f"norms must be bool (who takes part) for a mechanism without a sensitivity, not {given.dtype}"
-                )
-        elif not xp.isdtype(given.dtype, ("real floating", "integral")):
-            raise ArgumentError(f"norms must be real numbers, not {given.dtype}")
         return given
 
-    def _show(self, units: Array, people: Any) -> Array:
+    def _show(self, units: Array, people: People | None) -> Array:
         rows = self._rows(people)
         chosen = self._xp.astype(units if rows is None else units[rows, ...], self._xp.float64) / MEASURE
         return chosen[:, 0] if chosen.shape[1] == 1 else chosen
 
-    def _like(self, active: Array, norms: Array) -> Array:
-        """The answer in the library of the question."""
+    def _like(self, active: Mask, norms: Array) -> Mask:
+        """The answer in the array library of the question."""
         if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
             return active
         asked: Library = array_api_compat.array_namespace(norms)
-        return asked.asarray(to_numpy(active), device=array_api_compat.device(norms))
+        return cast(Mask, asked.asarray(to_numpy(active), device=array_api_compat.device(norms)))
 
 
-def _ids(people: Any) -> list[Hashable]:
+def _listed(people: object) -> Sequence[Hashable]:
+    """Ids as Python's own numbers and texts."""
+    listed = cast(Any, people).tolist() if array_api_compat.is_torch_array(people) else people
+    return cast(Sequence[Hashable], listed)
+
+
+def _ids(people: object) -> list[Hashable]:
     """Ids in an order that stays: row by row, arrays of contributions are in that order."""
-    if array_api_compat.is_torch_array(people):
-        people = people.tolist()
+    people = _listed(people)
     no_list = isinstance(people, str | bytes | Set | Mapping) and not isinstance(people, KeysView)
     no_list = no_list or len(getattr(people, "shape", (0,))) != 1
     ids = [] if no_list else [_plain_id(person) for person in people]
@@ -149,21 +155,15 @@ def _ids(people: Any) -> list[Hashable]:
     return ids
 
 
-def _plain_id(person: Any) -> Any:
+def _plain_id(person: Hashable) -> Hashable:
     """Tensors of the same number are different to Python, so that one person would have two accounts."""
-    return person.item() if array_api_compat.is_torch_array(person) and not person.ndim else person
+    scalar = array_api_compat.is_torch_array(person) and not cast(Array, person).ndim
+    return cast(Any, person).item() if scalar else person
 
 
 def _is_count(people: object) -> bool:
     return isinstance(people, int | np.integer | float) or people is None
 
 
-def _same_library(array: Any, xp: Any) -> bool:
+def _same_library(array: object, xp: Library) -> bool:
     return array_api_compat.is_array_api_obj(array) and array_api_compat.array_namespace(array) is xp
-
-
-def to_numpy(array: Any) -> NDArray[Any]:
-    if array_api_compat.is_torch_array(array):
-        array = array.detach().cpu()
-        return np.asarray(array.float() if str(array.dtype) == "torch.bfloat16" else array)
-    return np.asarray(array)

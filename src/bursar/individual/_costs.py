@@ -1,45 +1,59 @@
-"""What a mechanism costs single people, in units, from what each contributes.
+"""What a round costs people, in units, from what each contributes.
 
-A tariff takes a block of private contributions and gives (cost, known): int64 units, rounded up, and who is charged
-at all. NaN, negative contributions and those above the promise are not known: such a person is out (as if the cost
-were infinite). Nothing contributed costs nothing.
+Costs take a block of private contributions (n,), with what each person has spent (n, m), and give (cost, known): (n, m)
+int64 units, rounded up, and (n,) whether the contribution is known. NaN, negative contributions and those above the
+promise are not known: such a person is out, as if the cost were infinite. Nothing contributed costs nothing.
 
-Source: theory 2.1 (a person's own norm in place of the sensitivity), 2.8, 5.1
+Source: theory 2.1 (a person's own norm in place of the sensitivity), 2.8, 4.8, 5.1; docs/proofs/residue-filter.md
 """
 
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar import mechanisms
-from bursar._units import RANGE, Units
+from bursar._arrays import Array, Library, Mask
+from bursar._units import RANGE, Units, times
 from bursar.errors import ArgumentError, Unsupported
+from bursar.notions import Notion
 
-__all__ = ["TINY", "Quadratic", "Table", "Tariff", "Whole", "at_least_tiny", "tariff"]
-
-Array = Any
+__all__ = ["TINY", "Costs", "Quadratic", "at_least_tiny", "costs_of"]
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
-_EXACT = 2**53
 _MOST = 10**180  # units at the sensitivity, which is 1e-60 or more: the factor still fits a float
 TINY = 1e-150  # smaller contributions are rounded up to this, lest their squares vanish
 
 
-def at_least_tiny(norms: Array, xp: Any) -> Array:
+def at_least_tiny(norms: Array, xp: Library) -> Array:
     """Contributions between 0 and TINY as TINY; 0 stays 0, and NaN stays NaN."""
     return xp.where((norms > 0) & (norms < TINY), TINY, norms)
 
 
-class Priced(Protocol):
-    """A filter or an odometer: what accounts per person need of it here."""
+class Costs(Protocol):
+    """What one step costs people."""
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
-        """The units that one round adds to each total."""
+    @property
+    def sensitivity(self) -> float | None:
+        """The largest contribution; None where contributions are bools, who takes part."""
+
+    @property
+    def full(self) -> tuple[int, ...] | None:
+        """The exact cost of the largest contribution; None where it is not one number."""
+
+    @property
+    def grid(self) -> NDArray[np.float64]:
+        """(k,) increasing contributions, the first is 0, among which an allowance is looked for."""
+
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+        """(cost, known) of contributions."""
+
+    def allowance(self, left: Array, xp: Library) -> Array | None:
+        """The largest contribution that costs at most what is left (n,) of one total; None: no formula gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,95 +67,154 @@ class Quadratic:
     factor: tuple[float, ...]
     sensitivity: float
 
-    def __call__(self, norms: Array, xp: Any, column: int = 0) -> tuple[Array, Array]:
-        full = self.full[column]
-        known = (norms >= 0) & (norms <= self.sensitivity)
-        safe = at_least_tiny(xp.where(known, norms, self.sensitivity), xp)
-        # rounded up three times over; never above the full price, which is a bound for everybody
-        cost = xp.minimum(xp.ceil(safe * safe * self.factor[column]), xp.asarray(float(full), dtype=xp.float64))
-        units = xp.astype(cost, xp.int64)
-        if full >= _EXACT:
-            units = xp.where(cost >= float(full), full, units)
-        return units, known
+    @property
+    def grid(self) -> NDArray[np.float64]:
+        """1,025 contributions up to the sensitivity."""
+        return np.linspace(0.0, self.sensitivity, 1025)
 
-    def allowance(self, left: Array, xp: Any) -> Array:
-        """The largest norm whose cost is at most what is left (int64)."""
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+        known = (given >= 0) & (given <= self.sensitivity)
+        safe = at_least_tiny(xp.where(known, given, self.sensitivity), xp)
+        factor = xp.asarray(self.factor, dtype=xp.float64, device=given.device)
+        full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
+        top = xp.astype(full, xp.float64)
+        # rounded up three times over; never above the full price, which is a bound for all
+        cost = xp.minimum(xp.ceil((safe * safe)[:, None] * factor), top)
+        return xp.where(cost >= top, full, xp.astype(cost, xp.int64)), known
+
+    def allowance(self, left: Array, xp: Library) -> Array | None:
         root = xp.sqrt(xp.astype(left, xp.float64) / self.factor[0]) * (1 - 1e-15)
         return xp.where(left >= self.full[0], self.sensitivity, xp.where(root < self.sensitivity, root, 0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Costs at a grid of norms; a norm is rounded up to the next on the grid."""
 
-    norms: NDArray[np.float64]  # (k,) increasing, the first is 0
+    grid: NDArray[np.float64]  # (k,) increasing, the first is 0
     units: NDArray[np.int64]  # (k, m)
     sensitivity: float
+    full: None = None
 
-    def place(self, norms: Array, xp: Any) -> tuple[Array, Array]:
-        """(index on the grid, known)."""
-        known = (norms >= 0) & (norms <= self.sensitivity)
-        grid = xp.asarray(self.norms, device=norms.device)
-        return xp.searchsorted(grid, xp.where(known, norms, 0.0)), known
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+        known = (given >= 0) & (given <= self.sensitivity)
+        grid = xp.asarray(self.grid, device=given.device)
+        place = xp.searchsorted(grid, xp.where(known, given, 0.0))
+        return xp.take(xp.asarray(self.units, device=given.device), place, axis=0), known
 
-    def __call__(self, norms: Array, xp: Any, column: int = 0) -> tuple[Array, Array]:
-        index, known = self.place(norms, xp)
-        return xp.asarray(np.ascontiguousarray(self.units[:, column]), device=norms.device)[index], known
-
-    def allowance(self, left: Array, xp: Any) -> Array:
-        """The largest norm on the grid whose cost is at most what is left (int64)."""
+    def allowance(self, left: Array, xp: Library) -> Array | None:
         costs = xp.asarray(np.ascontiguousarray(self.units[:, 0]), device=left.device)
-        index = xp.searchsorted(costs, left, side="right") - 1
-        return xp.asarray(self.norms, device=left.device)[index]
+        place = xp.searchsorted(costs, left, side="right") - 1
+        return xp.asarray(self.grid, device=left.device)[place]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """The full price for everybody who takes part: mechanisms without a sensitivity."""
+class TakingPart:
+    """The full price for each person who takes part: mechanisms without a sensitivity."""
 
     full: tuple[int, ...]
+    sensitivity: None = None
 
-    def __call__(self, taking_part: Array, xp: Any, column: int = 0) -> tuple[Array, Array]:
-        price = xp.asarray(self.full[column], dtype=xp.int64, device=taking_part.device)
-        return xp.where(taking_part, price, xp.zeros_like(price)), xp.ones_like(taking_part)
+    @property
+    def grid(self) -> NDArray[np.float64]:
+        """Out, or in."""
+        return np.array([0.0, 1.0])
+
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+        full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
+        return xp.where(given[:, None], full, xp.zeros_like(full)), cast(Mask, xp.ones_like(given))
+
+    def allowance(self, left: Array, xp: Library) -> Array | None:
+        return None
 
 
-Tariff = Quadratic | Table | Whole
+@dataclass(frozen=True, slots=True, eq=False)
+class DependingOnLeft:
+    """Costs on a grid of norms and of what is left; norms are rounded up, what is left is rounded down."""
+
+    grid: NDArray[np.float64]  # (k,) increasing, the first is 0
+    squares: NDArray[np.int64]  # (j,) increasing
+    units: NDArray[np.int64]  # (k, j); RANGE where a round does not fit
+    most: int  # units that each person starts with
+    times: int  # rounds one after the other
+    sensitivity: float | None
+    full: None = None
+
+    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
+        """RANGE for a person who cannot pay.
+
+        Rounds with the same charge are taken in one go, as far as to the next level of what is left.
+        """
+        left, device, columns = self.most - spent[:, 0], given.device, len(self.squares)
+        norms = xp.astype(given, xp.float64, copy=False)
+        known = (norms >= 0) & (norms <= float(self.grid[-1]))
+        row = xp.searchsorted(xp.asarray(self.grid, device=device), xp.where(known, norms, 0.0))
+        squares = xp.asarray(self.squares, device=device)
+        units = xp.asarray(self.units.ravel(), device=device)
+        rest, todo = left, xp.where(known & (row > 0), self.times, 0)
+        lost = cast(Mask, xp.zeros_like(known))
+        while bool(xp.any(todo > 0)):
+            column = xp.searchsorted(squares, rest, side="right") - 1
+            place = xp.where(column >= 0, column, 0)
+            cost = xp.take(units, row * columns + place)
+            fits = (column >= 0) & (cost < RANGE)  # then the cost is at most the level, and so at most what is left
+            lost = lost | ((todo > 0) & ~fits)
+            price = xp.where(fits & (cost > 0), cost, 1)
+            run = (rest - xp.take(squares, place)) // price + 1
+            run = xp.where(fits, xp.where(run < todo, run, todo), 0)
+            rest, todo = rest - run * price, xp.where(fits, todo - run, 0)
+        return xp.where(lost, RANGE, left - rest)[:, None], known
+
+    def allowance(self, left: Array, xp: Library) -> Array | None:
+        return None
 
 
-def tariff(budget: Priced, mechanism: mechanisms.Mechanism) -> Tariff:
-    """The tariff of a mechanism in the measure of a budget."""
-    if not isinstance(mechanism, mechanisms.Mechanism):
-        raise ArgumentError(f"step={mechanism!r} must be a mechanism")
-    times, leaf = 1, mechanism
-    while isinstance(leaf, mechanisms.Repeated):
-        times, leaf = times * leaf.count, leaf.mechanism
+def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs:
+    """What a step costs people in a notion.
+
+    Args:
+        notion: what rounds cost.
+        step: what will be run, public.
+        most: units that each person starts with, where costs depend on what is left.
+    """
+    if not isinstance(step, mechanisms.Mechanism):
+        raise ArgumentError(f"step={step!r} must be a mechanism")
+    leaf, count = mechanisms.repeated(step)
     if isinstance(leaf, mechanisms.Composed):
         raise Unsupported("charge the parts of a Composed one by one: each has its own norms")
-    prices = _prices(budget, leaf, times)
+    leaf = notion.person_round(leaf)
+    contributes = "sensitivity" in {field.name for field in fields(leaf)}  # type: ignore[arg-type]
+    sensitivity = float(leaf.sensitivity) if contributes else None  # type: ignore[attr-defined]
+    table = notion.person_table(leaf)
+    if table is not None:
+        if count >= RANGE:
+            raise ArgumentError("a Repeated stands for too many rounds")
+        return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
+    prices = _prices(notion, leaf, count)
     full = _capped(prices)
-    if "sensitivity" not in {field.name for field in fields(leaf)}:  # type: ignore[arg-type]
-        return Whole(full)
-    sensitivity = float(leaf.sensitivity)  # type: ignore[attr-defined]
+    if sensitivity is None:
+        return TakingPart(full)
     if isinstance(leaf, mechanisms.Gaussian | mechanisms.DiscreteGaussian):
         if not max(prices) < _MOST:
-            raise ArgumentError(f"step={mechanism!r} stands for too many rounds, or has too little noise")
+            raise ArgumentError(f"step={step!r} stands for too many rounds, or has too little noise")
         square = Fraction(sensitivity) ** 2  # of the price itself: small contributions cost less than RANGE
         return Quadratic(full, tuple(_above(Fraction(units) / square) for units in prices), sensitivity)
+    return _table(notion, leaf, count, sensitivity)
+
+
+def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: float) -> Table:
     grid = np.concatenate([[0.0], np.geomspace(sensitivity / _SPAN, sensitivity, _GRID)])
     grid[-1] = sensitivity
-    rows = (
-        [(0,) * len(full)]
-        + [
-            _capped(_prices(budget, replace(leaf, sensitivity=float(norm)), times))  # type: ignore[type-var]
-            for norm in grid[1:]
-        ]
-    )
-    return Table(grid, np.maximum.accumulate(np.array(rows, np.int64), axis=0), sensitivity)
+    rows = [
+        _capped(_prices(notion, replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]
+        for norm in grid[1:]
+    ]
+    units = np.array([(0,) * len(rows[0]), *rows], np.int64)
+    return Table(grid, np.maximum.accumulate(units, axis=0), sensitivity)
 
 
-def _prices(budget: Priced, leaf: mechanisms.Mechanism, times: int) -> tuple[Units, ...]:
-    return tuple(times * units if times else 0 for units in budget.person_price(leaf))
+def _prices(notion: Notion, leaf: mechanisms.Mechanism, count: int) -> tuple[Units, ...]:
+    return tuple([times(count, units) for units in notion.person_price(leaf)])
 
 
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:

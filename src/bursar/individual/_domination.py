@@ -1,4 +1,4 @@
-"""The Gaussian that dominates a person's composition up to a slack: from losses to one mu.
+"""Find the Gaussian that dominates a person's composition up to a slack: one mu from privacy loss distributions.
 
 Names and symbols
     mu     μ    GDP parameter
@@ -8,23 +8,21 @@ Domination at *all* epsilons without slack is impossible for sampled Gaussians a
 fit on a grid of epsilons proves nothing (theory 7.4). With slack it is possible, and certified here between the points.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check
+from bursar._arrays import Array, to_numpy
 from bursar.curves import gaussian
-from bursar.individual._accounts import to_numpy
 from bursar.individual._losses import losses
 
 __all__ = ["dominating_mu"]
 
-_DOUBT = 1e-9  # relative: over the rounding of the Gaussian's delta, which is rounded up, and of the grid
+_ROUNDING = 1e-9  # relative: more than the Gaussian's delta, which is rounded up, and the grid are off by
 
 
 def dominating_mu(
-    counts: Any, noise: ArrayLike, /, *, slack: float, sample_rate: ArrayLike = 1.0, points: int = 2000
+    counts: ArrayLike | Array, noise: ArrayLike, /, *, slack: float, sample_rate: ArrayLike = 1.0, points: int = 2000
 ) -> NDArray[np.float64]:
     """The smallest mu found such that each composition is dominated by mu-GDP, but for a failure of probability slack.
 
@@ -49,35 +47,35 @@ def dominating_mu(
     """
     _check.between(0, 1, slack=slack)
     _check.whole(2, points=points)
-    table = to_numpy(counts)
-    ends = losses(table, noise, sample_rate=sample_rate, delta=slack)
+    rows = to_numpy(counts)
+    ends = losses(rows, noise, sample_rate=sample_rate, delta=slack)
     return np.array(
-        [_one(row[None], noise, sample_rate, slack, float(e), points) for row, e in zip(table, ends, strict=True)]
+        [_one_mu(row[None], noise, sample_rate, slack, float(end), points) for row, end in zip(rows, ends, strict=True)]
     )
 
 
-def _one(row: Any, noise: ArrayLike, rate: ArrayLike, slack: float, end: float, points: int) -> float:
-    """One person: on [a, b] the person's delta is at most that at a, and the Gaussian's at least that at b."""
+def _one_mu(row: NDArray[np.int64], noise: ArrayLike, rate: ArrayLike, slack: float, end: float, points: int) -> float:
+    """For one person: on [a, b] the person's delta is at most that at a, and the Gaussian's at least that at b."""
     if end == np.inf:
         return np.inf
     grid = np.linspace(0.0, 1.02 * end + 1e-3, points)  # a little further than the slack is reached
     deltas = losses(row, noise, sample_rate=rate, epsilon=[float(e) for e in grid])[:, 0]
-    wanted = (deltas[:-1] - slack) / (1 - slack) * (1 + _DOUBT)
     if not deltas[-1] <= slack:
         return np.inf
-    needed, right = wanted[wanted > 0], grid[1:][wanted > 0]
+    needed = (deltas[:-1] - slack) / (1 - slack) * (1 + _ROUNDING)
+    right, needed = grid[1:][needed > 0], needed[needed > 0]
     if not needed.size:
         return 0.0
     low, high = 0.0, 1.0
-    while not _enough(high, right, needed):
+    while not _dominates(high, right, needed):
         low, high = high, 2 * high
         if high > 1e6:
             return np.inf
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if _enough(middle, right, needed) else (middle, high)
+        low, high = (low, middle) if _dominates(middle, right, needed) else (middle, high)
     return high
 
 
-def _enough(mu: float, epsilons: NDArray[np.float64], needed: NDArray[np.float64]) -> bool:
-    return bool(np.all(gaussian.delta(mu, epsilon=epsilons) * (1 - _DOUBT) >= needed))
+def _dominates(mu: float, epsilons: NDArray[np.float64], needed: NDArray[np.float64]) -> bool:
+    return bool(np.all(gaussian.delta(mu, epsilon=epsilons) * (1 - _ROUNDING) >= needed))

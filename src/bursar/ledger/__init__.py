@@ -1,4 +1,4 @@
-"""THE RECORD: what was asked, what it cost everybody, what was answered; durable and append-only.
+"""THE RECORD: what was asked, what it cost each person, what was answered; durable and append-only.
 
 The ledger belongs to the data holder. It is one DuckDB file, or a schema of a PostgreSQL database, with
 
@@ -10,19 +10,26 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
+from bursar.ledger._rules import Answered
+from bursar.ledger._stores.store import on_a_server
 from bursar.ledger._summary import Summary, check_export_file, summary
+from bursar.ledger._turn import Admission, Turn
 from bursar.ledger._verify import Finding, check_export, export, verify
 from bursar.ledger._watch import Watch
 
 __all__ = [
+    "Admission",
+    "Answered",
     "Entry",
     "Finding",
     "Ledger",
     "Summary",
+    "Turn",
     "Watch",
     "check_export",
     "check_export_file",
     "export",
+    "on_a_server",
     "summary",
     "verify",
 ]

@@ -1,40 +1,50 @@
-"""The ledger: what was asked, what it cost everybody, and what was answered, in one durable file."""
+"""The ledger: what was asked, what it cost each person, and what was answered, in one durable record."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from bursar import _check
+from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
-from bursar.errors import ArgumentError, LedgerError, Unsupported
+from bursar.errors import ArgumentError, LedgerError
 from bursar.filters import Zcdp
-from bursar.ledger._accounts.parquet import Generations
-from bursar.ledger._accounts.tables import Accounts, Keeper
-from bursar.ledger._reading import Reading, opening
-from bursar.ledger._record import Entry, name, sealed
-from bursar.ledger._rules import Agreed
-from bursar.ledger._stores.schema import COLUMNS
-from bursar.ledger._stores.store import Store, door
-from bursar.ledger._terms import check_terms, exceeded, first_entry, scope_of, worded
-from bursar.ledger._watch import Counting, Watch
+from bursar.ledger._accounts.folder import folder_beside
+from bursar.ledger._accounts.parquet import ParquetAccounts
+from bursar.ledger._accounts.postgres import PostgresAccounts
+from bursar.ledger._accounts.tables import TableAccounts
+from bursar.ledger._record import START, Entry, Row, find, read_rows, sealed
+from bursar.ledger._rules import Answered, Rules, history, scope_of
+from bursar.ledger._stores.postgres import Postgres
+from bursar.ledger._stores.store import open_store
+from bursar.ledger._terms import Terms, check_terms, exceeded
+from bursar.ledger._turn import Turn
+from bursar.ledger._watch import Watch
+from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
 
 __all__ = ["Ledger"]
 
 Result = TypeVar("Result")
 
 
-class Ledger(Reading):
+class Ledger(Uncopyable):
     """An open ledger, for the data holder: everything per person in it is private.
 
-    ``Ledger.open`` makes it or opens it; one process at a time may have it open.
+    ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
     """
 
-    def __init__(self, store: Store, terms: dict[str, Any], keeper: Keeper) -> None:
-        super().__init__(store, terms, keeper)
-        self._agreed = Agreed(self._budget)
-        self._seen = -1
+    store: Store
+    """Where the ledger is kept. Private."""
+    accounts: AccountStore
+    """The accounts. Private."""
+
+    def __init__(self, store: Store, accounts: AccountStore) -> None:
+        self.store, self.accounts = store, accounts
+        self._rules = Rules()
+        self._turn: Turn | None = None  # while a transaction is open
         self._catch_up()
+        accounts.clean()
 
     @classmethod
     def open(
@@ -46,50 +56,54 @@ class Ledger(Reading):
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
-        keeper: Keeper | None = None,
+        writer: AccountWriter | None = None,
     ) -> Self:
         """Open a ledger; make it if there is none.
 
         Args:
             path: the file, or ``postgresql://user@server/database``.
-            budget: what everybody may spend, public; None for what the ledger was made for.
+            budget: what each person may spend, public; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
-            keeper: who keeps everybody's account; None for tables beside the record, or whoever reads what is there.
+            writer: writes the accounts as Parquet files beside the ledger's file; None for tables beside the record,
+                and to read and check the accounts of a ledger that are kept in files.
+
+        Raises:
+            ArgumentError: the ledger was made for other terms.
+            LedgerError: it cannot be opened or made; ``reason`` says what can be done.
         """
-        store = door(path)
-        kept = keeper or store.keeper()
+        if writer is not None:
+            folder_beside(path)  # refused before anything is made
         check_terms(budget, person)
+        store = open_store(path)
+        wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                if not create:
-                    raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)")
-                if budget is None or person is None:
-                    raise LedgerError(
-                        f"{store.name} is not there, and cannot be made without a budget and a kind of names"
-                    )
-                store.create(person, first_entry(budget, person, kept.kind))
+                _create(store, budget, person, wanted, create=create)
             store.open(memory_limit=memory_limit, threads=threads)
-            terms = opening(store)
-            if keeper is None and terms.get("accounts") == Generations.kind:
-                kept = Generations()
-            given = {
-                "budget": None if budget is None else budget.person_budget()[0],
-                "person": person,
-                "accounts": kept.kind,
-            }
-            for field, value in given.items():
-                if value is not None and terms.get(field, Accounts.kind) != value:
-                    raise ArgumentError(f"{store.name} was made for {worded(field, terms.get(field), value)}")
-            kept.open(store)
-            return cls(store, terms, kept)
+            terms = _terms(store)
+            accounts = _accounts_of(store, writer, terms.accounts)
+            terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind)
+            accounts.open(store, terms.person)
+            return cls(store, accounts)
         except BaseException as error:
             store.close()
             if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
-                raise LedgerError(f"{store.name} is damaged: its first entry does not say the terms") from None
+                raise LedgerError(
+                    f"{store.name} is damaged: its first entry does not say the terms", reason="damaged"
+                ) from None
             raise
+
+    @staticmethod
+    def exists(path: Path | str) -> bool:
+        """Whether there is something under this name that a ledger could be; a server is asked."""
+        store = open_store(path)
+        try:
+            return store.exists()
+        finally:
+            store.close()
 
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; within the budget for all.
@@ -100,237 +114,259 @@ class Ledger(Reading):
         scope = scope_of(analyst, purpose)
         _check.whole(0, units=units)
         units = int(units)
-        whose, name_of = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
+        column, name = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
-        def work() -> None:
-            told: dict[str, Any] = {}
-            if scope not in self._agreed.limits:
-                before = self._store.run(
-                    f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {whose} = ?", [name_of]
-                ).fetchall()
-                told = self._keeper.open_share(scope, [number for (number,) in before])
-            self._append({"kind": "limited", "scope": scope, "units": units}, told)
+        def work(turn: Turn) -> None:
+            note: dict[str, object] = {}
+            if scope not in self._rules.limits:
+                before = self.store.run(
+                    f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {column} = ?", [name]
+                )
+                note = self.accounts.open_share(scope, [number for (number,) in before])
+            turn.append({"kind": "limited", "scope": scope, "units": units}, note)
 
-        self.transaction(work)
+        self.transact(work)
 
     def reserve(self, units: int, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
-        """Set a part of everybody's budget aside for a question to come; it counts as spent until used or released.
+        """Set a part of each person's budget aside for a question to come; it counts as spent until used or released.
 
         Args:
             units: how much, public.
             key: what to call it.
-            analyst, purpose: whose question may use it; anybody's who knows the key where neither is given.
+            analyst, purpose: whose question may use it; where neither is given, any analyst's who knows the key.
 
         Raises:
             BudgetExceeded: that much is not left beside what is reserved already.
         """
-        name(key=key)
+        _check.name(key=key)
         _check.whole(1, units=units)
         units = int(units)
-        whose = {kind: told for kind, told in (("analyst", analyst), ("purpose", purpose)) if told is not None}
-        name(**whose)
+        whose = {kind: name for kind, name in (("analyst", analyst), ("purpose", purpose)) if name is not None}
+        _check.name(**whose)
 
-        def work() -> None:
-            held = self._agreed.reserved.get(key)
-            if held == (units, whose):
+        def work(turn: Turn) -> None:
+            reservation = self._rules.reserved.get(key)
+            if reservation == (units, whose):
                 return
-            if held is not None:
-                raise ArgumentError(f"key={key!r} reserves rho={to_float(held[0]):g} already")
-            if self.find(key) is not None:
+            if reservation is not None:
+                raise ArgumentError(f"key={key!r} reserves rho={to_float(reservation.units):g} already")
+            if turn.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            left = self._agreed.open_to_all - self._agreed.set_aside()
+            left = self._rules.chargeable - self._rules.set_aside()
             if units > left:
-                raise exceeded(units, self._budget, left)
-            self._append({"kind": "reserved", "name": key, "units": units, "whose": whose}, key=key)
+                raise exceeded(units, self.budget_units, left)
+            turn.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
 
-        self.transaction(work)
+        self.transact(work)
 
     def release(self, key: str) -> None:
         """Give back what was reserved under a key."""
-        name(key=key)
+        _check.name(key=key)
 
-        def work() -> None:
-            if key not in self._agreed.reserved:
+        def work(turn: Turn) -> None:
+            if key not in self._rules.reserved:
                 raise ArgumentError(f"key={key!r} reserves nothing")
-            self._append({"kind": "released", "name": key})
+            turn.append({"kind": "released", "name": key})
 
-        self.transaction(work)
+        self.transact(work)
 
     def watch(self, watch: Watch) -> None:
-        """Begin a watch over how many people could not pay; its price is set aside from everybody's budget for good.
+        """Begin a watch over how many people could not pay; its price is set aside from each person's budget for good.
 
         Args:
             watch: with the threshold's noise.
 
         Raises:
-            BudgetExceeded: by public facts alone, that much is not left to everybody.
+            BudgetExceeded: by public facts alone, a person may not have that much left.
         """
-        if not isinstance(self._keeper, Counting):
-            raise Unsupported("these accounts cannot tell how many people are missing")
         if watch.noise is None:
             raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
 
-        def work() -> None:
-            if self._agreed.watch is not None:
+        def work(turn: Turn) -> None:
+            if self._rules.watch is not None:
                 raise ArgumentError("this ledger is watched already")
             asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
-            left = max(0, self._budget - self._agreed.set_aside() - asked)
+            left = max(0, self.budget_units - self._rules.set_aside() - asked)
             if watch.units > left:
-                raise exceeded(watch.units, self._budget, left)
+                raise exceeded(watch.units, self.budget_units, left)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
-            self._append(public, {"noise": watch.noise})
+            turn.append(public, {"noise": watch.noise})
 
-        self.transaction(work)
+        self.transact(work)
 
-    def complete(self, noise: Callable[[Watch], int]) -> bool | None:
-        """Whether the watch is still silent, with this question; None where there is no watch. In a transaction.
+    def retire(self, person: object) -> None:
+        """A person leaves: left out of every later question. The account is kept: nobody returns with a new one."""
+        self._mark(person, gone=True)
+
+    def restore(self, person: object) -> None:
+        """A person returns, to the account as it was left."""
+        self._mark(person, gone=False)
+
+    def _mark(self, person: object, *, gone: bool) -> None:
+        name = self.person(person)
+
+        def work(turn: Turn) -> None:
+            note = self.accounts.mark(name, gone=gone)
+            turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": name})
+
+        self.transact(work)
+
+    def transact(self, work: Callable[[Turn], Result]) -> Result:
+        """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
 
         Args:
-            noise: draws the noise on the number of missing people.
-
-        Guarantee: all that this ever tells is paid for: ``Watch``.
-        Source: theory 5.8.
-        """
-        watch = self._agreed.watch
-        if watch is None or not isinstance(self._keeper, Counting):
-            return None
-        if self._agreed.spoke:
-            return False
-        if watch.speaks(self._keeper.refused(), noise(watch)):
-            self._append({"kind": "spoke"})
-            return False
-        return True
-
-    def transaction(self, work: Callable[[], Result]) -> Result:
-        """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
+            work: gets the turn; it is called again, with another turn, where a server begins the transaction again.
+                Inside another transaction it is a part of that one.
 
         Guarantee: either all of it is written, or nothing; limits and reservations in it are those in force.
         """
 
         def begun() -> Result:
             self._catch_up()
-            return work()
+            self._turn = Turn(self.store, self._rules)
+            try:
+                return work(self._turn)
+            finally:
+                self._turn = None
 
-        with self._store.lock:  # whether a transaction is open is asked by its own thread alone
-            return self._store.transact(work if self._store.inside else begun)
+        with self.store.lock:  # only its own thread asks whether a transaction is open
+            open_turn = self._turn if self.store.inside else None
+            return self.store.transact(begun) if open_turn is None else work(open_turn)
 
-    def offer(self, charges: Any, parameters: list[Any] | None = None) -> None:
-        """What a question would charge everybody, for ``admit``; before the transaction in which that is called.
-
-        Args:
-            charges: SQL for the desk that gives person (each once), units, and whatever else the engine wants to keep;
-                or what else the keeper of the accounts takes.
-            parameters: of that SQL.
-        """
-        self._keeper.offer(charges, parameters or [])
-
-    def admit(
-        self,
-        *,
-        price: int,
-        spare: int = 0,
-        analyst: str,
-        purpose: str | None,
-        reserved: str | None = None,
-    ) -> None:
-        """Choose who takes part: makes the table ``admitted``, on the desk, out of the charges that were offered.
+    def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
+        """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 
         Args:
-            price: the most that the question costs anybody, units, public.
-            spare: what must be left to whoever takes part after paying, units, public.
-            analyst, purpose: who asks, and what for.
-            reserved: the key under which budget was set aside for this question.
+            charges: a query of the workspace that gives person (each once), units, and what else the engine keeps; or
+                what the writer of the accounts takes.
+            work: gets a turn, and the offer that ``turn.admit`` takes; see ``transact``.
 
-        Raises:
-            BudgetExceeded: by public facts alone, nobody could pay the full price.
-
-        Guarantee: whoever is admitted can pay within the budget, and within every limit that applies; what is reserved
-            for other questions is not touched.
-        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        Guarantee: that of ``transact``. What is expensive and needs no account is done before the transaction.
         """
-        _check.whole(0, price=price, spare=spare)
-        most, scopes = self._agreed.most(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
-        self._keeper.admit(most - spare, [(scope, units - spare) for scope, units in scopes])
+        with self.store.lock:
+            offer = self.accounts.prepare(charges)
+            try:
+                return self.transact(lambda turn: work(turn, offer))
+            finally:
+                with suppress(LedgerError):  # what is left goes with the connection
+                    offer.close()
 
-    def settle(
-        self, public: dict[str, Any], *, key: str, analyst: str, purpose: str | None, reserved: str | None = None
-    ) -> Entry:
-        """Charge everybody in ``admitted`` and store the finished answer, in one transaction.
+    def snapshot(self, work: Callable[[], Result]) -> Result:
+        """Work that reads the ledger as it is after one of its transactions."""
+        return self.store.snapshot(work)
 
-        Args:
-            public: the entry: question, price, answer.
-            key, analyst, purpose, reserved: as asked.
+    @property
+    def budget(self) -> float:
+        """What each person may spend, rho, rounded down. Public."""
+        return to_float(self.budget_units, down=True)
 
-        Guarantee: afterwards either the answer is stored and everybody in it is charged, or neither.
-        """
+    @property
+    def budget_units(self) -> int:
+        """The same in whole units. Public."""
+        return self._rules.terms.budget
 
-        def work() -> Entry:
-            number = self._next()[0]
-            scopes = [scope for scope, _ in self._agreed.limits_of(analyst, purpose)]
-            asked = {"analyst": analyst, "purpose": purpose, "key": key, "reserved": reserved}
-            return self._append(
-                {**public, "kind": "answered", **asked},
-                self._keeper.charge(number, scopes, self._agreed.open_to_all),
-                **asked,
-            )
+    @property
+    def delta(self) -> float | None:
+        """The delta at which the budget was given; None if it was given as rho. Public."""
+        return self._rules.terms.delta
 
-        return self.transaction(work)
+    @property
+    def person_kind(self) -> str:
+        """How people are named: BIGINT or VARCHAR. Public."""
+        return self._rules.terms.person
 
-    def retire(self, person: object) -> None:
-        """Somebody leaves: left out of every later question. The account stays: nobody returns with a new one."""
-        self._mark(person, gone=True)
+    @property
+    def head(self) -> str:
+        """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
+        number, hash_ = self.store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")[0]
+        return f"{number}:{hash_}"
 
-    def restore(self, person: object) -> None:
-        """Somebody returns, to the account as it was left."""
-        self._mark(person, gone=False)
+    def __repr__(self) -> str:
+        return f"Ledger({self.store.name!r}, rho={self.budget!r})"
 
-    def _mark(self, person: object, *, gone: bool) -> None:
-        known = self.person(person)
+    def refuse_beyond_budget(self, price: int) -> None:
+        """Refuse a question that costs more than the whole budget; units."""
+        if price > self.budget_units:
+            raise exceeded(price, self.budget_units, self.budget_units)
 
-        def work() -> None:
-            told = self._keeper.mark(known, gone=gone)
-            self._append({"kind": "retired" if gone else "returned"}, {**told, "person": known})
+    def rows(self) -> list[Row]:
+        """The record in order, as it is stored: for the data holder."""
+        return read_rows(self.store.run)
 
-        self.transaction(work)
+    def entries(self, kind: str | None = None) -> list[Entry]:
+        """The record in order, private parts included: for the data holder."""
+        rows = self.rows() if kind is None else read_rows(self.store.run, "kind = ?", (kind,))
+        return [row.entry(private=True) for row in rows]
+
+    def history(self) -> Iterator[Answered]:
+        """Every answered question in order, with what was in force before it: for the data holder."""
+        return history(self.rows())
+
+    def find(self, key: str) -> Entry | None:
+        """The entry under a key, without its private part."""
+        return find(self.store.run, key)
+
+    def person(self, value: object) -> Person:
+        """A person's name as this ledger keeps it."""
+        return self._rules.terms.name_of(value)
+
+    def spent(self, person: object) -> int:
+        """Units that were charged to a person, private; 0 for a person who was never charged."""
+        return self.accounts.spent(self.person(person))
+
+    def charges(self, person: object) -> list[tuple[Entry, int]]:
+        """Every question that charged a person, and how many units. Private."""
+        charged = dict(self.accounts.charges(self.person(person)))
+        listed = ", ".join(f"{question:d}" for question in charged) or "-1"
+        rows = read_rows(self.store.run, f"number IN ({listed})")
+        return [(row.entry(), charged[row.number]) for row in rows]
+
+    def watched(self) -> Entry | None:
+        """The entry that began the watch over this ledger, if there is one."""
+        return Rules.of(read_rows(self.store.run, "kind = 'watched'")).watched
+
+    def close(self) -> None:
+        """Let the ledger go."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _catch_up(self) -> None:
-        """Read what was recorded since the last time, by whomever: limits, reservations, and where accounts are."""
-        rows = self._store.run(
-            "SELECT number, kind, private, CASE WHEN kind = 'answered' THEN NULL ELSE public END, reserved "
-            "FROM ledger.record WHERE number > ? ORDER BY number",
-            [self._seen],
-        ).fetchall()
-        for number, kind, private, public, used in rows:
-            note = json.loads(private)
-            if kind == "answered":
-                self._agreed.used(used)
-            else:
-                self._agreed.read(json.loads(public), note)
-            if note.get("accounts") is not None:
-                self._keeper.follow(note["accounts"])
-            self._seen = number
+        """Read what any writer has recorded since the last time."""
+        rules, last = self._rules, max(0, self._rules.number)
+        rows = read_rows(self.store.run, "number >= ?", (last,), answers=False)
+        if rules.number >= 0:
+            if not rows or rows[0].hash != rules.hash:
+                raise LedgerError(f"{self.store.name}: the record was changed while it was open", reason="damaged")
+            del rows[0]
+        for row in rows:
+            accounts = rules.accounts
+            rules.read(row)
+            if rules.accounts is not None and rules.accounts != accounts:
+                self.accounts.follow(rules.accounts)
 
-    def _next(self) -> tuple[int, str]:
-        row = self._store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1").fetchone()
-        if row is None:
-            raise LedgerError("the record is empty")
-        return row[0] + 1, row[1]
 
-    def _append(
-        self,
-        public: dict[str, Any],
-        private: dict[str, Any] | None = None,
-        *,
-        key: str | None = None,
-        analyst: str | None = None,
-        purpose: str | None = None,
-        reserved: str | None = None,
-    ) -> Entry:
-        number, before = self._next()
-        row = sealed(
-            number, before, public, private or {}, key=key, analyst=analyst, purpose=purpose, reserved=reserved
+def _create(store: Store, budget: Zcdp | None, person: str | None, accounts: str, *, create: bool) -> None:
+    """Make a ledger that is not there."""
+    if not create:
+        raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
+    if budget is None or person is None:
+        raise LedgerError(
+            f"{store.name} is not there, and cannot be made without a budget and a kind of names", reason="missing"
         )
-        places = ", ".join("?" for _ in row)
-        self._store.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
-        *_, told, _, found = row
-        return Entry(number, json.loads(told), found)
+    store.create(person, sealed(0, START, Terms.of(budget, person, accounts).public, {}))
+
+
+def _terms(store: Store) -> Terms:
+    return Terms.read(read_rows(store.run, "number = 0")[0].entry().public)
+
+
+def _accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:
+    """The accounts of a ledger: in tables beside its record, or in files."""
+    if writer is not None or kind == ParquetAccounts.kind:
+        return ParquetAccounts(writer)
+    return PostgresAccounts(store) if isinstance(store, Postgres) else TableAccounts()

@@ -1,20 +1,19 @@
 """Entries of the record, each sealed by a hash over itself and the entry before it.
 
 An entry has a public part (what was asked, by whom, the worst-case price, the noisy answer) and a private part (what
-people were charged in all). The seal covers the public part and a salted digest of the private part, so the public
-record can be checked by somebody who may not see the private one.
+people were charged in all). The seal covers the public part and a salted digest of the private part, so an auditor who
+may not see the private part can check the public record.
 """
 
 import hashlib
 import json
 import secrets
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from bursar.errors import ArgumentError
-
-__all__ = ["START", "Entry", "digest", "name", "plain", "seal", "sealed"]
+__all__ = ["COLUMNS", "START", "Entry", "Row", "digest", "filed_under", "find", "plain", "read_rows", "seal", "sealed"]
 
 START = "0" * 64
 """What the first entry is sealed with in place of an entry before it."""
@@ -35,7 +34,32 @@ class Entry:
         return str(self.public["kind"])
 
 
-def plain(value: dict[str, Any]) -> str:
+class Row(NamedTuple):
+    """An entry as the table ``record`` holds it. ``private`` is private."""
+
+    number: int
+    kind: str
+    key: str | None
+    analyst: str | None
+    purpose: str | None
+    reserved: str | None
+    public: str
+    private: str
+    hash: str
+
+    def entry(self, *, private: bool = False) -> Entry:
+        """The entry, with its private part for the data holder alone."""
+        return Entry(self.number, json.loads(self.public), self.hash, json.loads(self.private) if private else {})
+
+
+Run = Callable[[str, Iterable[object]], list[tuple[Any, ...]]]
+"""Executes SQL with parameters where a ledger is."""
+
+COLUMNS = ", ".join(Row._fields)
+"""Of the table ``record``, in the order of a row."""
+
+
+def plain(value: Mapping[str, object]) -> str:
     """JSON with one spelling for each value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -50,25 +74,41 @@ def seal(before: str, number: int, public: str, private_digest: str) -> str:
     return hashlib.sha256("\n".join((before, str(number), private_digest, public)).encode()).hexdigest()
 
 
-def sealed(
-    number: int,
-    before: str,
-    public: dict[str, Any],
-    private: dict[str, Any],
-    *,
-    key: str | None = None,
-    analyst: str | None = None,
-    purpose: str | None = None,
-    reserved: str | None = None,
-) -> tuple[Any, ...]:
-    """An entry as a row of the record."""
-    told = plain({**public, "time": datetime.now(UTC).isoformat(timespec="milliseconds")})
-    kept = plain({**private, "salt": secrets.token_hex(16)})  # so that the digest does not tell what it says
-    return number, public["kind"], key, analyst, purpose, reserved, told, kept, seal(before, number, told, digest(kept))
+def sealed(number: int, before: str, public: Mapping[str, object], private: Mapping[str, object]) -> Row:
+    """An entry as a row of the record, filed under the key, analyst and purpose of its public part.
+
+    Args:
+        number: of the entry.
+        before: the hash of the entry before it.
+        public: what may be known, with its ``kind``.
+        private: what the data holder alone may know.
+    """
+    shown = plain({**public, "time": datetime.now(UTC).isoformat(timespec="milliseconds")})
+    hidden = plain({**private, "salt": secrets.token_hex(16)})  # so that the digest does not tell what it says
+    return Row(number, *filed_under(public), shown, hidden, seal(before, number, shown, digest(hidden)))
 
 
-def name(**named: object) -> None:
-    """Refuse what is no name or key: 1 to 200 printable characters."""
-    for argument, value in named.items():
-        if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
-            raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")
+def filed_under(public: Mapping[str, Any]) -> tuple[str, str | None, str | None, str | None, str | None]:
+    """(kind, key, analyst, purpose, reserved) of an entry's row, by its public part."""
+    kind = public["kind"]
+    key = public.get("name") if kind == "reserved" else public.get("key")
+    return kind, key, public.get("analyst"), public.get("purpose"), public.get("reserved")
+
+
+def read_rows(run: Run, where: str = "TRUE", parameters: Iterable[object] = (), *, answers: bool = True) -> list[Row]:
+    """Rows of the record in order.
+
+    Args:
+        run: executes SQL where the ledger is.
+        where, parameters: which rows.
+        answers: whether the public parts of answers are wanted; they may be long.
+    """
+    public = "public" if answers else "CASE WHEN kind = 'answered' THEN '' ELSE public END"
+    columns = COLUMNS.replace("public", public, 1)
+    return [Row(*row) for row in run(f"SELECT {columns} FROM ledger.record WHERE {where} ORDER BY number", parameters)]
+
+
+def find(run: Run, key: str) -> Entry | None:
+    """The entry under a key, without its private part."""
+    rows = read_rows(run, "key = ?", (key,))
+    return rows[0].entry() if rows else None

@@ -1,79 +1,177 @@
-"""What is agreed on beside the budget: limits, reservations and a watch; and what they leave to a question."""
+"""What the record says is in force: limits, reservations, a watch, who left; and what that leaves to a question.
 
-from collections.abc import Mapping
-from typing import Any
+This is the one place that reads the kinds of entries in their order. Charging, checking, charging again and statements
+all use it.
+"""
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Self
+
+from bursar import _check
 from bursar.errors import ArgumentError
-from bursar.ledger._terms import exceeded, scopes_of
+from bursar.ledger._record import START, Entry, Row
+from bursar.ledger._terms import Terms, exceeded
 from bursar.ledger._watch import Watch
+from bursar.ledger.interfaces import Person, Share
 
-__all__ = ["Agreed"]
+__all__ = ["Allowance", "Answered", "Reservation", "Rules", "history", "scope_of"]
 
 
-class Agreed:
-    """What the record says, read entry by entry. Public, but for the noise of the watch.
+class Reservation(NamedTuple):
+    """Units set aside for a question to come, and whose: {"analyst": ..., "purpose": ...}, each where given."""
+
+    units: int
+    whose: Mapping[str, str]
+
+
+class Allowance(NamedTuple):
+    """The most that each person may have spent after a question: in all, and on each limited scope; units, public."""
+
+    most: int
+    shares: tuple[Share, ...]
+
+
+class Answered(NamedTuple):
+    """A question of the record, and what was in force before it. Private, because of ``gone``.
 
     Fields:
-        limits: units by scope.
-        reserved: units by key, and whose question may use them.
-        watch: the watch, if one was begun; ``spoke``: whether it has spoken.
+        entry: the question's.
+        allowance: the most that each person may have spent after it.
+        asked: for each limited share the questions asked before it that count.
+        gone: the people who had left.
     """
 
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
+    entry: Entry
+    allowance: Allowance
+    asked: dict[str, list[int]]
+    gone: frozenset[Person]
+
+
+class Rules:
+    """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
+
+    Fields:
+        terms: of the ledger, once the first entry has been read.
+        number, hash: of the last entry read.
+        limits: units by scope.
+        reserved: by key.
+        asked: by scope, the numbers of the questions asked in it, whether or not it is limited.
+        watched: the entry that began the watch, if there is one; ``watch`` is the watch, ``spoke`` whether it spoke.
+        gone: the people who have left. Private.
+        accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
+    """
+
+    terms: Terms
+
+    def __init__(self) -> None:
+        self.number, self.hash = -1, START
         self.limits: dict[str, int] = {}
-        self.reserved: dict[str, tuple[int, dict[str, str]]] = {}
+        self.reserved: dict[str, Reservation] = {}
+        self.asked: dict[str, list[int]] = {}
+        self.watched: Entry | None = None
         self.watch: Watch | None = None
         self.spoke = False
+        self.gone: set[Person] = set()
+        self.accounts: str | None = None
 
-    def read(self, public: Mapping[str, Any], private: Mapping[str, Any]) -> None:
-        """Take in an entry that is no answer."""
-        match public["kind"]:
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """The state after all of these rows."""
+        rules = cls()
+        for row in rows:
+            rules.read(row)
+        return rules
+
+    def read(self, row: Row) -> None:
+        """Take in the next entry. Of an answer's row, the public part is not read: it may be left empty."""
+        private = json.loads(row.private)
+        self.accounts = private.get("accounts", self.accounts)
+        if row.kind == "answered":
+            for scope in _scopes(str(row.analyst), row.purpose):
+                self.asked.setdefault(scope, []).append(row.number)
+            if row.reserved is not None:
+                self.reserved.pop(row.reserved, None)
+        else:
+            self._read(row.entry(private=True))
+        self.number, self.hash = row.number, row.hash
+
+    def _read(self, entry: Entry) -> None:
+        public = entry.public
+        match entry.kind:
+            case "opened":
+                self.terms = Terms.read(public)
             case "limited":
                 self.limits[public["scope"]] = int(public["units"])
             case "reserved":
-                self.reserved[public["name"]] = int(public["units"]), public.get("whose", {})
+                self.reserved[public["name"]] = Reservation(int(public["units"]), public.get("whose", {}))
             case "released":
                 self.reserved.pop(public["name"], None)
             case "watched":
-                self.watch = Watch.recorded(public, private)
+                self.watched, self.watch = entry, Watch.recorded(public, entry.private)
             case "spoke":
                 self.spoke = True
-
-    def used(self, reserved: str | None) -> None:
-        """Take in an answer that used what was reserved under this key, if under any."""
-        if reserved is not None:
-            self.reserved.pop(reserved, None)
+            case "retired":
+                self.gone.add(entry.private["person"])
+            case "returned":
+                self.gone.discard(entry.private["person"])
 
     @property
-    def open_to_all(self) -> int:
+    def chargeable(self) -> int:
         """The budget without what a watch took of it, units."""
-        return self._budget - (0 if self.watch is None else self.watch.units)
+        return self.terms.budget - (0 if self.watch is None else self.watch.units)
 
-    def set_aside(self, but: str | None = None) -> int:
+    def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""
-        return sum(units for key, (units, _) in self.reserved.items() if key != but)
+        return sum(reservation.units for key, reservation in self.reserved.items() if key != but)
 
-    def limits_of(self, analyst: str, purpose: str | None) -> list[tuple[str, int]]:
-        """The limits that a question falls under."""
-        return [(scope, self.limits[scope]) for scope in scopes_of(analyst, purpose) if scope in self.limits]
+    def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
+        """The most that each person may have spent after a question; it may use what is reserved under its key."""
+        shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
+        return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
 
-    def most(
-        self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None
-    ) -> tuple[int, list[tuple[str, int]]]:
-        """What anybody may have spent in all, and within each limit, after a question of this price.
+    def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
+        """The same, for a question of this price.
 
         Raises:
-            BudgetExceeded: nobody could pay so much and have ``spare`` left.
+            ArgumentError: nothing is reserved under this key for this analyst and purpose.
+            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left.
         """
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self.reserved or not self.reserved[reserved][1].items() <= asks.items():
+            if reserved not in self.reserved or not self.reserved[reserved].whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
-        most, limits = self.open_to_all - self.set_aside(but=reserved), self.limits_of(analyst, purpose)
-        least = min([most, *(units for _, units in limits)])
+        allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
+        least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
-            raise exceeded(price + spare, self._budget, least)
-        if reserved is not None and price > self.reserved[reserved][0]:
-            raise exceeded(price, self.reserved[reserved][0], self.reserved[reserved][0])
-        return most, limits
+            raise exceeded(price + spare, self.terms.budget, least)
+        if reserved is not None and price > self.reserved[reserved].units:
+            raise exceeded(price, self.reserved[reserved].units, self.reserved[reserved].units)
+        return allowance
+
+
+def history(rows: Iterable[Row]) -> Iterator[Answered]:
+    """Every answered question in order, with what was in force before it."""
+    rules = Rules()
+    for row in rows:
+        if row.kind == "answered":
+            allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
+            asked = {share.scope: list(rules.asked.get(share.scope, ())) for share in allowance.shares}
+            yield Answered(row.entry(private=True), allowance, asked, frozenset(rules.gone))
+        rules.read(row)
+
+
+def scope_of(analyst: str | None, purpose: str | None) -> str:
+    """How the limit of an analyst, or of a purpose, is filed."""
+    if (analyst is None) == (purpose is None):
+        raise ArgumentError("give either analyst= or purpose=")
+    if analyst is not None:
+        _check.name(analyst=analyst)
+        return f"analyst:{analyst}"
+    _check.name(purpose=purpose)
+    return f"purpose:{purpose}"
+
+
+def _scopes(analyst: str, purpose: str | None) -> list[str]:
+    """The scopes that a question falls under."""
+    return [f"analyst:{analyst}", *([] if purpose is None else [f"purpose:{purpose}"])]

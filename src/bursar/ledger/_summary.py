@@ -37,8 +37,8 @@ def summary(ledger: Ledger) -> Summary:
     terms["rho"] = first["budget"] / first["units"]
     questions = tuple(
         {"number": entry.number}
-        | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key", "question")}
-        | {"rho at most": entry.public["price"] / first["units"]}
+        | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key")}
+        | {"question": entry.public.get("question", {}), "rho at most": entry.public["price"] / first["units"]}
         for entry in entries
         if entry.kind == "answered"
     )

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from bursar.errors import DataError, LedgerError
 from bursar.ledger._ledger import Ledger
-from bursar.ledger._record import START, digest, plain, seal
+from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
+from bursar.ledger._rules import Rules
+from bursar.ledger.interfaces import Consistency
 
 __all__ = ["Finding", "check_export", "export", "verify"]
 
@@ -30,34 +32,31 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
     Returns:
         What was checked. Whether it holds says nothing about single people.
     """
-    checks: list[tuple[str, Callable[[Ledger], bool]]] = [
-        ("the chain of hashes is unbroken, from the first entry to the last", _unbroken),
-        ("every entry is filed under its own key, analyst and purpose", _filed),
-        ("the charges of every question add up to its recorded total", _questions),
-        ("every account is the sum of its charges", _accounts),
-        ("no account is above the budget, and no charge above the price of its question", _within),
-        ("the limited shares are the sums of the charges that they limit", _shares),
-        ("who left and who returned is what the record says", _tombstones),
-    ]
 
     def work() -> list[Finding]:
-        found = [Finding(what, _guarded(check, ledger)) for what, check in checks]
+        checks = _Checks(ledger)
+        findings = [Finding(what, _holds(check, checks)) for what, check in _CHECKS]
         if head is not None:
-            found.append(Finding("the entry that was the last once is still there", _has(ledger, head)))
-        return found
+            findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
+        return findings
 
-    return ledger.store.snapshot(work)
+    return ledger.snapshot(work)
 
 
 def export(ledger: Ledger) -> Iterator[str]:
     """The record line by line as JSON, without its private parts but with their digests: the chain can be checked.
 
-    It shows when somebody left or returned, but not who: give it to auditors, not to analysts.
+    It shows when a person left or returned, but not who: give it to auditors, not to analysts.
     """
-    for number, public, private, found in ledger.store.run(
-        "SELECT number, public, private, hash FROM ledger.record ORDER BY number"
-    ).fetchall():
-        yield plain({"number": number, "public": json.loads(public), "private": digest(private), "hash": found})
+    for row in ledger.rows():
+        yield plain(
+            {
+                "number": row.number,
+                "public": json.loads(row.public),
+                "private": digest(row.private),
+                "hash": row.hash,
+            }
+        )
 
 
 def check_export(lines: Iterable[str]) -> int:
@@ -79,88 +78,80 @@ def check_export(lines: Iterable[str]) -> int:
     return count
 
 
-def _guarded(check: Callable[[Ledger], bool], ledger: Ledger) -> bool:
+class _Checks:
+    """What is compared: the record, read once, and the accounts. Every check may raise on what is not even an entry."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._accounts = ledger.accounts
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        return self._ledger.rows()
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules.of(self._rows)
+
+    @cached_property
+    def _answered(self) -> list[Entry]:
+        return [row.entry(private=True) for row in self._rows if row.kind == "answered"]
+
+    @cached_property
+    def _consistency(self) -> Consistency:
+        return self._accounts.consistent(self._rules.chargeable)
+
+    def unbroken(self) -> bool:
+        before = START
+        for place, row in enumerate(self._rows):
+            if row.number != place or seal(before, place, row.public, digest(row.private)) != row.hash:
+                return False
+            before = row.hash
+        return bool(self._rows) and self._rows[0].entry().kind == "opened"
+
+    def filed(self) -> bool:
+        return all(
+            filed_under(row.entry().public) == (row.kind, row.key, row.analyst, row.purpose, row.reserved)
+            for row in self._rows
+        )
+
+    def questions(self) -> bool:
+        totals = {question: (total.units, total.people) for question, total in self._accounts.totals().items()}
+        charged = {entry.number: entry.private for entry in self._answered if entry.private["people"]}
+        return totals == {number: (note["units"], note["people"]) for number, note in charged.items()}
+
+    def sums(self) -> bool:
+        return self._consistency.sums
+
+    def within(self) -> bool:
+        prices = {entry.number: int(entry.public["price"]) for entry in self._answered}
+        dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
+        return self._consistency.budget and not dear
+
+    def shares(self) -> bool:
+        return self._accounts.shares_hold({scope: self._rules.asked.get(scope, []) for scope in self._rules.limits})
+
+    def gone(self) -> bool:
+        return self._rules.gone == self._accounts.gone()
+
+    def has(self, head: str) -> bool:
+        number, _, hash_ = head.partition(":")
+        return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self._rows)
+
+
+_CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
+    ("the chain of hashes is unbroken, from the first entry to the last", _Checks.unbroken),
+    ("every entry is filed under its own key, analyst and purpose", _Checks.filed),
+    ("the charges of every question add up to its recorded total", _Checks.questions),
+    ("every account is the sum of its charges", _Checks.sums),
+    ("no account is above the budget, and no charge above the price of its question", _Checks.within),
+    ("the limited shares are the sums of the charges that they limit", _Checks.shares),
+    ("who left and who returned is what the record says", _Checks.gone),
+]
+
+
+def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:
     try:
-        return check(ledger)
-    except (ValueError, LookupError, TypeError, LedgerError):  # an entry that is not even an entry
+        return check(checks)
+    except (ValueError, LookupError, TypeError, AttributeError, LedgerError):  # an entry that is not even an entry
         return False
-
-
-def _rows(ledger: Ledger, sql: str) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = ledger.store.run(sql).fetchall()
-    return found
-
-
-def _unbroken(ledger: Ledger) -> bool:
-    before = START
-    rows = _rows(ledger, "SELECT number, public, private, hash FROM ledger.record ORDER BY number")
-    for place, (number, public, private, found) in enumerate(rows):
-        if number != place or seal(before, number, public, digest(private)) != found:
-            return False
-        before = found
-    return bool(rows) and json.loads(rows[0][1])["kind"] == "opened"
-
-
-def _filed(ledger: Ledger) -> bool:
-    for public, *found in _rows(ledger, "SELECT public, kind, key, analyst, purpose, reserved FROM ledger.record"):
-        told = json.loads(public)
-        filed = told.get("name") if told["kind"] == "reserved" else told.get("key")
-        if found != [told["kind"], filed, told.get("analyst"), told.get("purpose"), told.get("reserved")]:
-            return False
-    return True
-
-
-def _questions(ledger: Ledger) -> bool:
-    totals = {question: (units, people) for question, (units, people, _) in ledger.keeper.totals().items()}
-    recorded = {
-        entry.number: (entry.private["units"], entry.private["people"])
-        for entry in ledger.entries("answered")
-        if entry.private["people"]
-    }
-    return totals == recorded
-
-
-def _accounts(ledger: Ledger) -> bool:
-    return ledger.keeper.consistent(_budget(ledger))[0]
-
-
-def _within(ledger: Ledger) -> bool:
-    prices = {entry.number: int(entry.public["price"]) for entry in ledger.entries("answered")}
-    dear = any(most > prices.get(question, -1) for question, (_, _, most) in ledger.keeper.totals().items())
-    return ledger.keeper.consistent(_budget(ledger))[1] and not dear
-
-
-def _budget(ledger: Ledger) -> int:
-    """What may be charged to anybody: without what a watch took from all."""
-    watched = sum(int(entry.public["units"]) for entry in ledger.entries("watched"))
-    return int(ledger.entries("opened")[0].public["budget"]) - watched
-
-
-def _shares(ledger: Ledger) -> bool:
-    scopes: dict[str, list[int]] = {entry.public["scope"]: [] for entry in ledger.entries("limited")}
-    for number, analyst, purpose in _rows(
-        ledger, "SELECT number, analyst, purpose FROM ledger.record WHERE kind = 'answered' ORDER BY number"
-    ):
-        for scope in (f"analyst:{analyst}", f"purpose:{purpose}" if purpose is not None else None):
-            if scope in scopes:
-                scopes[scope].append(number)
-    return ledger.keeper.shares_hold(scopes)
-
-
-def _tombstones(ledger: Ledger) -> bool:
-    gone: set[Any] = set()
-    for entry in ledger.entries():
-        if entry.kind == "retired":
-            gone.add(entry.private["person"])
-        elif entry.kind == "returned":
-            gone.discard(entry.private["person"])
-    return gone == ledger.keeper.gone()
-
-
-def _has(ledger: Ledger, head: str) -> bool:
-    number, _, found = head.partition(":")
-    if not number.isdecimal():
-        return False
-    return bool(
-        ledger.store.run("SELECT 1 FROM ledger.record WHERE number = ? AND hash = ?", [int(number), found]).fetchall()
-    )

@@ -1,28 +1,20 @@
 """A watch over how many people could not pay: it says once when too many are missing from an answer.
 
 The sparse vector technique: a noisy threshold, kept secret, and each question's number of missing people, with fresh
-noise, held against it; until it is passed, "not yet" is told, then "now", and nothing more. Whoever joins or leaves the
-data moves each number by at most one. Its whole price is set aside from everybody's budget at the start.
+noise, compared with it; until it is passed, "not yet" is told, then "now", and nothing more. A person who joins or
+leaves the data moves each number by at most one. Its whole price is set aside from each person's budget at the start.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, log, nextafter
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from bursar import _check
 from bursar._units import exact, up
 from bursar.errors import ArgumentError
 
-__all__ = ["Counting", "Watch"]
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A keeper of accounts that can tell how many are missing."""
-
-    def refused(self) -> int:
-        """How many of those who were offered, and have not left, were not admitted. Private."""
+__all__ = ["Watch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +25,8 @@ class Watch:
         people: how many may be missing, about.
         epsilon: the watch's own; the larger, the less noise.
 
-    Guarantee: all that the watch ever tells, together, is epsilon-DP, so epsilon**2 / 2 of rho; it costs everybody
-        ``units``, whether or not they are ever missing.
+    Guarantee: all that the watch ever tells, together, is epsilon-DP, so epsilon**2 / 2 of rho; it costs each
+        person ``units``, whether or not they are ever missing.
     Source: theory 5.8; Lyu, Su & Li (2017), https://arxiv.org/abs/1603.01699, Alg. 1; Bun & Steinke (2016), Prop. 1.4;
         beside other questions, Haney et al. (2023), https://arxiv.org/abs/2309.05901.
     """
@@ -59,7 +51,7 @@ class Watch:
 
     @property
     def units(self) -> int:
-        """What it costs everybody, rounded up."""
+        """What it costs each person, rounded up."""
         return int(up(exact(self.epsilon) ** 2 / 2))
 
     @property

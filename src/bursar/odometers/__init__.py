@@ -22,14 +22,11 @@ GaussianRestarts  Koskela et al.: the same for Gaussian filters
 (0.293, 0.238)
 """
 
-from bursar.odometers._account import Odometer
 from bursar.odometers._capped import Capped, Rounds
 from bursar.odometers._normal import Gaussian, Line
+from bursar.odometers._odometer import Odometer
 from bursar.odometers._renyi import Renyi
-from bursar.odometers.published._lecuyer import Lecuyer
-from bursar.odometers.published._restarts import FeldmanZrnic, GaussianRestarts
-from bursar.odometers.published._rogers import Rogers
-from bursar.odometers.published._whitehouse import Mixture, Stitched
+from bursar.odometers.published import FeldmanZrnic, GaussianRestarts, Lecuyer, Mixture, Rogers, Stitched
 
 __all__ = [
     "Capped",

@@ -1,4 +1,4 @@
-"""A filter made from an odometer: stop at a target while keeping the running bound.
+"""Make a filter from an odometer: stop at a target while keeping the running bound.
 
 Source: theory 6.1 D; Lécuyer (2021), https://arxiv.org/abs/2103.01379, section 4 (early stopping)
 """
@@ -11,9 +11,8 @@ from bursar import _check, mechanisms
 from bursar._uncopyable import Uncopyable
 from bursar.curves import zcdp
 from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.odometers._account import Odometer
+from bursar.odometers._odometer import Odometer
 from bursar.odometers._renyi import Renyi
-from bursar.odometers.published._restarts import Restarts
 
 __all__ = ["Capped", "Rounds"]
 
@@ -58,11 +57,11 @@ class Capped(Uncopyable):
     """
 
     def __init__(self, odometer: Odometer, *, epsilon: float) -> None:
-        if not isinstance(odometer, Odometer) or isinstance(odometer, Restarts):
+        if not isinstance(odometer, Odometer):
             raise ArgumentError(f"odometer={odometer!r} must be an odometer with an ex-post promise")
         if odometer.count:
             raise ArgumentError("odometer must be fresh: the cap is fixed before the first charge")
-        if odometer._parameters.get("start", 1.0) is None:
+        if not odometer.notion.known_in_advance:
             raise ArgumentError(
                 "odometer: give Stitched its start=, so that its bound is known before the first charge"
             )
@@ -118,11 +117,15 @@ class Capped(Uncopyable):
 
     def price(self, mechanism: mechanisms.Mechanism) -> Rounds:
         """What the running bound costs: rounds admitted from the start, with the cap and with tuned weights."""
-        plan = 2 * zcdp.rho(epsilon=self._epsilon, delta=self.delta)
+        plan, share = 2 * zcdp.rho(epsilon=self._epsilon, delta=self.delta), self._odometer.notion.sum_delta
         return Rounds(
-            _most(self._fresh(), mechanism, self._epsilon),
-            _most(Renyi(delta=self.delta, plan=plan, sum_delta=self._sum_delta()), mechanism, self._epsilon),
+            _most(self._odometer.fresh(), mechanism, self._epsilon),
+            _most(Renyi(delta=self.delta, plan=plan, sum_delta=share), mechanism, self._epsilon),
         )
+
+    def fresh(self) -> Self:
+        """The same cap over a fresh odometer: another budget, for another interaction."""
+        return type(self)(self._odometer.fresh(), epsilon=self._epsilon)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, as plain numbers and lists. Restore it once only."""
@@ -141,23 +144,14 @@ class Capped(Uncopyable):
         return f"Capped({self._odometer!r}, epsilon={self._epsilon!r})"
 
     def _after(self, mechanism: mechanisms.Mechanism) -> float:
-        price, _ = self._odometer._checked(mechanism)
-        return self._odometer._ex_post_after(price, self.delta)
-
-    def _sum_delta(self) -> float | None:
-        given: float | None = self._odometer._parameters["sum_delta"]
-        return given
-
-    def _fresh(self) -> Odometer:
-        return type(self._odometer)(**self._odometer._parameters)
+        return self._odometer.ex_post_epsilon(after=mechanism)
 
 
 def _most(odometer: Odometer, mechanism: mechanisms.Mechanism, epsilon: float) -> int:
     """The largest number of rounds whose bound is at most epsilon."""
 
     def holds(count: int) -> bool:
-        price, _ = odometer._checked(mechanisms.Repeated(mechanism, count))
-        return odometer._ex_post_after(price, odometer.delta) <= epsilon
+        return odometer.ex_post_epsilon(after=mechanisms.Repeated(mechanism, count)) <= epsilon
 
     low, high = 0, 1
     while holds(high) and high < 2**40:

@@ -1,4 +1,4 @@
-"""Boundaries for Gaussian mechanisms and for zCDP: the loss as a Brownian motion with drift.
+"""Bound the loss of Gaussian and zCDP mechanisms as a Brownian motion with drift.
 
 Names and symbols
     V       the clock: the sum of mu squared, or twice the sum of rho
@@ -13,21 +13,71 @@ Source: theory 6.5; Howard, Ramdas, McAuliffe & Sekhon (2021), https://arxiv.org
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from math import inf, log, log1p, sqrt
-from typing import Any
 
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import Units, to_float, up
+from bursar._arrays import NUMPY, Array, Library
+from bursar._units import to_float, up
 from bursar.curves import zcdp
-from bursar.odometers import _boundary
-from bursar.odometers._account import Odometer
+from bursar.notions import STEPS, Boundary, Totals
+from bursar.odometers import _roots
+from bursar.odometers._odometer import Odometer
 
 __all__ = ["Gaussian", "Line"]
 
-Array = Any
 _PLANS = tuple(10.0**power for power in range(-6, 7))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock(Boundary):
+    """Boundaries whose cost is one clock, V."""
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    def costs(self, leaf: mechanisms.Mechanism) -> Totals:
+        return (up(2 * zcdp.cost(leaf)),)
+
+    def bound(
+        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+    ) -> Array:
+        return self.at_clock(costs[..., 0], delta=delta, ex_post=ex_post, steps=steps, xp=xp)
+
+    @abstractmethod
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+        """Either bound at V (...)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalMixture(Clock):
+    """One-sided normal mixtures of several scales, with equal weights."""
+
+    scales: tuple[float, ...]
+
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+        count = len(self.scales)
+        log_weight = -log(count) - (1e-14 if count > 1 else 0.0)
+        scales = xp.asarray(np.asarray(self.scales), device=clock.device)
+        weights = xp.asarray(np.full(count, log_weight), device=clock.device)
+        solve = _roots.normal_ex_post if ex_post else _roots.normal
+        return solve(clock, scales, weights, delta=delta, steps=steps, xp=xp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StraightLine(Clock):
+    """A straight line in V: one Rényi order."""
+
+    lam: float
+
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+        lam = xp.asarray(np.asarray([self.lam]), device=clock.device)
+        exponent = log(delta) - lam * (1.0 + lam) * clock[..., None] / 2.0
+        solve = _roots.exponentials_ex_post if ex_post else _roots.exponentials
+        return xp.where(clock == 0, 0.0, solve(exponent, lam, steps=steps, xp=xp))
 
 
 class Clocked(Odometer):
@@ -37,19 +87,6 @@ class Clocked(Odometer):
     def clock(self) -> float:
         """V: the sum of mu squared, or twice the sum of rho; rounded up. Public."""
         return to_float(self._totals[0])
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return (up(2 * zcdp.cost(mechanism)),)
-
-    def _bound(self, totals: Array, /, *, delta: float) -> Array:
-        return self._at_clock(totals[..., 0], delta=delta)
-
-    def _ex_post(self, totals: Array, /, *, delta: float) -> Array:
-        return self._at_clock(totals[..., 0], delta=delta, ex_post=True)
-
-    @abstractmethod
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        """Either boundary at V (...), for one account or for everybody's."""
 
 
 class Gaussian(Clocked):
@@ -83,16 +120,9 @@ class Gaussian(Clocked):
     ) -> None:
         _check.between(0, 0.5, delta=delta)
         chosen = None if plan is None else planned(plan)
-        plans = _PLANS if chosen is None else (chosen,)
-        self._scales = np.asarray([tuned(best, delta) for best in plans])
-        self._log_weights = np.full(len(plans), -log(len(plans)) - (1e-14 if len(plans) > 1 else 0.0))
-        super().__init__(delta, sum_delta, 1, plan=chosen)
-
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        where = {} if xp is np else {"device": clock.device}
-        scales, weights = xp.asarray(self._scales, **where), xp.asarray(self._log_weights, **where)
-        solve = _boundary.normal_ex_post if ex_post else _boundary.normal
-        return solve(clock, scales, weights, delta=delta, steps=steps, xp=xp)
+        scales = tuple(tuned(best, delta) for best in (_PLANS if chosen is None else (chosen,)))
+        notion = NormalMixture(delta=delta, sum_delta=sum_delta, scales=scales)
+        super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
 class Line(Clocked):
@@ -118,14 +148,8 @@ class Line(Clocked):
     def __init__(self, *, delta: float, plan: mechanisms.Mechanism | float, sum_delta: float | None = None) -> None:
         _check.between(0, 1, delta=delta)
         chosen = planned(plan)
-        self._lam = np.asarray([sqrt(2 * log(1 / delta) / chosen)])
-        super().__init__(delta, sum_delta, 1, plan=chosen)
-
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        lam = xp.asarray(self._lam) if xp is np else xp.asarray(self._lam, device=clock.device)
-        exponent = log(delta) - lam * (1.0 + lam) * clock[..., None] / 2.0
-        solve = _boundary.exponentials_ex_post if ex_post else _boundary.exponentials
-        return xp.where(clock == 0, 0.0, solve(exponent, lam, steps=steps, xp=xp))
+        notion = StraightLine(delta=delta, sum_delta=sum_delta, lam=sqrt(2 * log(1 / delta) / chosen))
+        super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
 def planned(plan: mechanisms.Mechanism | float) -> float:

@@ -1,4 +1,4 @@
-"""The Rényi odometer: a mixture over orders, fixed before the first query.
+"""Bound the loss by a mixture over Rényi orders that is fixed before the first query.
 
 Names and symbols
     alpha    α    Rényi order, > 1; lam = alpha - 1
@@ -12,25 +12,67 @@ round's Rényi cost bounds the conditional expectation of e^(lam dL). Both bound
 Source: theory 6.3; docs/proofs/odometers.md
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import inf, log
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
+from bursar._arrays import NUMPY, Array, Library
 from bursar._units import Units, up
-from bursar.curves import approximate, renyi
+from bursar.curves import approximate, order_mixture, renyi
 from bursar.errors import ArgumentError, Unsupported
-from bursar.odometers import _boundary
-from bursar.odometers._account import Odometer, as_floats
+from bursar.notions import STEPS, Boundary, Totals, as_floats
+from bursar.odometers import _roots
+from bursar.odometers._odometer import Odometer
 
 __all__ = ["Renyi"]
 
-Array = Any
 _DEFAULT = tuple(float(1 + lam) for lam in np.geomspace(0.05, 500.0, 41))
 _SEARCH = np.geomspace(1e-3, 1e5, 321)
 _FOCUS = 0.8  # share of the weight at the order that the plan needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders(Boundary):
+    """A mixture over orders. Costs: the Rényi cost at each order, and the most that the loss can ever be."""
+
+    orders: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.orders) + 1
+
+    def costs(self, leaf: mechanisms.Mechanism) -> Totals:
+        values = renyi.values(leaf, self.orders)
+        return (*(up(float(value)) for value in values), _certain(leaf))
+
+    def bound(
+        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+    ) -> Array:
+        """Either bound at costs (..., m) of the orders, or (..., m + 1) with the most that the loss can ever be."""
+        curve, most = costs[..., : len(self.orders)], costs[..., len(self.orders) :]
+        lam = xp.asarray(self._lam, device=costs.device)
+        exponent = xp.asarray(self._log_weights, device=costs.device) + log(delta) - lam * curve
+        solve = _roots.exponentials_ex_post if ex_post else _roots.exponentials
+        bound = solve(exponent, lam, steps=steps, xp=xp)
+        return xp.minimum(bound, most[..., 0]) if most.shape[-1] else bound
+
+    @property
+    def person_columns(self) -> int:
+        return len(self.orders)
+
+    @cached_property
+    def _lam(self) -> NDArray[np.float64]:
+        return np.asarray(self.orders) - 1
+
+    @cached_property
+    def _log_weights(self) -> NDArray[np.float64]:
+        return np.log(self.weights)
 
 
 class Renyi(Odometer):
@@ -80,49 +122,27 @@ class Renyi(Odometer):
             if orders is not None or weights is not None:
                 raise ArgumentError("plan and orders or weights exclude each other: the plan chooses them")
             orders, weights = _tuned(plan, delta)
-        self._orders = _orders(orders)
-        self._weights = _weights(weights, len(self._orders))
+        grid = _orders(orders)
+        share = delta / 10 if sum_delta is None else sum_delta
+        notion = Orders(delta=delta, sum_delta=share, orders=grid, weights=_weights(weights, len(grid)))
         given = {name: None if x is None else list(x) for name, x in (("orders", orders), ("weights", weights))}
-        super().__init__(delta, delta / 10 if sum_delta is None else sum_delta, len(self._orders) + 1, **given)
-        self._lam = np.asarray(self._orders) - 1
-        self._log_weights = np.log(self._weights)
+        super().__init__(notion, delta=delta, sum_delta=share, **given)
+        self._mixture = notion
 
     @property
     def orders(self) -> tuple[float, ...]:
         """The orders. Public."""
-        return self._orders
+        return self._mixture.orders
 
     @property
     def weights(self) -> tuple[float, ...]:
         """Their weights, which sum to one. Public."""
-        return self._weights
+        return self._mixture.weights
 
     @property
     def totals(self) -> tuple[float, ...]:
         """The totals at the orders, nats, rounded up; inf at orders that are lost. Public."""
-        return tuple(map(float, as_floats(self._totals)[:-1]))
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        values = renyi.values(mechanism, self._orders)
-        return (*(up(float(value)) for value in values), _certain(mechanism))
-
-    def person_price(self, leaf: mechanisms.Mechanism) -> tuple[Units, ...]:
-        """For accounts per person: the units that one round adds at each order."""
-        return super().person_price(leaf)[:-1]
-
-    def _bound(self, totals: Array, /, *, delta: float) -> Array:
-        return np.minimum(self._at_orders(totals[..., :-1], delta=delta), totals[..., -1])
-
-    def _ex_post(self, totals: Array, /, *, delta: float) -> Array:
-        return np.minimum(self._at_orders(totals[..., :-1], delta=delta, ex_post=True), totals[..., -1])
-
-    def _at_orders(self, totals: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        """Either boundary at totals (..., m), for one account or for everybody's."""
-        lam = xp.asarray(self._lam) if xp is np else xp.asarray(self._lam, device=totals.device)
-        share = xp.asarray(self._log_weights) if xp is np else xp.asarray(self._log_weights, device=totals.device)
-        exponent = share + log(delta) - lam * totals
-        solve = _boundary.exponentials_ex_post if ex_post else _boundary.exponentials
-        return solve(exponent, lam, steps=steps, xp=xp)
+        return tuple(map(float, as_floats(self._totals[: len(self.orders)])))
 
 
 def _certain(mechanism: mechanisms.Mechanism) -> Units:
@@ -165,8 +185,6 @@ def _tuned(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple[floa
         totals = (1 + _SEARCH) * (plan / 2)
     tail = np.log1p(-1 / (1 + _SEARCH)) - np.log((1 + _SEARCH) * delta) / _SEARCH
     best = float(_SEARCH[int(np.argmin(totals + tail))])
-    lam = best * np.geomspace(1 / 30, 3000, 61)
-    falling = np.minimum(best / lam, (lam / best) ** 3)
-    lam, weight = np.append(lam, best), np.append((1 - _FOCUS) * falling / falling.sum(), _FOCUS)
+    lam, weight = order_mixture.around(best, share=_FOCUS)
     order = np.argsort(lam)
     return tuple(map(float, 1 + lam[order])), tuple(map(float, weight[order]))

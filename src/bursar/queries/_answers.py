@@ -1,6 +1,6 @@
 """WHAT was answered, and how far noise may have moved it. Everything here is public.
 
-Intervals are about the noise alone: not about what was clipped, or people who take no part any more.
+Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class Quote:
     """What a question would cost at worst, and how large its noise would be."""
 
     rho: float
-    """What it costs whoever contributes the full clip, rounded up; everybody else less."""
+    """What it costs a person who contributes the full clip, rounded up; every other person less."""
     of_budget: float
-    """The same, as a share of everybody's budget."""
+    """The same, as a share of each person's budget."""
     standard_errors: dict[str, float]
     """Of each number that is released, in the units of the answer."""
     margins: dict[str, float]
@@ -46,7 +46,7 @@ class Answer:
     intervals: list[Any]
     """95 % each, for the noise alone."""
     rho: float
-    """What it cost whoever contributed the full clip."""
+    """What it cost a person who contributed the full clip."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
     complete: bool | None = None
@@ -119,8 +119,8 @@ def _read(question: Question, sums: Sequence[int]) -> tuple[Any, Any]:
         case Variance():
             return _variance(question, parts, sigma)
         case Quantiles():
-            found = [_quantile(question, parts, sigma, level) for level in question.levels]
-            return [value for value, _ in found], [interval for _, interval in found]
+            quantiles = [_quantile(question, parts, sigma, level) for level in question.levels]
+            return [value for value, _ in quantiles], [interval for _, interval in quantiles]
         case Histogram():
             return parts, [_around(value, sigma * _z(1)) for value in parts]
         case Sum():
@@ -158,11 +158,11 @@ def _variance(question: Variance, parts: list[float], sigma: float) -> tuple[flo
     # with t = 1/count: squares t - (total t)^2, monotone in squares, concave in t and in total
     low_t, high_t = 1 / (count + margin), 1 / (count - margin)
     totals = [*_around(total, margin), *([0.0] if abs(total) <= margin else [])]
-    found = []
+    corners = []
     for s, q in product(totals, _around(squares, margin)):
         peak = q / (2 * s * s) if s else inf
-        found += [q * t - (s * t) ** 2 for t in (low_t, high_t, min(max(peak, low_t), high_t))]
-    return value * scale, (max(0.0, min(found)) * scale, min(1.0, max(found)) * scale)
+        corners += [q * t - (s * t) ** 2 for t in (low_t, high_t, min(max(peak, low_t), high_t))]
+    return value * scale, (max(0.0, min(corners)) * scale, min(1.0, max(corners)) * scale)
 
 
 def _clip(value: float) -> float:
@@ -183,11 +183,11 @@ def _quantile(question: Quantiles, counts: list[float], sigma: float, level: flo
             low = max(low, edges[edge])
         elif excess > margin:
             high = min(high, edges[edge])
-    kept = [max(0.0, count) for count in counts]
-    if not sum(kept):
+    positive = [max(0.0, count) for count in counts]
+    if not sum(positive):
         return None, (edges[0], edges[-1])
-    wanted, value = level * sum(kept), edges[-1]
-    for place, count in enumerate(kept):
+    wanted, value = level * sum(positive), edges[-1]
+    for place, count in enumerate(positive):
         if count and wanted <= count:
             value = edges[place] + (edges[place + 1] - edges[place]) * wanted / count
             break

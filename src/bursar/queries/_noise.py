@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 from bursar import _extras
@@ -50,8 +51,8 @@ def _measurement(sigma: float) -> Any:
     return dp.m.make_gaussian(*space, scale=sigma)
 
 
-def _opendp() -> Any:
-    """The library, or what to install."""
+def _opendp() -> ModuleType:
+    """The library; raises MissingExtra where it is not installed."""
     with _extras.need("opendp", extra="queries"):
         import opendp.prelude as dp
     dp.enable_features("contrib")

@@ -2,7 +2,7 @@
 
 A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
 the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
-everybody's contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
+all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
 What every question takes, by keyword:
@@ -11,11 +11,11 @@ What every question takes, by keyword:
     clip: the length to which a person's contribution is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
-    rho: the price for whoever contributes the full clip, from which the noise follows.
+    rho: the price for a person who contributes the full clip, from which the noise follows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from fractions import Fraction
 from itertools import pairwise, product
@@ -39,6 +39,8 @@ __all__ = [
     "Question",
     "Sum",
     "Variance",
+    "described",
+    "question",
     "units_per_step",
 ]
 
@@ -56,7 +58,7 @@ Key = str | int | bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What all questions share."""
+    """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
@@ -65,10 +67,28 @@ class Question:
     sigma: float | None = None
     rho: float | None = None
 
+    keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
+    """``by``: each column with its keys."""
+    groups: int = field(init=False, repr=False, compare=False)
+    """How many groups there are: the product of the numbers of keys."""
+    coordinates: int = field(init=False, repr=False, compare=False)
+    """Numbers in each group."""
+    steps: int = field(init=False, repr=False, compare=False)
+    """Whole steps in a coordinate of a row that is as large as it can be."""
+    noise: float = field(init=False, repr=False, compare=False)
+    """Standard deviation of the noise on each coordinate, in full rows."""
+    clip_steps: int = field(init=False, repr=False, compare=False)
+    """The clip in whole steps, rounded down."""
+    price: int = field(init=False, repr=False, compare=False)
+    """The most that the question costs a person, in units of rho, rounded up; see ``price_of``."""
+    spare_units: int = field(init=False, repr=False, compare=False)
+    """What must be left to each person who is counted, after paying; units of rho."""
+
     def __post_init__(self) -> None:
         if self.where is not None:
             parse(self.where)
-        object.__setattr__(self, "by", _keys(self.by))
+        keys = _keys(self.by)
+        _set(self, by=keys, keys=keys)
         _plain(self, "clip", "per_group", "sigma", "rho")
         _check.within(1e-3, _MOST_CLIP, clip=self.clip)
         if self.per_group is not None:
@@ -79,17 +99,22 @@ class Question:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         else:
             _check.within(1e-12, 1e3, rho=self.rho)
-        if self.groups * self.coordinates > _MOST_CELLS:
+        coordinates, steps = self._shape()
+        groups = prod(len(each) for _, each in keys)
+        if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
+        _set(self, groups=groups, coordinates=coordinates, steps=steps, spare_units=self._spare())
+        _set(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
+        _set(self, price=price_of(self.clip_steps, self.noise))
         if self.price >= RANGE:
             raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation of the noise on each coordinate, in full rows."""
-        if self.sigma is not None:
-            return float(self.sigma)
-        return nextafter(self.clip / sqrt(2 * float(self.rho or 0)) * (1 + 1e-15), inf)
+    def _shape(self) -> tuple[int, int]:
+        """(Numbers in each group, whole steps in a coordinate that is as large as it can be)."""
+        return 1, STEPS
+
+    def _spare(self) -> int:
+        return 0
 
     @property
     def mechanism(self) -> DiscreteGaussian:
@@ -97,47 +122,9 @@ class Question:
         return DiscreteGaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
 
     @property
-    def clip_steps(self) -> int:
-        """The clip in whole steps, rounded down."""
-        return floor(Fraction(self.clip) * STEPS)
-
-    @property
-    def price(self) -> int:
-        """The most that the question costs anybody, in units of rho, rounded up.
-
-        Guarantee: whoever contributes at most the clip is charged at most this.
-        Source: theory 2.7.
-        """
-        return int(up(Fraction(self.clip_steps**2) / (2 * Fraction(self.noise * STEPS) ** 2)))
-
-    @property
-    def spare_units(self) -> int:
-        """What must be left to everybody who is counted, after paying; units of rho."""
-        return 0
-
-    @property
-    def groups(self) -> int:
-        """How many groups there are: the product of the numbers of keys."""
-        return prod(len(keys) for _, keys in self._by)
-
-    @property
     def labels(self) -> list[tuple[Key, ...]]:
         """The keys of each group, in the order of the answer."""
-        return list(product(*(keys for _, keys in self._by)))
-
-    @property
-    def coordinates(self) -> int:
-        """Numbers in each group."""
-        return 1
-
-    @property
-    def steps(self) -> int:
-        """Whole steps in a coordinate of a row that is as large as it can be."""
-        return STEPS
-
-    @property
-    def _by(self) -> tuple[tuple[str, tuple[Key, ...]], ...]:
-        return self.by  # type: ignore[return-value]
+        return list(product(*(keys for _, keys in self.keys)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +148,7 @@ class People(Question):
             _check.within(1e-12, 1e3, spare=self.spare)
         Question.__post_init__(self)
 
-    @property
-    def spare_units(self) -> int:
-        """What must be left to everybody who is counted, after paying; units of rho."""
+    def _spare(self) -> int:
         return 0 if self.spare is None else int(up(self.spare))
 
 
@@ -173,6 +158,11 @@ class _Bounded(Question):
     low: float
     high: float
 
+    middle: float = field(init=False, repr=False, compare=False)
+    """Between the bounds."""
+    half: float = field(init=False, repr=False, compare=False)
+    """From the middle to a bound."""
+
     def __post_init__(self) -> None:
         _column(self.column)
         _plain(self, "low", "high")
@@ -181,17 +171,8 @@ class _Bounded(Question):
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {_LARGEST:g}")
         if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} are too close to each other")
+        _set(self, middle=self.low / 2 + self.high / 2, half=self.high / 2 - self.low / 2)
         Question.__post_init__(self)
-
-    @property
-    def middle(self) -> float:
-        """Between the bounds."""
-        return self.low / 2 + self.high / 2
-
-    @property
-    def half(self) -> float:
-        """From the middle to a bound."""
-        return self.high / 2 - self.low / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,30 +189,18 @@ class Sum(_Bounded):
 class Mean(_Bounded):
     """The mean of a column, each entry clipped to [low, high]: a noisy sum over a noisy count, paid once."""
 
-    @property
-    def coordinates(self) -> int:
-        """The count, and the sum of what entries differ from the middle."""
-        return 2
-
-    @property
-    def steps(self) -> int:
-        """So that a row with both coordinates at their largest has length 1."""
-        return floor(STEPS / sqrt(2))
+    def _shape(self) -> tuple[int, int]:
+        """The count, and the sum of differences from the middle; a row with both at their largest has length 1."""
+        return 2, floor(STEPS / sqrt(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Variance(_Bounded):
     """The variance of a column, each entry clipped to [low, high]: noisy count, sum and sum of squares, paid once."""
 
-    @property
-    def coordinates(self) -> int:
-        """The count, the sum, and the sum of squares."""
-        return 3
-
-    @property
-    def steps(self) -> int:
-        """So that a row with all coordinates at their largest has length 1."""
-        return floor(STEPS / sqrt(3))
+    def _shape(self) -> tuple[int, int]:
+        """The count, the sum and the sum of squares; a row with all of them at their largest has length 1."""
+        return 3, floor(STEPS / sqrt(3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +211,14 @@ class _Binned(Question):
     def __post_init__(self) -> None:
         _column(self.column)
         edges = tuple(float(edge) for edge in _numbers("edges", self.edges))
-        object.__setattr__(self, "edges", edges)
+        _set(self, edges=edges)
         if not 2 <= len(edges) <= _MOST_BINS + 1 or not all(a < b for a, b in pairwise(edges)):
             raise ArgumentError(f"edges must be 2 to {_MOST_BINS + 1} increasing numbers")
         Question.__post_init__(self)
 
-    @property
-    def coordinates(self) -> int:
+    def _shape(self) -> tuple[int, int]:
         """One count for each bin."""
-        return len(self.edges) - 1
+        return len(self.edges) - 1, STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +234,7 @@ class Quantiles(_Binned):
 
     def __post_init__(self) -> None:
         levels = tuple(float(level) for level in _numbers("levels", self.levels))
-        object.__setattr__(self, "levels", levels)
+        _set(self, levels=levels)
         if not 1 <= len(levels) <= 100:
             raise ArgumentError("levels must be 1 to 100 numbers")
         for level in levels:
@@ -274,16 +242,84 @@ class Quantiles(_Binned):
         _Binned.__post_init__(self)
 
 
-def units_per_step(asked: Question) -> float:
-    """What one squared step costs, in units, rounded up."""
-    exact = Fraction(MEASURE) / (2 * Fraction(asked.noise * STEPS) ** 2)
+_KINDS: dict[str, type[Question]] = {
+    kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
+}
+
+
+def described(asked: Question) -> dict[str, object]:
+    """A question as plain values, for the record and for files."""
+    if not isinstance(asked, Question):
+        raise ArgumentError("question must be one of bursar.queries' questions")
+    values: dict[str, object] = {"ask": type(asked).__name__.lower()}
+    for each in fields(asked):
+        value = getattr(asked, each.name) if each.init else None
+        if each.name == "by":
+            value = [[column, list(keys)] for column, keys in asked.keys] or None
+        if value is not None:
+            values[each.name] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+def question(values: Mapping[str, Any]) -> Question:
+    """The question that ``described`` described; ``by`` may also be a table of keys by column."""
+    values = dict(values)
+    kind = values.pop("ask", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ArgumentError(f"ask={kind!r} must be one of {', '.join(_KINDS)}")
+    takes = {each.name for each in fields(_KINDS[kind]) if each.init}
+    for name in values:
+        if name not in takes:
+            raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
+    if isinstance(values.get("by"), list):
+        try:
+            values["by"] = dict(values["by"])
+        except (TypeError, ValueError):
+            raise ArgumentError("by must be {column: keys}") from None
+    try:
+        return _KINDS[kind](**values)
+    except TypeError as error:
+        if isinstance(error, ArgumentError):
+            raise
+        needed = [name for name in ("column", "low", "high", "edges") if name in takes and name not in values]
+        raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None
+
+
+def price_of(clip_steps: int, noise: float) -> int:
+    """The most that a question costs a person, in units of rho, rounded up.
+
+    Args:
+        clip_steps: the clip in whole steps.
+        noise: standard deviation of the noise on each coordinate, in full rows.
+
+    Guarantee: a person who contributes at most the clip is charged at most this.
+    Source: theory 2.7.
+    """
+    return int(up(Fraction(clip_steps**2) / (2 * Fraction(noise * STEPS) ** 2)))
+
+
+def units_per_step(noise: float) -> float:
+    """What one squared step costs under this noise, in units, rounded up."""
+    exact = Fraction(MEASURE) / (2 * Fraction(noise * STEPS) ** 2)
     return nextafter(nextafter(float(exact) * (1 + 1e-15), inf), inf)
 
 
+def _noise(asked: Question) -> float:
+    """Standard deviation of the noise, in full rows: as given, or as the price that was given allows, rounded up."""
+    if asked.sigma is not None:
+        return float(asked.sigma)
+    return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+
+
+def _set(asked: Question, **values: object) -> None:
+    """Set fields while a question is made."""
+    for name, value in values.items():
+        object.__setattr__(asked, name, value)
+
+
 def _plain(asked: Question, *names: str) -> None:
-    """Numbers of NumPy become those that the record can hold."""
-    for name in names:
-        object.__setattr__(asked, name, _number(getattr(asked, name)))
+    """Make numbers of NumPy those that the record can hold."""
+    _set(asked, **{name: _number(getattr(asked, name)) for name in names})
 
 
 def _number(value: Any) -> Any:
@@ -299,16 +335,16 @@ def _column(column: object) -> None:
 def _numbers(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ArgumentError(f"{name} must be numbers")
-    found = tuple(map(_number, values))
-    for value in found:
+    numbers = tuple(map(_number, values))
+    for value in numbers:
         _check.within(-_LARGEST, _LARGEST, **{name: value})
-    return found
+    return numbers
 
 
 def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     """{column: keys} as tuples; dates as text; each key once."""
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
-    found = []
+    columns = []
     for pair in pairs:
         if (
             not isinstance(pair, tuple)
@@ -321,10 +357,10 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
         keys = tuple(_key(value) for value in pair[1])
         if not keys or len({(type(key), key) for key in keys}) < len(keys):
             raise ArgumentError(f"by: column {pair[0]!r} needs keys, each of them once")
-        found.append((pair[0], keys))
-    if len({column for column, _ in found}) < len(found):
+        columns.append((pair[0], keys))
+    if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
-    return tuple(found)
+    return tuple(columns)
 
 
 def _key(value: Any) -> Key:

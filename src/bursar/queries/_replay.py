@@ -1,9 +1,9 @@
-"""Charging every recorded question again, from the data, in accounts of its own. For the data holder."""
+"""Charges every recorded question again, from the data, into a table of its own. For the data holder."""
 
 from bursar.errors import BursarError
-from bursar.ledger import Entry, Finding, Ledger
-from bursar.queries._engines.duckdb_engine import Rows
-from bursar.queries._forms import question
+from bursar.ledger import Answered, Finding, Ledger
+from bursar.queries._engines.rows import Rows
+from bursar.queries._questions import described, question
 
 __all__ = ["replayed"]
 
@@ -16,69 +16,43 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
         rows: the data beside it.
     """
     what = "charging every question again from the data gives the same accounts"
-    run = ledger.store.desk.run
-    run(f"CREATE OR REPLACE TEMP TABLE again(question BIGINT, person {ledger.person_kind}, units BIGINT)")
-    run(f"CREATE OR REPLACE TEMP TABLE out(person {ledger.person_kind})")
-    limits: dict[str, int] = {}
-    reserved: dict[str, int] = {}
-    before: dict[tuple[str, str | None], list[int]] = {}
-    for entry in ledger.entries():
-        match entry.kind:
-            case "limited":
-                limits[entry.public["scope"]] = entry.public["units"]
-            case "reserved":
-                reserved[entry.public["name"]] = entry.public["units"]
-            case "watched":
-                reserved[""] = entry.public["units"]  # no key is empty
-            case "released":
-                reserved.pop(entry.public["name"], None)
-            case "retired":
-                run("INSERT INTO out VALUES (?)", [entry.private["person"]])
-            case "returned":
-                run("DELETE FROM out WHERE person = ?", [entry.private["person"]])
-            case "answered":
-                if not _charged(ledger, entry, rows, limits, reserved, before):
-                    return Finding(what, False)
-    charged = ledger.keeper.charged()
-    different = (
-        f"SELECT 1 FROM again a FULL JOIN ({charged}) c ON a.question = c.question AND a.person = c.person "
-        "WHERE coalesce(a.units, -1) <> coalesce(c.units, -1) LIMIT 1"
-    )
-    return Finding(what, not run(different).fetchall())
-
-
-def _charged(
-    ledger: Ledger,
-    entry: Entry,
-    rows: Rows,
-    limits: dict[str, int],
-    reserved: dict[str, int],
-    before: dict[tuple[str, str | None], list[int]],
-) -> bool:
-    """Charge one question again, by the plain sums of the charges so far."""
-    public = entry.public
+    workspace, kind = ledger.store.workspace, ledger.person_kind
+    again = workspace.fresh_name("again")
+    workspace.run(f"CREATE TEMP TABLE {again}(question BIGINT, person {kind}, units BIGINT)")
     try:
-        asked = question(public["question"])
-        rows.check(asked)
+        for answered in ledger.history():
+            if not _charged(ledger, answered, rows, again):
+                return Finding(what, False)
+        different = (
+            f"SELECT 1 FROM {again} a FULL JOIN ({ledger.accounts.charged()}) c "
+            "ON a.question = c.question AND a.person = c.person "
+            "WHERE coalesce(a.units, -1) <> coalesce(c.units, -1) LIMIT 1"
+        )
+        return Finding(what, not workspace.run(different).fetchall())
+    finally:
+        workspace.drop([again])
+
+
+def _charged(ledger: Ledger, answered: Answered, rows: Rows, again: str) -> bool:
+    """Charge one question again, by the plain sums of the charges so far; whether its price is the recorded one."""
+    recorded, number = answered.entry.public["question"], answered.entry.number
+    try:
+        asked = question(recorded)
+        plan = rows.plan(asked, described(asked))
     except BursarError:  # a column is gone
         return False
-    charges, parameters = rows.charges(asked)
-    spare = asked.spare_units
-    most = ledger.budget_units - spare - sum(units for key, units in reserved.items() if key != public["reserved"])
-    tests = [f"c.units <= {most:d} - coalesce((SELECT sum(a.units) FROM again a WHERE a.person = c.person), 0)"]
-    for role in ("analyst", "purpose"):
-        scope, asked_before = f"{role}:{public[role]}", before.setdefault((role, public[role]), [])
-        if public[role] is not None and scope in limits:
-            listed = ", ".join(f"{number:d}" for number in asked_before) or "-1"
-            tests.append(
-                f"c.units <= {limits[scope] - spare:d} - coalesce((SELECT sum(a.units) FROM again a "
-                f"WHERE a.person = c.person AND a.question IN ({listed})), 0)"
-            )
-        asked_before.append(entry.number)
-    ledger.store.desk.run(
-        f"INSERT INTO again SELECT {entry.number:d}, c.person, c.units FROM ({charges}) c "
-        f"WHERE {' AND '.join(tests)} AND c.person NOT IN (SELECT person FROM out)",
-        parameters,
+    charges, workspace = rows.prices(plan), ledger.store.workspace
+    spent = f"SELECT sum(a.units) FROM {again} a WHERE a.person = c.person"
+    tests = [f"c.units <= {answered.allowance.most - asked.spare_units:d} - coalesce(({spent}), 0)"]
+    for scope, most in answered.allowance.shares:
+        listed = ", ".join(f"{before:d}" for before in answered.asked[scope]) or "-1"
+        spent_on_it = f"{spent} AND a.question IN ({listed})"
+        tests.append(f"c.units <= {most - asked.spare_units:d} - coalesce(({spent_on_it}), 0)")
+    tests.append(f"NOT list_contains(CAST(? AS {ledger.person_kind}[]), c.person)")
+    workspace.make(charges.tables)
+    workspace.run(
+        f"INSERT INTO {again} SELECT {number:d}, c.person, c.units FROM ({charges.sql}) c WHERE {' AND '.join(tests)}",
+        [*charges.parameters, list(answered.gone)],
     )
-    reserved.pop(public["reserved"], None)
-    return asked.price == int(public["price"])
+    workspace.drop(table.name for table in charges.tables)
+    return asked.price == int(answered.entry.public["price"])

@@ -1,4 +1,4 @@
-"""A table about people, a ledger with everybody's budget, and two views: the data holder's and the analyst's."""
+"""A table about people, a ledger with each person's budget, and two views: the data holder's and the analyst's."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,21 +9,20 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
+from bursar._workspace import duckdb
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
-from bursar.ledger import Entry, Finding, Ledger, Watch, verify
-from bursar.ledger._accounts.parquet import place
-from bursar.ledger._record import name as check_name
-from bursar.ledger._terms import exceeded
-from bursar.ledger._workspace import duckdb
+from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
+from bursar.ledger.interfaces import Offer
 from bursar.queries._answers import Answer, Quote, answer, quote
 from bursar.queries._engines import sources
-from bursar.queries._engines.duckdb_engine import DuckDB, Rows
-from bursar.queries._engines.spark_accounts import SparkGenerations
+from bursar.queries._engines.duckdb_engine import DuckDB
+from bursar.queries._engines.rows import Rows
+from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
-from bursar.queries._forms import described, question
 from bursar.queries._noise import laplace, noisy
-from bursar.queries._questions import Question
+from bursar.queries._questions import Question, described, question
+from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 
 __all__ = ["Analyst", "Session"]
@@ -57,8 +56,8 @@ class Session(Uncopyable):
         Args:
             data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, a table in memory (pandas, Polars,
                 Arrow), or a data frame of Spark; one row for each event, private.
-            person: the column that says whose row it is: text or whole numbers. Rows of nobody are in no answer.
-            budget: what everybody may spend, public.
+            person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
+            budget: what each person may spend, public.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
             table: which table or view of a DuckDB file.
@@ -76,10 +75,9 @@ class Session(Uncopyable):
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
             data = sources.as_arrow(data)
-        reading = sources.Reading(table, view, types)
+        reading = sources.ReadOptions(table, view, types)
         kind = _kind_of_people(data, person, reading)
-        if spark:
-            place(ledger)  # refused before anything is made
+        writer = SparkWriter(data.sparkSession) if spark else None
         book = Ledger.open(
             ledger,
             budget=budget,
@@ -87,11 +85,11 @@ class Session(Uncopyable):
             create=create,
             memory_limit=memory_limit,
             threads=threads,
-            keeper=SparkGenerations(data.sparkSession) if spark else None,
+            writer=writer,
         )
         try:
-            if spark:
-                return cls(book, Spark.open(book, data, person=person))
+            if writer is not None:
+                return cls(book, Spark.open(book, data, writer, person=person))
             return cls(book, DuckDB.open(book, data, reading, person=person))
         except BaseException:
             book.close()
@@ -128,9 +126,9 @@ class Session(Uncopyable):
         self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
 
     def reserve(self, rho: float, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
-        """Set a part of everybody's budget aside; a question asked with ``reserved=key`` may use it.
+        """Set a part of each person's budget aside; a question asked with ``reserved=key`` may use it.
 
-        By this analyst, or for this purpose, where given; else by anybody who knows the key.
+        By this analyst, or for this purpose, where given; else by any analyst who knows the key.
         """
         _check.positive(rho=rho)
         self._ledger.reserve(int(up(rho)), key=key, analyst=analyst, purpose=purpose)
@@ -148,108 +146,102 @@ class Session(Uncopyable):
 
         Args:
             people: how many may be missing, public.
-            epsilon: the watch's own, public: it costs everybody epsilon**2 / 2 of rho, set aside now.
+            epsilon: the watch's own, public: it costs each person epsilon**2 / 2 of rho, set aside now.
 
         Returns:
             The watch; its ``margin`` tells how sharp it is.
 
         Raises:
-            BudgetExceeded: by public facts alone, somebody may not have that much left: begin early.
+            BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
         """
         watch = Watch(people, epsilon)
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
         return watch
 
     def retire(self, person: object) -> None:
-        """Somebody leaves: in no later answer. The account stays, so that nobody returns with a fresh one."""
+        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one."""
         self._ledger.retire(person)
 
     def restore(self, person: object) -> None:
-        """Somebody returns to the account as it was left."""
+        """A person returns to the account as it was left."""
         self._ledger.restore(person)
 
     def statement(self, person: object, *, delta: float | None = None) -> Statement:
         """Every question that charged a person, the total, and what it means. Private."""
-        return self._ledger.store.snapshot(lambda: statement(self._ledger, person, delta=delta))
+        return self._ledger.snapshot(lambda: statement(self._ledger, person, delta=delta))
 
     def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
         """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
 
         A replay differs if rows were added, changed or removed since a question was asked.
         """
-        from bursar.queries._replay import replayed
 
         def work() -> list[Finding]:
-            found = verify(self._ledger, head=head)
-            return [*found, replayed(self._ledger, self._rows)] if replay else found
+            findings = verify(self._ledger, head=head)
+            return [*findings, replayed(self._ledger, self._rows)] if replay else findings
 
-        return self._ledger.store.snapshot(work)
+        return self._ledger.snapshot(work)
 
     def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
-        told = described(asked)
+        values = described(asked)
 
-        def work() -> Entry:
-            before = self._ledger.find(key)
-            if before is not None:  # another writer came first
-                return before
-            self._rows.admit(asked, analyst=analyst, purpose=purpose, reserved=reserved)
-            released = noisy(self._rows.sums(asked), asked.mechanism)
-            public = {"question": told, "price": asked.price, "released": released}
-            if not asked.spare_units:
-                complete = self._ledger.complete(lambda watch: laplace(watch.scales[1]))
-                public |= {} if complete is None else {"complete": complete}
-            return self._ledger.settle(
-                public,
+        def answered(turn: Turn, offer: Offer) -> Entry:
+            earlier = turn.find(key)
+            if earlier is not None:  # another writer came first
+                return earlier
+            admission = turn.admit(
+                offer,
                 key=key,
+                price=asked.price,
+                spare=asked.spare_units,
                 analyst=analyst,
                 purpose=purpose,
                 reserved=reserved,
             )
+            released = noisy(self._rows.sums(plan, admission.people.rows), asked.mechanism)
+            return turn.settle(admission, {"question": values, "released": released}, watch_noise=_watch_noise)
 
         with self._ledger.store.lock:
-            entry = self._known(asked, key=key, analyst=analyst, purpose=purpose)
+            entry = self._ledger.find(key)
             if entry is None:
-                self._rows.check(asked)
+                plan = self._rows.plan(asked, values)
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
                 try:
-                    self._rows.offer(asked)
-                    entry = self._ledger.transaction(work)
+                    entry = self._ledger.answer(self._rows.charges(plan), answered)
                 except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
                     self._unreadable = True
                     raise
-                entry = _same(entry, asked, key=key, analyst=analyst, purpose=purpose)
-        public = entry.public
-        return answer(asked, public["released"], key, public.get("complete"))
+        _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
+        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
 
     def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
-        check_name(key=key)
-        if self._known(asked, key=key, analyst=analyst, purpose=purpose) is not None:
+        _check.name(key=key)
+        values, entry = described(asked), self._ledger.find(key)
+        if entry is not None:
+            _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
             return
-        self._rows.check(asked)
-        budget = self._ledger.budget_units
-        if asked.price > budget:
-            raise exceeded(asked.price, budget, budget)
+        self._rows.plan(asked, values)
+        self._ledger.refuse_beyond_budget(asked.price)
 
-    def _known(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry | None:
-        """This question's entry, if it was answered; refuses a key that was used for another one."""
-        entry = self._ledger.find(key)
-        return None if entry is None else _same(entry, asked, key=key, analyst=analyst, purpose=purpose)
+    def _quote(self, asked: Question) -> Quote:
+        self._rows.plan(asked, described(asked))  # refuses what could not be asked
+        return quote(asked, self._ledger.budget_units)
 
 
 class Analyst(Uncopyable):
     """The analyst's view: it holds questions and answers, and nothing about single people.
 
-    Python hides nothing from whoever runs code in the same process: give analysts whom you do not trust a service or a
+    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
     command around this object, not the object.
     """
 
     __slots__ = ("_name", "_purpose", "_session")
 
     def __init__(self, session: Session, name: str, purpose: str | None) -> None:
-        check_name(analyst=name)
+        _check.name(analyst=name)
         if purpose is not None:
-            check_name(purpose=purpose)
+            _check.name(purpose=purpose)
         self._session, self._name, self._purpose = session, name, purpose
 
     def __repr__(self) -> str:
@@ -257,8 +249,7 @@ class Analyst(Uncopyable):
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        self._session._rows.check(asked)  # refuses what could not be asked
-        return quote(asked, self._session.ledger.budget_units)
+        return self._session._quote(asked)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -270,7 +261,7 @@ class Analyst(Uncopyable):
         self._session._check(asked, key=key, analyst=self._name, purpose=self._purpose)
 
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
-        """Ask; the answer is stored, and everybody in it charged, before it is revealed.
+        """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
         Args:
             asked: the question.
@@ -284,45 +275,45 @@ class Analyst(Uncopyable):
             DataError: the data could not be read, for this question or for an earlier one of this session, which then
                 answers no new questions. Nothing was charged.
 
-        Guarantee: everybody in the answer could pay, and was charged, for what their own rows contribute; whoever could
-            not is left out, which nothing tells.
+        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
+            who could not is left out, which nothing tells.
         Source: theory 5.1 and 2.7.
         """
-        check_name(key=key)
+        _check.name(key=key)
         if reserved is not None:
-            check_name(reserved=reserved)
+            _check.name(reserved=reserved)
         return self._session._ask(asked, key=key, analyst=self._name, purpose=self._purpose, reserved=reserved)
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
-        store = self._session.ledger.store
-        entries = store.snapshot(lambda: self._session.ledger.entries("answered"))
+        ledger = self._session.ledger
+        entries = ledger.snapshot(lambda: ledger.entries("answered"))
+        publics = [entry.public for entry in entries]
         return [
-            answer(
-                question(entry.public["question"]),
-                entry.public["released"],
-                entry.public["key"],
-                entry.public.get("complete"),
-            )
-            for entry in entries
-            if entry.public["analyst"] == self._name and entry.public["purpose"] == self._purpose
+            answer(question(public["question"]), public["released"], public["key"], public.get("complete"))
+            for public in publics
+            if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]
 
 
-def _same(entry: Entry, asked: Question, *, key: str, analyst: str, purpose: str | None) -> Entry:
-    """The entry, if it is about this question."""
+def _watch_noise(watch: Watch) -> int:
+    """The noise on the number of missing people."""
+    return laplace(watch.scales[1])
+
+
+def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analyst: str, purpose: str | None) -> None:
+    """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    same = public.get("question") == described(asked) and public.get("analyst") == analyst
-    if not same or public.get("purpose") != purpose:
+    asked = public.get("question"), public.get("analyst"), public.get("purpose")
+    if asked != (values, analyst, purpose):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
-    return entry
 
 
-def _kind_of_people(data: Any, person: str, reading: sources.Reading) -> str:
+def _kind_of_people(data: Any, person: str, reading: sources.ReadOptions) -> str:
     """How the data name people; found out before the ledger is touched."""
     if is_data_frame(data):
-        if reading != sources.Reading():
+        if reading != sources.ReadOptions():
             raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
-        return sources.names_of_people(columns_of(data), person)
+        return sources.person_type(columns_of(data), person)
     with duckdb().connect() as connection:
-        return sources.names_of_people(sources.attach(connection, data, reading, person=person), person)
+        return sources.person_type(sources.attach(connection, data, reading, person=person), person)

@@ -6,7 +6,7 @@ from typing import Any
 from bursar import _check
 from bursar._units import shown, to_float
 from bursar.curves import zcdp
-from bursar.ledger import Ledger
+from bursar.ledger import Entry, Ledger
 
 __all__ = ["Line", "Statement", "statement"]
 
@@ -41,7 +41,7 @@ class Statement:
     delta: float
 
     def __repr__(self) -> str:
-        return "Statement(private: print it for the person it is about, and for nobody else)"
+        return "Statement(private: print it for the person it is about, and for no other person)"
 
     def __str__(self) -> str:
         return self.words
@@ -54,8 +54,8 @@ class Statement:
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
         return (
             f"{answers} used your records. They cost rho = {rho} of your budget of "
-            f"{budget}, which will never be exceeded. So whoever knows all answers that are ever given, and "
-            "everything about everybody else, can tell whether your records were there only as well as "
+            f"{budget}, which will never be exceeded. So a person who knows all answers that are ever given, and "
+            "everything about all other people, can tell whether your records were there only as well as "
             f"(epsilon = {epsilon}, delta = {delta})-differential privacy allows."
         )
 
@@ -64,24 +64,21 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     """Every question that charged a person, the total, and what it means. Private."""
     delta = (ledger.delta or 1e-6) if delta is None else delta
     _check.between(0, 1, delta=delta)
-    lines = tuple(
-        Line(
-            entry.number,
-            entry.public["time"],
-            entry.public["analyst"],
-            entry.public["purpose"],
-            entry.public["key"],
-            entry.public["question"],
-            to_float(units),
-        )
-        for entry, units in ledger.charges(person)
-    )
-    watches = ledger.entries("watched")
-    watched = tuple(
-        Line(entry.number, entry.public["time"], "", None, "", {"ask": "watch"}, to_float(entry.public["units"]))
-        for entry in watches
-    )
-    lines = tuple(sorted((*lines, *watched), key=lambda line: line.number))
-    rho = to_float(ledger.spent(person) + sum(int(entry.public["units"]) for entry in watches))
+    charged = ledger.charges(person)
+    lines = [_line(entry, units) for entry, units in charged]
+    watched = ledger.watched()
+    watch_units = 0 if watched is None else int(watched.public["units"])
+    if watched is not None:
+        lines.append(_line(watched, watch_units))
+    lines.sort(key=lambda line: line.number)
+    rho = to_float(ledger.spent(person) + watch_units)
     budget = to_float(ledger.budget_units)
-    return Statement(lines, rho, budget, zcdp.Zcdp(budget).epsilon(delta=delta), delta)
+    return Statement(tuple(lines), rho, budget, zcdp.Zcdp(budget).epsilon(delta=delta), delta)
+
+
+def _line(entry: Entry, units: int) -> Line:
+    """A question, or the watch, which is no analyst's."""
+    public = entry.public
+    asked = public.get("question", {"ask": "watch"})
+    names = public.get("analyst", ""), public.get("purpose"), public.get("key", "")
+    return Line(entry.number, public["time"], *names, asked, to_float(units))

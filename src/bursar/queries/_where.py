@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from bursar.errors import ArgumentError
 
-__all__ = ["All", "Among", "Column", "Compare", "Either", "Filter", "Literal", "Missing", "Not", "Truth", "parse"]
+__all__ = ["And", "Column", "Compare", "Filter", "In", "IsNull", "IsTrue", "Literal", "Not", "Or", "parse"]
 
 LONGEST = 10_000
 DEEPEST = 40
@@ -53,7 +53,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """left sign right."""
+    """A comparison: left sign right."""
 
     sign: str
     left: Column | Literal
@@ -61,7 +61,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
+class In:
     """A column's entry is one of some literals."""
 
     column: Column
@@ -69,14 +69,14 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class IsNull:
     """A column's entry is missing."""
 
     column: Column
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class IsTrue:
     """A column of truth values."""
 
     column: Column
@@ -84,41 +84,41 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """A filter is false."""
 
     of: "Filter"
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class And:
     """Every part is true."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Or:
     """Some part is true."""
 
     parts: tuple["Filter", ...]
 
 
-Filter = Compare | Among | Missing | Truth | Not | All | Either
+Filter = Compare | In | IsNull | IsTrue | Not | And | Or
 
 
 def parse(where: str) -> Filter:
     """The filter that a text describes; refuses what is not in the language."""
     if not isinstance(where, str) or not where.strip() or len(where) > LONGEST:
         raise ArgumentError(f"where must be a filter of 1 to {LONGEST} characters")
-    found, place = [], 0
+    tokens, place = [], 0
     while where[place:].strip():
         match = _TOKEN.match(where, place)
         if match is None:
             raise ArgumentError(f"where: {where[place:].strip()[:20]!r} is not in the language of filters")
-        found.append((str(match.lastgroup), match.group(str(match.lastgroup))))
+        tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
         place = match.end()
-    reader = _Reader(found)
-    filter_ = reader.either(0)
+    reader = _Reader(tokens)
+    filter_ = reader.disjunction(0)
     reader.end()
     return filter_
 
@@ -134,25 +134,25 @@ class _Reader:
         if self._place < len(self._tokens):
             raise self._unexpected("the end")
 
-    def either(self, depth: int) -> Filter:
-        parts = [self._all(depth)]
+    def disjunction(self, depth: int) -> Filter:
+        parts = [self._conjunction(depth)]
         while self._take("or"):
-            parts.append(self._all(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+            parts.append(self._conjunction(depth))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _all(self, depth: int) -> Filter:
-        parts = [self._not(depth)]
+    def _conjunction(self, depth: int) -> Filter:
+        parts = [self._negation(depth)]
         while self._take("and"):
-            parts.append(self._not(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+            parts.append(self._negation(depth))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _not(self, depth: int) -> Filter:
+    def _negation(self, depth: int) -> Filter:
         if depth > DEEPEST:
             raise ArgumentError(f"where is nested more than {DEEPEST} deep")
         if self._take("not"):
-            return Not(self._not(depth + 1))
+            return Not(self._negation(depth + 1))
         if self._take("("):
-            inside = self.either(depth + 1)
+            inside = self.disjunction(depth + 1)
             self._need(")")
             return inside
         return self._test()
@@ -171,18 +171,18 @@ class _Reader:
         if self._take("is"):
             opposite = self._take("not")
             self._need("null")
-            return Not(Missing(left)) if opposite else Missing(left)
+            return Not(IsNull(left)) if opposite else IsNull(left)
         opposite = self._take("not")
         if self._take("in"):
-            test: Filter = Among(left, self._list())
+            test: Filter = In(left, self._list())
         elif self._take("between"):
             low = self._literal()
             self._need("and")
-            test = All((Compare(">=", left, low), Compare("<=", left, self._literal())))
+            test = And((Compare(">=", left, low), Compare("<=", left, self._literal())))
         elif opposite:
             raise self._unexpected("in or between")
         else:
-            return Truth(left)
+            return IsTrue(left)
         return Not(test) if opposite else test
 
     def _list(self) -> tuple[Literal, ...]:
@@ -218,9 +218,9 @@ class _Reader:
 
     def _take(self, wanted: str) -> bool:
         kind, word = self._peek()
-        found = kind in ("word", "sign") and word.lower() == wanted
-        self._place += found
-        return found
+        taken = kind in ("word", "sign") and word.lower() == wanted
+        self._place += taken
+        return taken
 
     def _need(self, wanted: str) -> None:
         if not self._take(wanted):

@@ -35,12 +35,10 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Zcdp
-from bursar.ledger import Finding
-from bursar.ledger._stores.store import door, on_a_server
+from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
-from bursar.queries._forms import question
-from bursar.queries._questions import Question
+from bursar.queries._questions import Question, question
 from bursar.queries._session import Analyst, Session
 
 __all__ = ["Plan"]
@@ -66,7 +64,7 @@ class Plan:
     """What a file of questions says. Every field is public."""
 
     folder: Path
-    told: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
+    settings: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
     questions: tuple[tuple[str, Question], ...]
     """Each with its key."""
 
@@ -75,51 +73,48 @@ class Plan:
         """The plan in a TOML file; ``ledger``, if given, stands in place of the file's."""
         path = Path(path)
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError:
             raise DataError(f"{path} cannot be read") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a TOML file: {error}") from None
         if ledger is not None:
-            told["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
-        _check_told(told)
-        keys, found = set(), []
-        for place, entry in enumerate(told["questions"], start=1):
-            given = dict(entry) if isinstance(entry, dict) else {}
-            key = given.pop("key", None)
+            settings["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
+        _check_settings(settings)
+        keys, questions = set(), []
+        for place, entry in enumerate(settings["questions"], start=1):
+            fields = dict(entry) if isinstance(entry, dict) else {}
+            key = fields.pop("key", None)
             if not isinstance(key, str) or not key or key in keys:
                 raise ArgumentError(f"question {place}: needs a key of its own")
             keys.add(key)
             try:
-                found.append((key, question(given)))
+                questions.append((key, question(fields)))
             except ArgumentError as error:
                 raise ArgumentError(f"question {key!r}: {error}") from None
-        return cls(path.parent, told, tuple(found))
+        return cls(path.parent, settings, tuple(questions))
 
     @property
     def budget(self) -> Zcdp:
-        """What everybody may spend."""
-        return Zcdp(epsilon=self.told.get("epsilon"), delta=self.told.get("delta"), rho=self.told.get("rho"))
+        """What each person may spend."""
+        return Zcdp(
+            epsilon=self.settings.get("epsilon"), delta=self.settings.get("delta"), rho=self.settings.get("rho")
+        )
 
     @property
     def ledger(self) -> Path | str:
         """Where the accounts are: a file beside this one, or a server."""
-        told = str(self.told["ledger"])
-        return told if on_a_server(told) else self.folder / told
+        name = str(self.settings["ledger"])
+        return name if on_a_server(name) else self.folder / name
 
     def open(self, *, create: bool = True) -> Session:
         """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no."""
-        return self._open(self.ledger, create=create and self.told.get("create", True))
+        return self._open(self.ledger, create=create and self.settings.get("create", True))
 
     @contextmanager
     def look(self) -> Iterator[Session]:
         """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none."""
-        store = door(self.ledger)
-        try:
-            there = store.exists()
-        finally:
-            store.close()
-        if there or not self.told.get("create", True):
+        if Ledger.exists(self.ledger) or not self.settings.get("create", True):
             with self.open() as session:
                 yield session
             return
@@ -127,23 +122,23 @@ class Plan:
             yield session
 
     def _open(self, ledger: Path | str, *, create: bool) -> Session:
-        data: Any = self.folder / self.told["data"]
-        how = {name: self.told.get(name) for name in ("table", "view", "types")}
-        if "spark" in self.told:
-            data, how = read_by_spark(self.told["spark"], data, **how), {}
+        data: Any = self.folder / self.settings["data"]
+        how = {name: self.settings.get(name) for name in ("table", "view", "types")}
+        if "spark" in self.settings:
+            data, how = read_by_spark(self.settings["spark"], data, **how), {}
         return Session.open(
             data,
-            person=self.told["person"],
+            person=self.settings["person"],
             budget=self.budget,
             ledger=ledger,
             create=create,
-            memory_limit=self.told.get("memory_limit"),
+            memory_limit=self.settings.get("memory_limit"),
             **how,
         )
 
     def analyst(self, session: Session) -> Analyst:
         """Who asks."""
-        return session.analyst(self.told["analyst"], purpose=self.told.get("purpose"))
+        return session.analyst(self.settings["analyst"], purpose=self.settings.get("purpose"))
 
     def quote(self, session: Session) -> dict[str, Quote]:
         """What each question would cost at worst."""
@@ -179,11 +174,11 @@ class Plan:
             return session.verify(head=head, replay=True)
 
 
-def _check_told(told: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, Any]) -> None:
     for name, kind in _NEEDED.items():
-        if not isinstance(told.get(name), kind):
+        if not isinstance(settings.get(name), kind):
             raise ArgumentError(f"{name} is missing, or is no {'list' if kind is list else 'text'}")
-    for name, value in told.items():
+    for name, value in settings.items():
         if name in _NEEDED:
             continue
         if name not in _OPTIONAL:

@@ -1,5 +1,7 @@
-"""Pictures and tables of accounts. What shows single people is private, and says so."""
+"""Pictures and tables of accounts. What shows single people is private, and says so.
 
-from bursar.report.spends import spends
-
-__all__ = ["spends"]
+spends     what people have spent of their budgets over time
+odometers  running bounds of several odometers
+losses     the epsilons of people, in levels
+figures    how all of them are drawn, without a display
+"""

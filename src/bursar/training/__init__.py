@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bursar import _extras
 from bursar.training._card import Card
 from bursar.training._logistic.descent import Everybody, descend
+from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._private_report import HolderReport
 
 if TYPE_CHECKING:
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
     from bursar.training._trainer import Trainer
     from bursar.training.gradients import Gradients, check
 
-__all__ = ["Card", "Everybody", "Gradients", "HolderReport", "LogisticRegression", "Run", "Trainer", "check", "descend"]
+__all__ = [
+    "Card",
+    "Everybody",
+    "Gradients",
+    "HolderReport",
+    "LogisticGradients",
+    "LogisticRegression",
+    "Run",
+    "Trainer",
+    "check",
+    "descend",
+]
 
 LATER = {
     "Gradients": ("gradients", "torch"),

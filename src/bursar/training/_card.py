@@ -1,29 +1,69 @@
-"""The guarantee of a trained model, in fields, JSON and words. Everything on a card is public."""
+"""The guarantee of a trained model, as data; ``to_markdown`` alone puts it into words. All of it is public."""
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+
+from bursar import filters
 from bursar._units import shown
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Mechanism
+from bursar.training._state import mechanism_to_fields
 
-__all__ = ["ADJACENCY", "Card"]
+__all__ = ["ADJACENCY", "Card", "build_card"]
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 
+NOTIONS = {
+    "Gaussian": "Gaussian differential privacy, converted exactly",
+    "Zcdp": "zCDP, a Rényi bound at all orders at once",
+    "RenyiOrder": "Rényi differential privacy at one order",
+    "RenyiCurve": "Rényi differential privacy at several orders",
+    "Renyi": "a mixture of Rényi bounds at several orders",
+    "Residue": "a Gaussian budget of which each step takes a residue",
+}
+"""The notions of the budgets, by class."""
 
-@dataclass(frozen=True, slots=True)
+PEOPLE = {
+    "record": "each record is one person, so the caller declares",
+    "group": "all records of one person together, as the caller says whose each is",
+}
+
+CLASSES = {
+    "caller": "given by the caller, public",
+    "schema": "named in the schema, public",
+    "data": "read from the data, and declared public by not giving any; the promise does not cover them",
+}
+
+PREPROCESSING = {
+    "caller": "none: the caller declares that the features were made without looking at the data",
+    "schema": "row by row, by the public schema: nothing was read from the data",
+}
+
+SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """What was promised, why it holds, and what it was paid with. Every field is public."""
 
     epsilon: float
     delta: float
     notion: str
+    """The class of the budget: a filter."""
+    budget: str
+    """The budget of every account, as code."""
+    measure: str
     total: float
     """The budget of every account, in the notion's own measure: mu squared, or rho."""
-    measure: str
     theorem: str
-    algorithm: str
     individual: bool
+    """Whether each person is charged for their own contributions, or all for the worst case."""
+    spend_remainder: bool
+    sample_rate: float | None
+    """The probability with which each person is sampled in a step, to begin with; None: all people in every step."""
     sigma: float
     """Standard deviation of the noise on each sum of gradients, to begin with where ``released`` lists others."""
     noise_multiplier: float
@@ -33,78 +73,132 @@ class Card:
     learning_rate: float
     average: float
     divisor: float
-    divisor_from: str
     count_sigma: float | None
-    """Standard deviation of the noise on the count of people, where one was paid for."""
-    classes_from: str
-    people_from: str
-    seed: str
-    preprocessing: str = "none: the caller declares that the features were made without looking at the data"
-    released: tuple[str, ...] = ()
+    """Standard deviation of the noise on the count of people, where one was paid for; None: the divisor was given."""
+    people_from: Literal["record", "group"]
+    classes_from: Literal["caller", "schema", "data"]
+    preprocessing: Literal["caller", "schema"] = "caller"
+    reproducible: bool
+    """Whether a seed was given: anybody who knows it can draw the noise again, and then nothing is private."""
+    released: tuple[tuple[Mechanism, int], ...] = ()
     """What was released, and how often, where that is not the same in every step."""
     adjacency: str = ADJACENCY
-    scope: str = "the model and every iterate; nothing that the data holder sees about single people"
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields by name."""
-        return asdict(self) | {"charged_at_most": self.charged_at_most, "reproducible": self.reproducible}
+        """Fields by name, as plain values."""
+        released = [{**mechanism_to_fields(mechanism), "times": times} for mechanism, times in self.released]
+        return {**asdict(self), "released": released}
 
     def to_json(self) -> str:
         """The card as JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @property
-    def reproducible(self) -> bool:
-        """Whether the noise can be drawn again by whoever knows the seed: then nothing is private."""
-        return self.seed.startswith("reproducible")
+    def charged_at_most(self) -> str:
+        """Who was charged what, at most, in words."""
+        most = f"{self.measure} = {shown(self.total, 6)}, which is {self._promise}-DP"
+        if self.individual:
+            return f"each person, for what that person contributed, and nobody more than {most}"
+        return f"all people the same, the worst case of every step: {most}"
+
+    def to_markdown(self) -> str:
+        """The card in words."""
+        lines = [
+            "# What this model promises",
+            "",
+            f"**{self._promise}-differential privacy**: a reader of the model learns almost "
+            "the same about you whether or not your records were in the data.",
+            "",
+            f"- **Between which data sets**: {self.adjacency}.",
+            f"- **Who counts as a person**: {PEOPLE[self.people_from]}.",
+            f"- **What is covered**: {SCOPE}.",
+            f"- **Notion**: {NOTIONS[self.notion]}; the filter {self.budget}.",
+            f"- **Why it holds**: {self._theorems()}.",
+            f"- **How it was trained**: {self._training()}.",
+            f"- **Noise**: {self._noise()}.",
+            f"- **Divisor of the sums**: {self._divisor()}.",
+            f"- **Who was charged what**: {self.charged_at_most}.",
+            f"- **Labels**: {CLASSES[self.classes_from]}.",
+            f"- **Preprocessing**: {PREPROCESSING[self.preprocessing]}.",
+            f"- **Randomness**: {self._randomness()}.",
+        ]
+        lines += [f"- **Released**: {times} times {mechanism!r}." for mechanism, times in self.released]
+        if self.reproducible:
+            warning = "A seed was given: anybody who knows it can take the noise off. This model is not private."
+            lines += ["", f"**{warning}**"]
+        return "\n".join(lines) + "\n"
 
     @property
     def _promise(self) -> str:
         return f"({shown(self.epsilon, 6)}, {shown(self.delta, 6)})"
 
-    @property
-    def charged_at_most(self) -> str:
-        """Who was charged what, at most."""
-        most = f"{self.measure} = {shown(self.total, 6)}, which is {self._promise}-DP"
-        if self.individual:
-            return f"each person, for what that person contributed, and nobody more than {most}"
-        return f"everybody the same, the worst case of every step: {most}"
+    def _theorems(self) -> str:
+        accounts = ["theory 5.1 for accounts per person"] if self.individual else []
+        samples = [] if self.sample_rate is None else ["theory 5.6 for Poisson samples"]
+        return "; ".join([self.theorem, *accounts, *samples])
 
-    def to_markdown(self) -> str:
-        """The card in words."""
-        clip, noise = f"{self.max_grad_norm:g}", shown(self.sigma, 6, down=True)
-        taken = f"{self.steps} steps" + (
-            f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
+    def _training(self) -> str:
+        sampling = "all people in every step" if self.sample_rate is None else "Poisson sampling of people, DP-SGD"
+        accounts = "all people charged the worst case"
+        if self.individual:
+            remainder = "the last contribution spends the remainder"
+            left_out = "a person who cannot pay is left out"
+            accounts = f"an account for each person, {remainder if self.spend_remainder else left_out}"
+        more = f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
+        model = f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
+        return (
+            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, "
+            f"learning rate {self.learning_rate:g}; the model is {model}"
         )
-        count = (
-            "" if self.count_sigma is None else f" (noise of standard deviation {self.count_sigma:.4g} on the count)"
-        )
-        averaged = (
-            f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
-        )
+
+    def _noise(self) -> str:
         when = "to begin with; what was released is listed below" if self.released else "in every step"
-        lines = [
-            "# What this model promises",
-            "",
-            f"**{self._promise}-differential privacy**: whoever sees the model learns almost "
-            "the same about you whether or not your records were in the data.",
-            "",
-            f"- **Between which data sets**: {self.adjacency}.",
-            f"- **Who counts as a person**: {self.people_from}.",
-            f"- **What is covered**: {self.scope}.",
-            f"- **Notion**: {self.notion}.",
-            f"- **Why it holds**: {self.theorem}.",
-            f"- **How it was trained**: {self.algorithm}; {taken}, learning rate {self.learning_rate:g}; "
-            f"the model is {averaged}.",
-            f"- **Noise**: each person's gradient is clipped to L2 norm {clip}; the sum of all gets Gaussian noise of "
-            f"standard deviation {noise} ({shown(self.noise_multiplier, 6, down=True)} times the clip) {when}.",
-            f"- **Divisor of the sums**: {self.divisor:.10g}, {self.divisor_from}{count}.",
-            f"- **Who was charged what**: {self.charged_at_most}.",
-            f"- **Labels**: {self.classes_from}.",
-            f"- **Preprocessing**: {self.preprocessing}.",
-            f"- **Randomness**: {self.seed}.",
-        ]
-        lines += [f"- **Released**: {each}." for each in self.released]
-        if self.reproducible:
-            lines += ["", "**A seed was given: whoever knows it can take the noise off. This model is not private.**"]
-        return "\n".join(lines) + "\n"
+        return (
+            f"each person's gradient is clipped to L2 norm {self.max_grad_norm:g}; the sum of all gets Gaussian noise "
+            f"of standard deviation {shown(self.sigma, 6, down=True)} "
+            f"({shown(self.noise_multiplier, 6, down=True)} times the clip) {when}"
+        )
+
+    def _divisor(self) -> str:
+        source = "a public number given by the caller"
+        if self.count_sigma is not None:
+            source = (
+                "a noisy count of the people, paid for by each of them "
+                f"(noise of standard deviation {self.count_sigma:.4g} on the count)"
+            )
+        return f"{self.divisor:.10g}, {source}"
+
+    def _randomness(self) -> str:
+        system = "noise from a generator seeded by the operating system"
+        return "reproducible: not private" if self.reproducible else system
+
+
+def build_card(budget: filters.Filter, *, delta: float | None, **training: Any) -> Card:
+    """The card of a model. Everything in it is public.
+
+    Args:
+        budget: a fresh filter: what each person could spend.
+        delta: at which a budget without a delta of its own is stated.
+        training: all other fields of the card: how the model was trained.
+
+    Raises:
+        ArgumentError: delta is missing, or it is not the budget's own.
+
+    Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
+    Source: theory 3.2, 3.3, and the theorem of the budget's notion.
+    """
+    if budget.delta is not None and delta not in (None, budget.delta):
+        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    promise = budget.notion.statement(delta)
+    left: Any = budget.left
+    measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
+    return Card(
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        notion=type(budget).__name__,
+        budget=repr(budget),
+        measure=measure,
+        total=promise.epsilon if measure == "epsilon" else float(left),
+        theorem=promise.theorem,
+        **training,
+    )

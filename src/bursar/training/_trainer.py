@@ -29,14 +29,13 @@ from bursar.training._arguments import (
     least_noise_multiplier,
     refresh_interval,
 )
-from bursar.training._card import Card
+from bursar.training._card import Card, build_card
 from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
 from bursar.training._distributed import NoiseGenerator, Processes, noise_generator
 from bursar.training._logistic.descent import Everybody
 from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
-from bursar.training._promise import promise
 from bursar.training._questions import Questions
 from bursar.training._records import Records
 from bursar.training._releases import Releases
@@ -124,7 +123,7 @@ class Trainer:
         if not isinstance(public, filters.Filter) or public.count:
             raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
         self._settings = Settings(
-            budget=_fresh(public),  # ours: the card must not change with the caller's
+            budget=public.fresh(),  # ours: the card must not change with the caller's
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
             noise_multiplier=least_noise_multiplier(
@@ -302,13 +301,27 @@ class Trainer:
         Args:
             delta: in (0, 1), for budgets that have no delta of their own.
         """
-        loop = self._trained()
-        return promise(
-            self._settings,
-            loop.run.state,
-            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
-            several_records=loop.several_records,
+        loop, settings = self._trained(), self._settings
+        state = loop.run.state
+        return build_card(
+            settings.budget,
             delta=delta,
+            individual=settings.individual,
+            spend_remainder=settings.individual and settings.spend_remainder and settings.sample_rate is None,
+            sample_rate=settings.sample_rate,
+            sigma=settings.noise_multiplier * settings.max_grad_norm,
+            noise_multiplier=settings.noise_multiplier,
+            max_grad_norm=settings.max_grad_norm,
+            steps=state.step,
+            extra_steps=0,
+            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
+            average=0.0,
+            divisor=settings.divisor * (settings.sample_rate or 1.0),
+            count_sigma=None,
+            people_from="group" if loop.several_records else "record",
+            classes_from="caller",
+            reproducible=state.seeded,
+            released=tuple(state.released.items()),
         )
 
     def _trained(self) -> Loop:
@@ -341,11 +354,7 @@ class Trainer:
         elif saved is not None:
             people = restored_accounts(saved, settings.budget, individual=settings.individual, count=count)
         elif settings.individual:
-            people = PersonFilter(count, _fresh(settings.budget))
+            people = PersonFilter(count, settings.budget.fresh())
         else:
-            people = Everybody(count, _fresh(settings.budget))
+            people = Everybody(count, settings.budget.fresh())
         return TrainingAccounts(people, losses, count)
-
-
-def _fresh(budget: filters.Filter) -> filters.Filter:
-    return type(budget).from_state(budget.state())

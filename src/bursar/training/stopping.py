@@ -127,7 +127,7 @@ class Dropouts(StoppingAccounts):
                 if self._people.spent().shape[0] != self._inside.shape[0]:
                     raise ArgumentError("people: nobody may join while drops are counted")
                 self._closed = True
-                self._people._give_back(self._price, self._inside)
+                self._people.refund(self._price, self._inside)
         return self._people
 
     def _refuse_more(self) -> None:

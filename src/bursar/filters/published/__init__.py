@@ -1,5 +1,6 @@
-"""Filters as other papers state them, to compare with; none is recommended."""
+"""Filters as papers state them, to compare with; none is recommended."""
 
+from bursar.filters.published._pure import Pure
 from bursar.filters.published._rogers import Rogers
 
-__all__ = ["Rogers"]
+__all__ = ["Pure", "Rogers"]

@@ -1,7 +1,6 @@
 """An Opacus accountant that charges a filter, and an engine that uses it."""
 
 from collections.abc import Callable, Mapping, MutableMapping
-from math import inf, nextafter, sqrt
 from typing import Any, NoReturn
 
 import opacus
@@ -10,8 +9,6 @@ from opacus.optimizers import DPOptimizer
 
 from bursar import _check, filters, mechanisms
 from bursar._uncopyable import Uncopyable
-from bursar._units import to_float
-from bursar.curves import gaussian, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 from bursar.interop.opacus._rules import (
     ADAPTIVE,
@@ -89,7 +86,7 @@ class Accountant(Uncopyable, IAccountant):  # type: ignore[misc]
         Source: the theorem of the budget's filter; theory 3.2, 3.3, 6.2.
         """
         _check.between(0, 1, delta=delta)
-        return _promised(self._budget, delta) if self._budget.count else 0.0
+        return self._budget.epsilon(delta=delta) if self._budget.count else 0.0
 
     def __len__(self) -> int:
         """The number of steps that were charged."""
@@ -178,23 +175,3 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
 def _fixed(state: dict[str, Any]) -> dict[str, Any]:
     """A budget's parameters; the share for failures may be set by the first charge."""
     return {name: value for name, value in state["parameters"].items() if name != "sum_delta"}
-
-
-def _promised(budget: Any, delta: float) -> float:
-    """The epsilon of a budget at delta."""
-    own = inf
-    if budget.epsilon is not None and budget.delta is not None and delta >= budget.delta:
-        own = float(budget.epsilon)
-    if isinstance(budget, filters.Gaussian | filters.Zcdp | filters.RenyiOrder | filters.RenyiCurve):
-        most = [to_float(units) for units in budget.person_budget()]
-        match budget:
-            case filters.Gaussian():
-                return min(own, float(gaussian.epsilon(nextafter(sqrt(most[0]), inf), delta=delta)))
-            case filters.Zcdp():
-                return min(own, float(zcdp.epsilon(most[0], delta=delta)))
-            case filters.RenyiOrder():
-                return min(own, float(renyi.epsilon(most, [budget.alpha], delta=delta)))
-        return min(own, float(renyi.epsilon(most, budget.orders, delta=delta)))
-    if own == inf:
-        raise Unsupported(f"delta={delta!r}: {budget!r} promises nothing below its own delta")
-    return own

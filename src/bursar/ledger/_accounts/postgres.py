@@ -1,115 +1,144 @@
-"""Everybody's account on a server, while the rows are on the desk: charges go there, who takes part comes back.
+"""Accounts on a server, while the rows are in the workspace: charges go there, who takes part comes back.
 
 People named by text are kept as the bytes of their names in UTF-8, so that no collation and no encoding of the server's
 can take two people for one, or lose an account.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
+from bursar._workspace import Query
 from bursar.errors import LedgerError
-from bursar.ledger._accounts.tables import Accounts, limited
+from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, query_of, within
+from bursar.ledger._stores.postgres import Postgres
+from bursar.ledger.interfaces import Offer, Person, Share, Store
 
-if TYPE_CHECKING:
-    from bursar.ledger._stores.postgres import Postgres
-    from bursar.ledger._stores.store import Store
-
-__all__ = ["Remote"]
+__all__ = ["PostgresAccounts"]
 
 _BLOCK = 50_000
+_BY_PERSON = " ORDER BY person"  # charges of a question lie together, and those of a person are found in its index
 
 
-class Remote(Accounts):
+class PostgresAccounts(TableAccounts):
     """Accounts in tables of a PostgreSQL server."""
 
-    _store: "Postgres"
-    _order = " ORDER BY person"  # charges of a question lie together, and those of a person are found in its index
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._by_text = False
 
-    def open(self, store: "Store") -> None:
-        """The accounts of this ledger; and how people are named in it."""
-        super().open(store)
-        kind = store.run("SELECT pg_typeof((SELECT person FROM ledger.accounts LIMIT 1))::text").fetchone()
-        self._words = kind == ("bytea",)
+    def open(self, store: Store, person: str) -> None:
+        super().open(store, person)
+        self._by_text = person == "VARCHAR"
 
-    def offer(self, charges: str, parameters: list[Any]) -> None:
-        """Work everything out on the desk, number the rows, and send number, person and units to the server."""
-        desk, run = self._store.desk, self._store.run
-        desk.run(
-            "CREATE OR REPLACE TEMP TABLE offered AS SELECT row_number() OVER () - 1 AS place, c.* "
-            f"FROM ({charges}) c WHERE c.units > 0",
-            parameters,
-        )
-        run("DROP TABLE IF EXISTS pg_temp.offered")
-        run(f"CREATE TEMP TABLE offered(place BIGINT, person {'BYTEA' if self._words else 'BIGINT'}, units BIGINT)")
-        person = r"'\\x' || hex(encode(person))" if self._words else "person"
-        line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
-        self._store.send("pg_temp.offered", self._blocks(line))
-        run("ANALYZE pg_temp.offered")
-
-    def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
-        """Choose on the server, and make the table ``admitted`` on the desk of those chosen."""
-        joins, tests, given = limited(shares)
-        run = self._store.run
-        run("DROP TABLE IF EXISTS pg_temp.admitted")
-        run(
-            "CREATE TEMP TABLE admitted AS SELECT c.place, c.person, c.units, a.person IS NULL AS fresh "
-            f"FROM pg_temp.offered c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
-            f"WHERE c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
-            given,
-        )
-        self._take_back()
-
-    def refused(self) -> int:
-        """How many of those who were offered, and have not left, were not admitted."""
-        present = "SELECT count(*) FROM pg_temp.offered c LEFT JOIN ledger.accounts a ON a.person = c.person"
-        admitted = "SELECT count(*) FROM pg_temp.admitted"
-        return int(
-            self._store.run(f"SELECT ({present} WHERE NOT coalesce(a.gone, FALSE)) - ({admitted})").fetchone()[0]
-        )
-
-    def _take_back(self) -> None:
-        """Who takes part or, if they are fewer, who does not: as numbers of rows on the desk."""
-        run, desk = self._store.run, self._store.desk
-        sizes = "SELECT (SELECT count(*) FROM pg_temp.offered), (SELECT count(*) FROM pg_temp.admitted)"
-        offered, admitted = run(sizes).fetchone()
-        told, join = "SELECT place FROM pg_temp.admitted", "SEMI"
-        if 2 * admitted > offered:
-            told, join = f"SELECT place FROM pg_temp.offered WHERE place NOT IN ({told})", "ANTI"
-        desk.run("CREATE OR REPLACE TEMP TABLE told(place BIGINT)")
-        self._store.fetch(
-            told,
-            lambda lines: desk.run("INSERT INTO told SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]),
-        )
-        desk.run(f"CREATE OR REPLACE TEMP TABLE admitted AS SELECT o.* FROM offered o {join} JOIN told USING (place)")
-        if desk.run("SELECT count(*) FROM admitted").fetchone() != (admitted,):
-            raise LedgerError("who takes part got lost on the way")
+    def prepare(self, charges: object) -> Offer:
+        """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
+        return _SentOffer(self._server, query_of(charges), by_text=self._by_text)
 
     def charged(self) -> str:
-        """Bring all charges to the desk."""
-        desk = self._store.desk
-        kept, kind, told = (
+        """Bring all charges to the workspace."""
+        workspace = self._server.workspace
+        sent, kind, person = (
             ("encode(person, 'hex')", "VARCHAR", "decode(unhex(split_part(line, chr(9), 2)))")
-            if self._words
+            if self._by_text
             else ("person", "BIGINT", "CAST(split_part(line, chr(9), 2) AS BIGINT)")
         )
-        desk.run(f"CREATE OR REPLACE TEMP TABLE charged(question BIGINT, person {kind}, units BIGINT)")
-        self._store.fetch(
-            f"SELECT question, {kept}, units FROM ledger.charges",
-            lambda lines: desk.run(
-                f"INSERT INTO charged SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), {told}, "
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE charged(question BIGINT, person {kind}, units BIGINT)")
+        self._server.fetch(
+            f"SELECT question, {sent}, units FROM ledger.charges",
+            lambda lines: workspace.run(
+                f"INSERT INTO charged SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), {person}, "
                 "CAST(split_part(line, chr(9), 3) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
                 [lines],
             ),
         )
         return "SELECT question, person, units FROM charged"
 
+    def stored(self, person: Person) -> object:
+        return person.encode() if isinstance(person, str) else person
+
+    def named(self, stored: Any) -> Person:
+        return stored.decode() if self._by_text else int(stored)
+
+
+class _SentOffer:
+    """What a question charges each person: worked out in the workspace, and sent to the server."""
+
+    def __init__(self, server: Postgres, charges: Query, *, by_text: bool) -> None:
+        self._server = server
+        self._offered = server.workspace.fresh_name("offered")  # in the workspace and on the server
+        self._tables = [table.name for table in charges.tables]
+        try:
+            self._send(charges, by_text=by_text)
+        except BaseException:
+            with suppress(LedgerError):
+                self.close()
+            raise
+
+    def _send(self, charges: Query, *, by_text: bool) -> None:
+        server, workspace, kind = self._server, self._server.workspace, "BYTEA" if by_text else "BIGINT"
+        with about_the_data(server):
+            workspace.make(charges.tables)
+            workspace.run(
+                f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
+                f"FROM ({charges.sql}) c WHERE c.units > 0",
+                charges.parameters,
+            )
+            server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
+            person = r"'\\x' || hex(encode(person))" if by_text else "person"
+            line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
+            server.send(f"pg_temp.{self._offered}", self._blocks(line))
+            server.run(f"ANALYZE pg_temp.{self._offered}")
+
     def _blocks(self, line: str) -> Iterator[str]:
-        rows = self._store.desk.run(f"SELECT string_agg({line}, '') FROM offered GROUP BY place // {_BLOCK:d}")
+        rows = self._server.workspace.run(
+            f"SELECT string_agg({line}, '') FROM {self._offered} GROUP BY place // {_BLOCK:d}"
+        )
         while row := rows.fetchone():
             yield row[0]
 
-    def _kept(self, person: Any) -> Any:
-        return person.encode() if self._words else person
+    def admit(self, most: int, shares: Sequence[Share]) -> TableAdmitted:
+        """Choose on the server, and bring to the workspace who was chosen."""
+        offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
+        joins, tests, scopes = within(shares)
+        with about_the_data(self._server):
+            self._server.run(
+                f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
+                "SELECT c.place, c.person, c.units, a.person IS NULL AS fresh "
+                f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
+                f"WHERE c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
+                scopes,
+            )
+            self._take_back(offered, admitted)
+        present = f"SELECT count(*) FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person"
+        present += " WHERE NOT coalesce(a.gone, FALSE)"
+        refused = f"SELECT ({present}) - (SELECT count(*) FROM pg_temp.{admitted})"
+        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", refused, order=_BY_PERSON)
 
-    def _told(self, person: Any) -> Any:
-        return person.decode() if self._words else person
+    def _take_back(self, offered: str, admitted: str) -> None:
+        """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others."""
+        workspace = self._server.workspace
+        sizes = f"SELECT (SELECT count(*) FROM {offered}), (SELECT count(*) FROM pg_temp.{admitted})"
+        ((all_people, admitted_people),) = self._server.run(sizes)
+        places, join = f"SELECT place FROM pg_temp.{admitted}", "SEMI"
+        if 2 * admitted_people > all_people:  # those left out are fewer
+            places, join = f"SELECT place FROM {offered} WHERE place NOT IN ({places})", "ANTI"
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE places_of_{admitted}(place BIGINT)")
+        self._server.fetch(
+            places,
+            lambda lines: workspace.run(
+                f"INSERT INTO places_of_{admitted} SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]
+            ),
+        )
+        workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {admitted} AS "
+            f"SELECT o.* FROM {self._offered} o {join} JOIN places_of_{admitted} USING (place)"
+        )
+        if workspace.run(f"SELECT count(*) FROM {admitted}").fetchone() != (admitted_people,):
+            raise LedgerError("who takes part got lost on the way")
+
+    def close(self) -> None:
+        admitted = self._offered.replace("offered", "admitted")
+        self._server.workspace.drop([self._offered, admitted, f"places_of_{admitted}", *self._tables])
+        if not self._server.closed:
+            self._server.run(f"DROP TABLE IF EXISTS pg_temp.{self._offered}")

@@ -5,14 +5,40 @@ may quote it.
 """
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from bursar import _extras
-from bursar.errors import ArgumentError, LedgerError
+from bursar.errors import ArgumentError, LedgerError, LedgerReason
 
-__all__ = ["AGAIN", "connected", "psycopg", "read", "refusal"]
+__all__ = ["AGAIN", "Address", "Connection", "connected", "psycopg", "read", "refusal"]
+
+
+class Connection(Protocol):
+    """The part of psycopg's connections that a ledger uses."""
+
+    closed: bool
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Any:
+        """Execute a statement; a cursor over its rows."""
+
+    def cursor(self) -> Any:
+        """A new cursor, for COPY."""
+
+    def close(self) -> None:
+        """Let it go; a transaction that is open is undone."""
+
+
+class Address(NamedTuple):
+    """Where a ledger is: what the driver takes (which may hold a password), the schema, a name that may be shown."""
+
+    conninfo: str
+    schema: str
+    name: str
+
 
 AGAIN = ("40001", "40P01")
 """What the server says where it finds no order for transactions, and where two wait for each other."""
@@ -41,25 +67,25 @@ _REASONS = (
     ("translate", "no server answers there"),
     ("timeout", "no server answers there"),
 )
-_REFUSALS = {
-    "25006": "the server may only be read",
-    "42501": "this role may not do that",
-    "53100": "the server's disk is full",
-    "55P03": "other programs held the ledger for too long",
-    "23505": "it is there already",
+_REFUSALS: dict[str, tuple[str, LedgerReason]] = {
+    "25006": ("the server may only be read", "forbidden"),
+    "42501": ("this role may not do that", "forbidden"),
+    "53100": ("the server's disk is full", "unavailable"),
+    "55P03": ("other programs held the ledger for too long", "busy"),
+    "23505": ("it is there already", "unavailable"),
 }
 
 
-def psycopg() -> Any:
-    """The driver, or what to install."""
+def psycopg() -> ModuleType:
+    """The driver; raises MissingExtra where it is not installed."""
     with _extras.need("psycopg", extra="postgres"):
         import psycopg as library
     return library
 
 
-def read(where: str) -> tuple[str, str, str]:
-    """(What the driver takes, the schema, a name that may be shown), out of ``postgresql://...?schema=...``."""
-    base, _, query = where.partition("?")
+def read(ledger: str) -> Address:
+    """Take ``postgresql://...?schema=...`` apart."""
+    base, _, query = ledger.partition("?")
     options = [option for option in query.split("&") if option]
     schema = "bursar"
     for option in options:
@@ -68,28 +94,29 @@ def read(where: str) -> tuple[str, str, str]:
     if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
         raise ArgumentError(f"ledger: schema={schema!r} must be small letters, digits and underscores")
     rest = "&".join(option for option in options if not option.startswith("schema="))
-    given, told = base + (f"?{rest}" if rest else ""), None
+    conninfo, parts = base + (f"?{rest}" if rest else ""), None
     with suppress(psycopg().Error, UnicodeError):
-        told = psycopg().conninfo.conninfo_to_dict(given)
-    host, port, database = (str((told or {}).get(part) or "") for part in ("host", "port", "dbname"))
+        parts = psycopg().conninfo.conninfo_to_dict(conninfo)
+    host, port, database = (str((parts or {}).get(part) or "") for part in ("host", "port", "dbname"))
     # a password that slipped into another part must not be shown as a part of the name
-    if told is None or "@" in host + database or ":" in database or not re.fullmatch("[0-9,]*", port):
+    if parts is None or "@" in host + database or ":" in database or not re.fullmatch("[0-9,]*", port):
         raise ArgumentError("ledger: the connection string makes no sense; try postgresql://user@server/database")
     shown = f"postgresql://{host}{f':{port}' if port else ''}/{database}"
-    return given, schema, shown + (f"?schema={schema}" if schema != "bursar" else "")
+    return Address(conninfo, schema, shown + (f"?schema={schema}" if schema != "bursar" else ""))
 
 
-def connected(given: str, name: str) -> Any:
+def connected(conninfo: str, name: str) -> Connection:
     """A connection to a server on which nothing that was committed can be lost.
 
     Args:
-        given: what the driver takes.
+        conninfo: what the driver takes.
         name: of the ledger, for messages.
     """
-    connection, reason = None, "the connection string makes no sense"
+    connection: Connection | None = None
+    reason = "the connection string makes no sense"
     with suppress(psycopg().Error, UnicodeError):
         try:
-            connection = psycopg().connect(given, autocommit=True, prepare_threshold=None)
+            connection = psycopg().connect(conninfo, autocommit=True, prepare_threshold=None)
         except psycopg().Error as error:
             reason = _reason(str(error))
             raise
@@ -104,16 +131,16 @@ def connected(given: str, name: str) -> Any:
     return connection
 
 
-def refusal(state: str | None) -> str:
-    """What is wrong, by the server's code for it."""
-    return _REFUSALS.get(state or "", "the server refused a step")
+def refusal(state: str | None) -> tuple[str, LedgerReason]:
+    """What is wrong, by the server's code for it: in words, and for programs."""
+    return _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
 
 
-def _prepare(connection: Any) -> str | None:
+def _prepare(connection: Connection) -> str | None:
     """Set what a ledger needs; what cannot be set and is wrong, or None."""
 
     def shown(setting: str) -> str:
-        return str(connection.execute("SELECT current_setting(%s)", [setting]).fetchone()[0])
+        return str(connection.execute("SELECT current_setting(%s)", [setting]).fetchall()[0][0])
 
     for setting, value in _SETTINGS:
         connection.execute("SELECT set_config(%s, %s, false)", [setting, value])
@@ -121,7 +148,7 @@ def _prepare(connection: Any) -> str | None:
         connection.execute("SET synchronous_commit = on")
     if int(shown("server_version_num")) < OLDEST:
         return "the server must be PostgreSQL 13 or newer"
-    if connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
+    if connection.execute("SELECT pg_is_in_recovery()").fetchall()[0][0]:
         return "this server is a standby; a ledger needs the one that is written to"
     for setting, right in (("fsync", ("on",)), ("synchronous_commit", _SURE), ("server_encoding", ("UTF8",))):
         if shown(setting) not in right:
@@ -131,4 +158,4 @@ def _prepare(connection: Any) -> str | None:
 
 def _reason(message: str) -> str:
     """Why there is no connection, in words of our own."""
-    return next((reason for told, reason in _REASONS if told in message), "see the server's log")
+    return next((reason for words, reason in _REASONS if words in message), "see the server's log")

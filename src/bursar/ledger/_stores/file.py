@@ -5,60 +5,57 @@ the file is not used again until it is opened anew, which brings it back to its 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bursar._disk import Lock, abandon_after_fork, private_files, sync
-from bursar.errors import BursarError, LedgerError
-from bursar.ledger._accounts.tables import Accounts
-from bursar.ledger._stores.schema import COLUMNS, TABLES, VERSION, migrate, noted
-from bursar.ledger._workspace import Desk, duckdb, text
+from bursar._workspace import Workspace, duckdb, text
+from bursar.errors import BursarError, LedgerError, LedgerReason
+from bursar.ledger._record import COLUMNS
+from bursar.ledger._stores.schema import TABLES, VERSION, check_version, migrate, noted
 
 __all__ = ["File"]
 
 Result = TypeVar("Result")
 
 
-class Found:
-    """The rows of one step."""
+class _Refusal(NamedTuple):
+    """Why a file cannot be opened: in words that follow its name, and for programs."""
 
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self._rows = iter(rows)
+    words: str
+    reason: LedgerReason
 
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
-        return next(self._rows, None)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
-        return list(self._rows)
+_BUSY = _Refusal("is open already, here or in another process; a ledger has one writer at a time", "busy")
+_FORBIDDEN = _Refusal("may not be written by this user", "forbidden")
+_DAMAGED = _Refusal("is not a ledger of Bursar, or is damaged", "damaged")
+_NOT_MADE = _Refusal("cannot be created: is the folder there, and may it be written?", "forbidden")
 
 
 class File:
-    """A ledger's file: ``desk`` holds it as the catalogue ``ledger``, beside tables of its own in memory."""
+    """A ledger's file: the workspace holds it as the catalogue ``ledger``, beside tables of its own in memory."""
 
-    desk: Desk
+    workspace: Workspace
+    path: Path | None
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()  # the same file and neighbours by every name, and after a change of folder
+        self._file = self.path = path.resolve()  # the same by every name, and after a change of folder
         self.name = str(path)
         self.lock = RLock()
         self.inside = False
-        self._turn = Lock(self.path.with_name(self.path.name + ".lock"))
+        self._file_lock = Lock(self._beside(".lock"))
         abandon_after_fork(self)
 
     def exists(self) -> bool:
-        """Whether there is something under this name."""
-        return self.path.exists()
+        return self._file.exists()
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
-        """Attach the file to a desk of its own."""
-        self.desk = Desk(
-            self.path.with_name(self.path.name + ".tmp"), memory_limit=memory_limit, threads=threads, name=self.name
-        )
+        """Attach the file to a workspace of its own."""
+        spill = self._beside(".tmp")
+        self.workspace = Workspace(spill, memory_limit=memory_limit, threads=threads, name=self.name)
         try:
             self._attach()
         except BaseException:
@@ -69,67 +66,69 @@ class File:
         """In a forked process: the ledger is its parent's."""
         self.lock, self.inside = RLock(), False
         if not self.closed:
-            self.desk.abandon()
-
-    def keeper(self) -> Accounts:
-        """Accounts beside the record."""
-        return Accounts()
+            self.workspace.abandon()
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
-        return not hasattr(self, "desk") or self.desk.connection is None
+        return not hasattr(self, "workspace") or self.workspace.connection is None
+
+    def _beside(self, ending: str) -> Path:
+        return self._file.with_name(self._file.name + ending)
+
+    def _refused(self, why: _Refusal) -> LedgerError:
+        return LedgerError(f"{self.name} {why.words}", reason=why.reason)
 
     def _attach(self) -> None:
-        if not self.path.is_file():
-            raise LedgerError(f"{self.name} is not a file")
-        self._alone()
-        left_over = self.path.with_name(self.path.name + ".new")  # by a crash while it was made
-        if left_over.exists() and left_over.samefile(self.path):
+        if not self._file.is_file():
+            raise LedgerError(f"{self.name} is not a file", reason="damaged")
+        self._take_lock()
+        left_over = self._beside(".new")  # by a crash while it was made
+        if left_over.exists() and left_over.samefile(self._file):
             left_over.unlink()
-        self._status = self.path.stat()
-        if not self._turn.claim(self._status):
-            raise LedgerError(f"{self.name} {_reason('lock')}")
+        self._status = self._file.stat()
+        if not self._file_lock.claim(self._status):
+            raise self._refused(_BUSY)
         if self._status.st_nlink > 1:
-            raise LedgerError(f"{self.name} has another name (a hard link), under which it could be opened beside this")
+            raise LedgerError(
+                f"{self.name} has another name (a hard link), under which it could be opened beside this", reason="busy"
+            )
+        connection, library = self.workspace.connection, self.workspace.library
         try:
             with private_files():
-                self.desk.connection.execute(f"ATTACH {text(str(self.path))} AS ledger (TYPE duckdb)")
-        except self.desk.library.Error as error:
-            raise LedgerError(f"{self.name} {_reason(str(error))}") from None
+                connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb)")
+        except library.Error as error:
+            raise self._refused(_why_not_attached(str(error))) from None
         try:
-            found = self.desk.connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
-        except self.desk.library.Error:
-            raise LedgerError(f"{self.name} is not a ledger of Bursar, or is damaged") from None
-        if not isinstance(found, int) or found > VERSION:
-            raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
+            version = connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
+        except library.Error:
+            raise self._refused(_DAMAGED) from None
+        check_version(self.name, version)
         try:
-            self.desk.clear()
+            self.workspace.make_spill()
         except OSError:
-            raise LedgerError(f"{self.name}: {self.path.name}.tmp beside it cannot be replaced by a folder") from None
-        if found < VERSION:
-            self.transact(lambda: migrate(self.run, found))
+            raise LedgerError(f"{self.name}: {self._file.name}.tmp beside it cannot be replaced by a folder") from None
+        if version < VERSION:
+            self.transact(lambda: migrate(self.run, version))
 
-    def _alone(self) -> None:
-        """Keep all others away from the file until this one is closed."""
-        if not self.path.parent.is_dir():
-            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?")
+    def _take_lock(self) -> None:
+        """Keep all other programs away from the file until this one is closed."""
+        if not self._file.parent.is_dir():
+            raise self._refused(_NOT_MADE)
         try:
-            alone = self._turn.take(required=False)  # where there are no locks, DuckDB's own remains
+            taken = self._file_lock.take(required=False)  # where there are no locks, DuckDB's own remains
         except OSError:
             raise LedgerError(
-                f"{self.name}, or {self.path.name}.lock beside it, {_reason('permission denied')}"
+                f"{self.name}, or {self._file.name}.lock beside it, {_FORBIDDEN.words}", reason="forbidden"
             ) from None
-        if not alone:
-            raise LedgerError(f"{self.name} {_reason('lock')}")
+        if not taken:
+            raise self._refused(_BUSY)
 
-    def create(self, person: str, first: tuple[Any, ...]) -> None:
+    def create(self, person: str, first: Sequence[object]) -> None:
         """Make a new file with its first entry; it appears under its name when it is complete."""
-        self._alone()
-        path, library = self.path, duckdb()
-        if path.exists():  # somebody else was faster
+        self._take_lock()
+        if self._file.exists():  # another program was faster
             return
-        fresh = path.with_name(path.name + ".new")
+        library, fresh = duckdb(), self._beside(".new")
         fresh.unlink(missing_ok=True)
         connection = library.connect()
         try:
@@ -144,22 +143,22 @@ class File:
                 connection.execute(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(first))
                 connection.execute("CHECKPOINT ledger")
                 connection.execute("DETACH ledger")
-                os.link(fresh, path)  # fails if the name is taken
-                sync(path.parent)
+                os.link(fresh, self._file)  # fails if the name is taken
+                sync(self._file.parent)
         except (library.Error, OSError):
-            raise LedgerError(f"{self.name} cannot be created: is the folder there, and may it be written?") from None
+            raise self._refused(_NOT_MADE) from None
         finally:
             connection.close()
             with suppress(OSError):
                 fresh.unlink(missing_ok=True)
 
-    def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
+    def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         """Execute SQL of our own making where the ledger is.
 
         All of its rows are fetched before another thread has its turn: a connection keeps one result, the last.
         """
         with self.lock:
-            return Found(self.desk.run(sql, parameters).fetchall())
+            return self.workspace.run(sql, parameters).fetchall()
 
     def transact(self, work: Callable[[], Result]) -> Result:
         """One transaction, all of it or nothing; within another one, a part of that.
@@ -182,7 +181,8 @@ class File:
                     self._drop()
                     raise LedgerError(
                         f"{self.name} could not be written, and is closed now. Nothing was revealed. What was asked is "
-                        "either recorded whole or not at all: open the ledger again and ask with the same key"
+                        "either recorded whole or not at all: open the ledger again and ask with the same key",
+                        reason="closed",
                     ) from None
                 if not isinstance(error, BursarError) or not self._undone():
                     self._drop()
@@ -191,7 +191,6 @@ class File:
                 self.inside = False
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
-        """Work that reads the ledger as it is at one moment."""
         with self.lock:
             return work()
 
@@ -199,18 +198,20 @@ class File:
         """Write everything into the one file and let it go."""
         with self.lock:
             if not self.closed:
-                with suppress(self.desk.library.Error), private_files():
-                    self.desk.connection.execute("CHECKPOINT ledger")
+                with suppress(self.workspace.library.Error), private_files():
+                    self.workspace.connection.execute("CHECKPOINT ledger")
             self._drop()
 
     def _check_place(self) -> None:
-        """Refuse to write into a file that nobody will find again."""
+        """Refuse to write into a file that would not be found again under its name."""
         with suppress(OSError):
-            if os.path.samestat(self.path.stat(), self._status):
+            if os.path.samestat(self._file.stat(), self._status):
                 return
         if not self.closed:
             self._drop()
-            raise LedgerError(f"{self.name} was moved or replaced while it was open, and is closed now")
+            raise LedgerError(
+                f"{self.name} was moved or replaced while it was open, and is closed now", reason="closed"
+            )
 
     def _undone(self) -> bool:
         with suppress(LedgerError):
@@ -219,14 +220,15 @@ class File:
         return False
 
     def _drop(self) -> None:
-        if hasattr(self, "desk"):
-            self.desk.close()  # a transaction that is open is undone
-        self._turn.release()
+        if hasattr(self, "workspace"):
+            self.workspace.close()  # a transaction that is open is undone
+        self._file_lock.release()
 
 
-def _reason(message: str) -> str:
+def _why_not_attached(message: str) -> _Refusal:
+    """What DuckDB's message means."""
     if "lock" in message or "already attached" in message:
-        return "is open already, here or in another process; a ledger has one writer at a time"
+        return _BUSY
     if "ermission denied" in message or "read-only" in message.lower():
-        return "may not be written by this user"
-    return "is not a ledger of Bursar, or is damaged"
+        return _FORBIDDEN
+    return _DAMAGED

@@ -10,18 +10,19 @@ The password in a connection string is in no message and no repr, nor is what th
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
 from bursar._disk import abandon_after_fork, never_close
+from bursar._workspace import Workspace, quoted
 from bursar.errors import BursarError, LedgerError
-from bursar.ledger._accounts.postgres import Remote
-from bursar.ledger._stores.connection import AGAIN, connected, psycopg, read, refusal
-from bursar.ledger._stores.schema import COLUMNS, TABLES, VERSION, migrate, noted
-from bursar.ledger._workspace import Desk, quoted
+from bursar.ledger._record import COLUMNS
+from bursar.ledger._stores.connection import AGAIN, Connection, connected, psycopg, read, refusal
+from bursar.ledger._stores.schema import TABLES, VERSION, check_version, migrate, noted
 
 __all__ = ["Postgres"]
 
@@ -33,20 +34,21 @@ _TABLES = TABLES + "CREATE TABLE ledger.turn(of_writers INTEGER);"
 _TEXT = 'TEXT COLLATE "C"'
 
 
-class _Again(Exception):
+class _TryAgain(Exception):
     """The server found no order for this transaction and another one: it was undone, and may be begun again."""
 
 
 class Postgres:
     """A ledger in a schema of a PostgreSQL database."""
 
-    desk: Desk
+    workspace: Workspace
+    path: Path | None = None
 
-    def __init__(self, where: str) -> None:
-        self._given, self._schema, self.name = read(where)
+    def __init__(self, ledger: str) -> None:
+        self._conninfo, self._schema, self.name = read(ledger)
         self.lock = RLock()
         self.inside = False
-        self._connection: Any = None
+        self._connection: Connection | None = None
         abandon_after_fork(self)
 
     def abandon(self) -> None:
@@ -54,61 +56,56 @@ class Postgres:
         self.lock, self.inside = RLock(), False
         never_close(self._connection)
         self._connection = None
-        if hasattr(self, "desk"):
-            self.desk.abandon()
+        if hasattr(self, "workspace"):
+            self.workspace.abandon()
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
         return self._connection is None
 
     def exists(self) -> bool:
-        """Whether there is a ledger."""
         if self._connection is None:
-            self._connection = connected(self._given, self.name)
-        found = self.run(
-            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = ? AND c.relname = 'bursar_ledger'",
-            [self._schema],
-        )
-        return found.fetchone() is not None
+            self._connection = connected(self._conninfo, self.name)
+        sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        sql += "WHERE n.nspname = ? AND c.relname = 'bursar_ledger'"
+        return bool(self.run(sql, [self._schema]))
 
-    def create(self, person: str, first: tuple[Any, ...]) -> None:
-        """Make schema and tables with the first entry in one transaction, unless somebody else just did."""
+    def create(self, person: str, first: Sequence[object]) -> None:
+        """Make schema and tables with the first entry in one transaction, unless another program just did."""
         try:
             self.run("BEGIN")
             self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"bursar {self._schema}"])
             if not self.exists():
                 self._make(person, first)
             self._commit()
-        except (LedgerError, _Again):
+        except (LedgerError, _TryAgain):
             self._drop()
-            raise LedgerError(f"{self.name}: the ledger cannot be created: may this role create a schema?") from None
+            raise LedgerError(
+                f"{self.name}: the ledger cannot be created: may this role create a schema?", reason="forbidden"
+            ) from None
 
     def open(self, *, memory_limit: str | None, threads: int | None) -> None:
-        """Open a desk beside the connection."""
+        """Open a workspace beside the connection."""
         if not self.exists():
-            raise LedgerError(f"{self.name}: the ledger is gone")
-        self.desk = Desk(None, memory_limit=memory_limit, threads=threads, name=self.name)
-        found = self.run("SELECT max(version) FROM ledger.bursar_ledger").fetchone()[0]
-        if not isinstance(found, int) or found > VERSION:
-            raise LedgerError(f"{self.name} is of version {found}; this program reads up to {VERSION}")
-        if found < VERSION:
-            self.transact(lambda: migrate(self.run, found))
+            raise LedgerError(f"{self.name}: the ledger is gone", reason="missing")
+        self.workspace = Workspace(None, memory_limit=memory_limit, threads=threads, name=self.name)
+        ((version,),) = self.run("SELECT max(version) FROM ledger.bursar_ledger")
+        check_version(self.name, version)
+        if version < VERSION:
+            self.transact(lambda: migrate(self.run, version))
 
-    def keeper(self) -> Remote:
-        """Accounts beside the record, on the server."""
-        return Remote()
+    def run(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+        def work(connection: Connection) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(self._spelled(sql), list(parameters))
+            return cursor.fetchall() if cursor.description else []
 
-    def run(self, sql: str, parameters: list[Any] | None = None) -> Any:
-        """Execute SQL of our own making on the server."""
         with self.lock:  # a step of another thread would be one of this thread's transaction
-            return self._do(lambda connection: connection.execute(self._spelled(sql), parameters or []))
+            return self._do(work)
 
     def send(self, table: str, blocks: Iterable[str]) -> None:
         """Copy blocks of text, in PostgreSQL's own format, into a table."""
 
-        def work(connection: Any) -> None:
+        def work(connection: Connection) -> None:
             with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
                 for block in blocks:
                     copy.write(block)
@@ -118,7 +115,7 @@ class Postgres:
     def fetch(self, sql: str, take: Callable[[str], object], rows: int = 50_000) -> None:
         """What a query gives, as lines of text with tabs between columns; take gets so many rows at a time."""
 
-        def work(connection: Any) -> None:
+        def work(connection: Connection) -> None:
             with connection.cursor() as cursor, cursor.copy(f"COPY ({self._spelled(sql)}) TO STDOUT") as copy:
                 lines: Iterator[Any] = iter(copy)
                 while block := b"".join(bytes(line) for line in islice(lines, rows)):
@@ -132,30 +129,31 @@ class Postgres:
             if self.inside:
                 return work()
             for attempt in range(TRIES):
-                with suppress(_Again):
+                with suppress(_TryAgain):
                     return self._once("ISOLATION LEVEL SERIALIZABLE, READ WRITE", work, turn=True)
                 time.sleep(random.random() * min(1.0, 0.01 * 2**attempt))
-        raise LedgerError(f"{self.name} is busy: other programs keep writing to it. Nothing was charged; ask again")
+        raise LedgerError(
+            f"{self.name} is busy: other programs keep writing to it. Nothing was charged; ask again", reason="busy"
+        )
 
     def snapshot(self, work: Callable[[], Result]) -> Result:
-        """Work that reads the ledger as it was after one of its transactions."""
         with self.lock:
             if self.inside:
                 return work()
             return self._once("ISOLATION LEVEL REPEATABLE READ, READ ONLY", work, turn=False)
 
     def close(self) -> None:
-        """Let connection and desk go."""
+        """Let connection and workspace go."""
         with self.lock:
             self._drop()
 
-    def _make(self, person: str, first: tuple[Any, ...]) -> None:
+    def _make(self, person: str, first: Sequence[object]) -> None:
         self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self._schema)}")
         tables = _TABLES.format(
             person=_KEPT[person],
             text=_TEXT,
             key=" PRIMARY KEY",
-            often=" WITH (fillfactor = 45)",  # so that a charge of everybody finds room beside every row
+            often=" WITH (fillfactor = 45)",  # so that a charge of all people finds room beside every row
             scoped=", PRIMARY KEY (scope, person)",
             asked=", PRIMARY KEY (question, person)",
         )
@@ -176,13 +174,14 @@ class Postgres:
             return result
         except BaseException as error:
             public = isinstance(error, BursarError) and not isinstance(error, LedgerError)
-            if (public or isinstance(error, _Again)) and self._undone():
+            if (public or isinstance(error, _TryAgain)) and self._undone():
                 raise
             self._drop()
-            if isinstance(error, LedgerError | _Again):
+            if isinstance(error, LedgerError | _TryAgain):
                 raise LedgerError(
                     f"{self.name} did not confirm, and is closed now ({error}). Nothing was revealed. What was asked "
-                    "is either recorded whole or not at all: open the ledger again and ask with the same key"
+                    "is either recorded whole or not at all: open the ledger again and ask with the same key",
+                    reason="closed",
                 ) from None
             raise
         finally:
@@ -193,20 +192,21 @@ class Postgres:
         return sql.replace("?", "%s").replace("ledger.", quoted(self._schema) + ".")
 
     def _commit(self) -> None:
-        if self.run("COMMIT").statusmessage != "COMMIT":  # it says ROLLBACK where a step had failed before
+        status = self._do(lambda connection: connection.execute("COMMIT").statusmessage)
+        if status != "COMMIT":  # it says ROLLBACK where a step had failed before
             raise LedgerError("the server undid the transaction")
 
     def _undone(self) -> bool:
-        with suppress(LedgerError, _Again):
+        with suppress(LedgerError, _TryAgain):
             self.run("ROLLBACK")
             return True
         return False
 
-    def _do(self, work: Callable[[Any], Result]) -> Result:
+    def _do(self, work: Callable[[Connection], Result]) -> Result:
         """A step on the server; what the driver says of a failure may quote private data, and is lost."""
         connection, state = self._connection, None
         if connection is None:
-            raise LedgerError(f"{self.name} is closed; open it again")
+            raise LedgerError(f"{self.name} is closed; open it again", reason="closed")
         with suppress(psycopg().Error, UnicodeEncodeError):
             try:
                 return work(connection)
@@ -214,16 +214,19 @@ class Postgres:
                 state = error.sqlstate
                 raise
         if state in AGAIN and self.inside:
-            raise _Again
+            raise _TryAgain
         if connection.closed:
             self._drop()
-            raise LedgerError(f"{self.name}: the connection is lost; open the ledger again and ask with the same key")
-        raise LedgerError(f"{self.name}: {refusal(state)}; nothing was revealed")
+            raise LedgerError(
+                f"{self.name}: the connection is lost; open the ledger again and ask with the same key", reason="closed"
+            )
+        words, reason = refusal(state)
+        raise LedgerError(f"{self.name}: {words}; nothing was revealed", reason=reason)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg().Error):
                 connection.close()  # a transaction that is open is undone
-        if hasattr(self, "desk"):
-            self.desk.close()
+        if hasattr(self, "workspace"):
+            self.workspace.close()

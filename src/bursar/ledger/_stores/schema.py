@@ -9,10 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["COLUMNS", "STEPS", "TABLES", "VERSION", "migrate"]
+from bursar.errors import LedgerError
 
-COLUMNS = "number, kind, key, analyst, purpose, reserved, public, private, hash"
-"""Of the record, in the order of an entry's row."""
+__all__ = ["STEPS", "TABLES", "VERSION", "check_version", "migrate", "noted"]
 
 TABLES = """
 CREATE TABLE ledger.bursar_ledger(version INTEGER NOT NULL, since {text});
@@ -31,7 +30,7 @@ def _reservations(run: Run) -> None:
     """Version 2: the record says in a column of its own which reservation an answer used."""
     run("ALTER TABLE ledger.bursar_ledger ADD COLUMN since VARCHAR")
     run("ALTER TABLE ledger.record ADD COLUMN reserved VARCHAR")
-    for number, public in run("SELECT number, public FROM ledger.record WHERE kind = 'answered'").fetchall():
+    for number, public in run("SELECT number, public FROM ledger.record WHERE kind = 'answered'"):
         used = json.loads(public).get("reserved")
         if used is not None:
             run("UPDATE ledger.record SET reserved = ? WHERE number = ?", [used, number])
@@ -42,6 +41,12 @@ STEPS: tuple[tuple[int, Callable[[Run], None]], ...] = ((2, _reservations),)
 
 VERSION = STEPS[-1][0]
 """Of the tables that this program reads and writes."""
+
+
+def check_version(name: str, version: object) -> None:
+    """Refuse the tables of a newer version; name is the ledger's, for the message."""
+    if not isinstance(version, int) or version > VERSION:
+        raise LedgerError(f"{name} is of version {version}; this program reads up to {VERSION}")
 
 
 def migrate(run: Run, version: int) -> None:

@@ -7,21 +7,49 @@ Names and symbols
 Source: theory 6.4; Lécuyer (2021), https://arxiv.org/abs/2103.01379, Theorem 2, equation 5 and section 4.5
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import Units, up
+from bursar._arrays import NUMPY, Array, Library
+from bursar._units import up
 from bursar.curves import renyi
 from bursar.errors import ArgumentError
-from bursar.odometers import _boundary
-from bursar.odometers._account import Odometer
+from bursar.notions import STEPS, Boundary, Totals
+from bursar.odometers import _roots
+from bursar.odometers._odometer import Odometer
 
 __all__ = ["Lecuyer"]
 
-Array = Any
 _ORDERS = (*(1 + j / 4 for j in range(1, 37)), 16.0, 32.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoublingFilters(Boundary):
+    """For each order a row of Rényi filters. Costs: the Rényi cost at each order."""
+
+    orders: tuple[float, ...]
+    first: float
+
+    @property
+    def width(self) -> int:
+        return len(self.orders)
+
+    def costs(self, leaf: mechanisms.Mechanism) -> Totals:
+        lam = np.asarray(self.orders, np.float64) - 1
+        return tuple(up(float(value)) for value in renyi.values(leaf, 1 + lam))
+
+    def bound(
+        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+    ) -> Array:
+        totals, lam = np.asarray(costs), np.asarray(self.orders, np.float64) - 1
+        size = self.first * np.log(2 * lam.size / self.delta) / lam  # fixed with the odometer's own delta
+        with np.errstate(divide="ignore"):
+            filters = np.maximum(np.ceil(np.log2(totals / size)), 0.0)  # doublings
+        filters = filters + (totals > np.exp2(filters) * size)  # where the logarithm was rounded down
+        bounds = np.exp2(filters) * size + (np.log(2 * lam.size / delta) + 2 * np.log1p(filters)) / lam
+        return _roots.raised(np.min(np.where(bounds >= 0, bounds, np.inf), axis=-1))
 
 
 class Lecuyer(Odometer):
@@ -61,16 +89,5 @@ class Lecuyer(Odometer):
         if not orders:
             raise ArgumentError("orders must not be empty")
         _check.positive(first=first)
-        self._lam, self._first = np.asarray(orders, np.float64) - 1, first
-        super().__init__(delta, sum_delta, len(orders), orders=list(orders), first=first)
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return tuple(up(float(value)) for value in renyi.values(mechanism, 1 + self._lam))
-
-    def _bound(self, totals: Array, /, *, delta: float) -> Array:
-        size = self._first * np.log(2 * self._lam.size / self._delta) / self._lam  # fixed with the odometer's own delta
-        with np.errstate(divide="ignore"):
-            filters = np.maximum(np.ceil(np.log2(totals / size)), 0.0)  # doublings
-        filters = filters + (totals > np.exp2(filters) * size)  # where the logarithm was rounded down
-        bounds = np.exp2(filters) * size + (np.log(2 * self._lam.size / delta) + 2 * np.log1p(filters)) / self._lam
-        return _boundary.raised(np.min(np.where(bounds >= 0, bounds, np.inf), axis=-1))
+        notion = DoublingFilters(delta=delta, sum_delta=sum_delta, orders=tuple(map(float, orders)), first=first)
+        super().__init__(notion, delta=delta, sum_delta=sum_delta, orders=list(orders), first=first)

@@ -1,4 +1,4 @@
-"""Odometers made of filters of one size, one after the other.
+"""Open filters of one size, one after the other: bounds for a number of filters fixed in advance.
 
 Names and symbols
     step    Δ    size of every filter, in the measure that adds up
@@ -12,28 +12,108 @@ Source: theory 6.2; Feldman & Zrnic (2021), https://arxiv.org/abs/2008.11193, Al
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, nextafter, sqrt
-from typing import Any
+from typing import ClassVar
+
+import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import MEASURE, Units, budget, to_float, up
+from bursar._arrays import Array, Library, Mask, to_numpy
+from bursar._units import MEASURE, budget, to_float, up
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.odometers._account import Odometer
+from bursar.notions import MOST, Account, PersonBound, Totals, no_failures
 
 __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 
 
-class Restarts(Odometer):
-    """Filters of one size, opened one after the other. The totals are: filters opened, units held by the last one."""
+@dataclass(frozen=True, kw_only=True)
+class FiltersInARow(PersonBound):
+    """Totals: filters opened, and units held by the last one.
 
-    def __init__(self, delta: float, step: float, **parameters: Any) -> None:
-        _check.positive(step=step)
-        self._size = budget(step)
-        if not self._size:
-            raise ArgumentError(f"step={step!r} must be at least one unit, 1e-15")
-        super().__init__(delta, 0.0, 2, step=step, **parameters)
+    Attributes (public): size, the units that each filter holds.
+    """
+
+    size: int
+    person_ex_post: ClassVar[bool] = False
+    person_repeats: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> int:
+        return 2
+
+    @abstractmethod
+    def together(self, filters: int, *, delta: float) -> float:
+        """The epsilon of so many filters at delta, rounded up."""
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        self.price(mechanism)  # refused before anything is counted
+        opened, held = map(int, totals)
+        for leaf, count in mechanisms.in_order(mechanism):
+            opened, held = self._several(leaf, count, opened, held)
+        return opened, held
+
+    def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, held: int) -> tuple[int, int]:
+        """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one."""
+        cost = self.price(leaf)[0]
+        if cost > self.size:
+            raise BudgetExceeded(
+                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(self.size)!r} holds",
+                asked=to_float(cost),
+                spent=to_float(held),
+                left=to_float(self.size - held, down=True),
+            )
+        units = int(cost)
+        if not units or not count:
+            return opened, held
+        if not opened:
+            opened, held = 1, 0
+        here = min(count, (self.size - held) // units)
+        count, held = count - here, held + here * units
+        if count:
+            each = self.size // units
+            more = -(-count // each)
+            opened, held = opened + more, (count - (more - 1) * each) * units
+        return opened, held
+
+    @property
+    def person_size(self) -> int:
+        return self.size
+
+    @property
+    def person_columns(self) -> int:
+        return 2
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+        return self.price(leaf)[:1]
+
+    def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
+        """Algorithm 6; a cost above the size counts as infinite."""
+        opened, held, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
+        fits = (opened > 0) & (held + xp.where(cost < size, cost, size) <= size)
+        lost = ~known | (cost > size) | (opened >= MOST)
+        held = xp.where(cost == 0, held, xp.where(fits, held + cost, cost))
+        opened = xp.where(lost, MOST, opened + xp.astype((cost > 0) & ~fits, xp.int64))
+        return xp.stack((opened, xp.where(lost, 0, held)), axis=1)
+
+    def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:
+        kinds, which = np.unique(to_numpy(totals[:, 0]), return_inverse=True)
+        values = [inf if opened >= MOST else self.together(int(opened), delta=delta) for opened in kinds]
+        return xp.asarray(np.asarray(values)[which], device=totals.device)
+
+
+class Restarts(Account[FiltersInARow]):
+    """Filters of one size, opened one after the other."""
+
+    KIND: ClassVar[str] = "odometer"
+    _SAVED: ClassVar[tuple[str, ...]] = ("totals", "excess", "failures")
+
+    @property
+    def delta(self) -> float:
+        """The failure probability of the promise. Public."""
+        return self._notion.delta
 
     @property
     def filters(self) -> int:
@@ -43,7 +123,7 @@ class Restarts(Odometer):
     @property
     def total(self) -> float:
         """Filters opened times their size, rounded up. Public."""
-        return to_float(self.filters * self._size)
+        return to_float(self.filters * self._notion.size)
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Count a mechanism, before it is run.
@@ -53,65 +133,57 @@ class Restarts(Odometer):
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
         """
         with self._lock:
-            opened, held = self._totals
-            opened, held, count = self._after(mechanism, int(opened), int(held))
-            self._totals, self._count = (opened, held), self._count + count
+            self._totals = self._notion.after(self._totals, mechanism)
+            self._count += mechanisms.rounds(mechanism)
 
     def epsilon(self, *, delta: float | None = None) -> float:
         """The bound at the end of the filter that is open now, for a number of filters fixed in advance."""
-        chosen = self._delta if delta is None else delta
+        chosen = self.delta if delta is None else delta
         _check.between(0, 1, delta=chosen)
-        return float(self._bound(self._totals, delta=chosen))
+        return self._notion.together(self.filters, delta=chosen)
 
     def ex_post_epsilon(self, *, delta: float | None = None) -> float:
-        """There is none: this odometer promises nothing at moments chosen from the results."""
+        """There is none: nothing is promised at moments chosen from the results."""
         raise Unsupported(f"{type(self).__name__} makes no ex-post promise; use odometers.Renyi")
 
-    def _after(self, mechanism: mechanisms.Mechanism, opened: int, held: int) -> tuple[int, int, int]:
-        match mechanism:
-            case mechanisms.Composed():
-                rounds = 0
-                for part in mechanism.mechanisms:
-                    opened, held, more = self._after(part, opened, held)
-                    rounds += more
-                return opened, held, rounds
-            case mechanisms.Repeated() if isinstance(mechanism.mechanism, mechanisms.Composed | mechanisms.Repeated):
-                rounds = 0
-                for _ in range(mechanism.count):
-                    opened, held, more = self._after(mechanism.mechanism, opened, held)
-                    rounds += more
-                return opened, held, rounds
-            case mechanisms.Repeated():
-                return *self._several(mechanism.mechanism, mechanism.count, opened, held), mechanism.count
-        return *self._several(mechanism, 1, opened, held), 1
+    def _stated(self) -> dict[str, object]:
+        return {"delta": self.delta, "sum_delta": 0.0, **self._parameters}
 
-    def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, held: int) -> tuple[int, int]:
-        """The state after count equal rounds: each goes into the open filter if it fits, else into a new one."""
-        price, _ = self._checked(leaf)
-        cost = price.costs[0]
-        if cost > self._size:
-            raise BudgetExceeded(
-                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(self._size)!r} holds",
-                asked=to_float(cost),
-                spent=to_float(held),
-                left=to_float(self._size - held, down=True),
-            )
-        units = int(cost)
-        if not units or not count:
-            return opened, held
-        if not opened:
-            opened, held = 1, 0
-        here = min(count, (self._size - held) // units)
-        count, held = count - here, held + here * units
-        if count:
-            each = self._size // units
-            more = -(-count // each)
-            opened, held = opened + more, (count - (more - 1) * each) * units
-        return opened, held
+    def _saved(self) -> dict[str, list[int | float]]:
+        return {"totals": list(self._totals), "excess": [0, 0], "failures": [0, 0]}
 
-    @abstractmethod
-    def _bound(self, totals: Any, /, *, delta: float) -> Any:
-        """What filters of this size are together, at delta."""
+    def _restore(self, *parts: Totals) -> None:
+        if [len(part) for part in parts] != [2, 2, 2]:
+            raise ArgumentError("state: totals, excess and failures must be pairs")
+        self._totals = parts[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiFilters(FiltersInARow):
+    """Rényi filters at one order."""
+
+    alpha: float
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        no_failures(leaf, "an odometer of restarts")
+        return up(renyi.cost(leaf, self.alpha)), 0
+
+    def together(self, filters: int, *, delta: float) -> float:
+        total = to_float(filters * self.size)
+        return float(renyi.epsilon([total], [self.alpha], delta=delta)) if total else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianFilters(FiltersInARow):
+    """Gaussian filters."""
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return up(gaussian.cost(leaf)), 0
+
+    def together(self, filters: int, *, delta: float) -> float:
+        squared = Fraction(filters * self.size, MEASURE)
+        mu = nextafter(nextafter(sqrt(squared), inf), inf) if squared else 0.0
+        return float(gaussian.epsilon(mu, delta=delta))
 
 
 class FeldmanZrnic(Restarts):
@@ -137,16 +209,8 @@ class FeldmanZrnic(Restarts):
 
     def __init__(self, *, delta: float, alpha: float, step: float, sum_delta: float = 0.0) -> None:
         _check.between(1, inf, alpha=alpha)
-        _no_failures(sum_delta)
-        self._alpha = alpha
-        super().__init__(delta, step, alpha=alpha)
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return up(renyi.cost(mechanism, self._alpha)), 0
-
-    def _bound(self, totals: Any, /, *, delta: float) -> Any:
-        total = to_float(int(totals[0]) * self._size)
-        return renyi.epsilon([total], [self._alpha], delta=delta) if total else 0.0
+        _check_sizes(delta, step, sum_delta)
+        super().__init__(RenyiFilters(delta=delta, size=budget(step), alpha=alpha), delta=delta, step=step, alpha=alpha)
 
 
 class GaussianRestarts(Restarts):
@@ -170,18 +234,14 @@ class GaussianRestarts(Restarts):
     """
 
     def __init__(self, *, delta: float, step: float, sum_delta: float = 0.0) -> None:
-        _no_failures(sum_delta)
-        super().__init__(delta, step)
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return up(gaussian.cost(mechanism)), 0
-
-    def _bound(self, totals: Any, /, *, delta: float) -> Any:
-        squared = Fraction(int(totals[0]) * self._size, MEASURE)
-        mu = nextafter(nextafter(sqrt(squared), inf), inf) if squared else 0.0
-        return gaussian.epsilon(mu, delta=delta)
+        _check_sizes(delta, step, sum_delta)
+        super().__init__(GaussianFilters(delta=delta, size=budget(step)), delta=delta, step=step)
 
 
-def _no_failures(sum_delta: float) -> None:
+def _check_sizes(delta: float, step: float, sum_delta: float) -> None:
+    _check.between(0, 1, delta=delta)
+    _check.positive(step=step)
+    if not budget(step):
+        raise ArgumentError(f"step={step!r} must be at least one unit, 1e-15")
     if sum_delta:
         raise Unsupported("restarts keep no part of delta for rounds that may fail: sum_delta must be 0")

@@ -10,21 +10,49 @@ The constants are second-hand: we quote them and do not vouch for them.
 Source: theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), https://arxiv.org/abs/1605.08294
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import e, log, log2
-from typing import Any
 
 import numpy as np
 
 from bursar import _check, mechanisms
-from bursar._units import Units
-from bursar.curves import _rogers
-from bursar.odometers import _boundary
-from bursar.odometers._account import Odometer
+from bursar._arrays import NUMPY, Array, Library
+from bursar.curves import rogers
+from bursar.notions import STEPS, Boundary, Totals
+from bursar.odometers import _roots
+from bursar.odometers._odometer import Odometer
 
 __all__ = ["Rogers"]
 
-Array = Any
+
+@dataclass(frozen=True, kw_only=True)
+class SquareAndDrift(Boundary):
+    """Costs: V and the drift."""
+
+    people: int
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def costs(self, leaf: mechanisms.Mechanism) -> Totals:
+        return rogers.prices(leaf)
+
+    def rest(self, delta: float, kept: Fraction) -> float:
+        return delta  # the authors' formula is written for the whole delta
+
+    def bound(
+        self, costs: Array, /, *, delta: float, ex_post: bool = False, steps: int = STEPS, xp: Library = NUMPY
+    ) -> Array:
+        totals = np.asarray(costs)
+        square, drift = totals[..., 0], totals[..., 1]
+        floor = 1.0 / self.people**2
+        middle = 2 * np.sqrt(square * (log(110 * e) + 2 * log(log(self.people) / delta)))
+        growth = 1 + np.log1p(square / floor) / 2
+        outside = np.sqrt(2 * (floor + square) * growth * log(4 * log2(self.people) / delta))
+        bound = drift + np.where((square >= floor) & (square <= 1 + 1e-14), middle, outside)
+        return np.where(square == 0, 0.0, np.asarray(_roots.raised(bound)))
 
 
 class Rogers(Odometer):
@@ -50,20 +78,6 @@ class Rogers(Odometer):
     def __init__(self, *, delta: float, people: int, sum_delta: float | None = None) -> None:
         _check.whole(3, people=people)
         _check.between(0, 1, delta=delta)
-        self._people = int(people)
-        super().__init__(delta, delta / 2 if sum_delta is None else sum_delta, 2, people=self._people)
-
-    def _rest(self, delta: float, kept: Fraction) -> float:
-        return delta  # the authors' formula is written for the whole delta
-
-    def _costs(self, mechanism: mechanisms.Mechanism) -> tuple[Units, ...]:
-        return _rogers.prices(mechanism)
-
-    def _bound(self, totals: Array, /, *, delta: float) -> Array:
-        square, drift = totals[..., 0], totals[..., 1]
-        floor = 1.0 / self._people**2
-        middle = 2 * np.sqrt(square * (log(110 * e) + 2 * log(log(self._people) / delta)))
-        growth = 1 + np.log1p(square / floor) / 2
-        outside = np.sqrt(2 * (floor + square) * growth * log(4 * log2(self._people) / delta))
-        bound = drift + np.where((square >= floor) & (square <= 1 + 1e-14), middle, outside)
-        return np.where(square == 0, 0.0, _boundary.raised(bound))
+        share = delta / 2 if sum_delta is None else sum_delta
+        notion = SquareAndDrift(delta=delta, sum_delta=share, people=int(people))
+        super().__init__(notion, delta=delta, sum_delta=share, people=int(people))

@@ -9,19 +9,58 @@ Names and symbols
 Source: theory 6.6 (Corrected); Whitehouse, Ramdas, Rogers & Wu (2023), https://arxiv.org/abs/2203.05481
 """
 
-from math import log
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass, replace
+from math import inf, log
+from typing import Self
 
 from bursar import _check, mechanisms
-from bursar._units import Units, to_float
-from bursar.odometers import _boundary
-from bursar.odometers._normal import Clocked, planned, tuned
+from bursar._arrays import Array, Library
+from bursar._units import to_float
+from bursar.notions import Totals
+from bursar.odometers import _roots
+from bursar.odometers._normal import Clock, Clocked, planned, tuned
 
 __all__ = ["Mixture", "Stitched"]
 
-Array = Any
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedMixture(Clock):
+    """A normal mixture of one scale, in closed form."""
+
+    scale: float
+
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+        total = clock + self.scale
+        level = xp.log(xp.sqrt(total / self.scale) / (2.0 * delta) + 1.0)
+        return _zero_at_start(clock, clock / 2 + xp.sqrt(2.0 * total * level), xp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stitches(Clock):
+    """Stitched straight lines from ``start`` on; None until the first round that costs anything."""
+
+    start: float | None
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+        notion, after = super().settle(mechanism, after)
+        if notion.start is not None:
+            return notion, after
+        costs = (self.price(leaf)[0] for leaf, _ in mechanisms.in_order(mechanism))
+        first = next((cost for cost in costs if 0 < cost < inf), None)
+        return (notion if first is None else replace(notion, start=to_float(first))), after
+
+    def chosen(self) -> dict[str, float | None]:
+        return {"sum_delta": self.sum_delta, "start": self.start}
+
+    @property
+    def known_in_advance(self) -> bool:
+        return self.start is not None
+
+    def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
+        start = self.start or 1.0  # the clock has not moved then, or is infinite
+        time = xp.where(clock > start, clock, start)
+        level = xp.log(xp.log(2.0 * time / start)) + 0.72 * log(5.2 / delta)
+        return _zero_at_start(clock, clock / 2 + 1.7 * xp.sqrt(time * level), xp)
 
 
 class Mixture(Clocked):
@@ -51,13 +90,8 @@ class Mixture(Clocked):
     ) -> None:
         _check.between(0, 0.5, delta=delta)
         chosen = planned(plan)
-        self._scale = tuned(chosen, delta)
-        super().__init__(delta, sum_delta, 1, plan=chosen)
-
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        total = clock + self._scale
-        level = xp.log(xp.sqrt(total / self._scale) / (2.0 * delta) + 1.0)
-        return _zero_at_start(clock, clock / 2 + xp.sqrt(2.0 * total * level), xp)
+        notion = ClosedMixture(delta=delta, sum_delta=sum_delta, scale=tuned(chosen, delta))
+        super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
 class Stitched(Clocked):
@@ -87,36 +121,9 @@ class Stitched(Clocked):
     def __init__(self, *, delta: float, start: float | None = None, sum_delta: float | None = None) -> None:
         if start is not None:
             _check.positive(start=start)
-        super().__init__(delta, sum_delta, 1, start=start)
-
-    def charge(self, mechanism: mechanisms.Mechanism) -> None:
-        """Count a mechanism, before it is run; the first one that costs anything fixes ``start``, if it was not given.
-
-        Raises:
-            Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
-        """
-        self._checked(mechanism)
-        with self._lock:
-            if self._parameters["start"] is None:
-                self._parameters["start"] = self._first(mechanism)
-        super().charge(mechanism)
-
-    def _first(self, mechanism: mechanisms.Mechanism) -> float | None:
-        """The V of the first round of a mechanism that costs anything; None if none does."""
-        match mechanism:
-            case mechanisms.Repeated():
-                return self._first(mechanism.mechanism) if mechanism.count else None
-            case mechanisms.Composed():
-                return next((v for part in mechanism.mechanisms if (v := self._first(part)) is not None), None)
-        units: Units = self._checked(mechanism)[0].costs[0]
-        return to_float(units) if 0 < units < float("inf") else None
-
-    def _at_clock(self, clock: Array, *, delta: float, ex_post: bool = False, steps: int = 60, xp: Any = np) -> Array:
-        start = self._parameters["start"] or 1.0  # the clock has not moved then, or is infinite
-        time = xp.where(clock > start, clock, start)
-        level = xp.log(xp.log(2.0 * time / start)) + 0.72 * log(5.2 / delta)
-        return _zero_at_start(clock, clock / 2 + 1.7 * xp.sqrt(time * level), xp)
+        notion = Stitches(delta=delta, sum_delta=sum_delta, start=start)
+        super().__init__(notion, delta=delta, sum_delta=sum_delta, start=start)
 
 
-def _zero_at_start(clock: Array, bound: Array, xp: Any) -> Array:
-    return xp.where(clock == 0, 0.0, _boundary.raised(bound, xp=xp))
+def _zero_at_start(clock: Array, bound: Array, xp: Library) -> Array:
+    return xp.where(clock == 0, 0.0, _roots.raised(bound, xp=xp))

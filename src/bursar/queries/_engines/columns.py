@@ -7,24 +7,16 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from math import nan
-from typing import Any
 
 from bursar.errors import ArgumentError
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._where import (
-    All,
-    Among,
-    Column,
-    Compare,
-    Either,
-    Filter,
-    Literal,
-    Missing,
-    Not,
-    Truth,
-)
+from bursar.queries._engines.dialects import Literal as Value
+from bursar.queries._where import And, Column, Compare, Filter, In, IsNull, IsTrue, Literal, Not, Or
 
-__all__ = ["Compiler", "cast", "kind_of", "kind_of_type", "literal"]
+__all__ = ["FilterCompiler", "cast", "kind_of", "kind_of_type", "literal"]
+
+
+_NAN = double(nan)
 
 
 def kind_of_type(sql_type: str) -> str:
@@ -42,30 +34,30 @@ def kind_of_type(sql_type: str) -> str:
     return {"BOOLEAN": "bool", "DATE": "date"}.get(sql_type, "other")
 
 
-class Compiler:
+class FilterCompiler:
     """Filters as SQL over the alias ``d``, given the kinds of the columns (whole, number, text, bool, date, time)."""
 
     def __init__(self, kinds: Mapping[str, str], dialect: Dialect) -> None:
         self._kinds = kinds
         self._dialect = dialect
-        self.parameters: list[Any] = []
+        self.parameters: list[object] = []
 
     def sql(self, filter_: Filter) -> str:
         """A condition; the literals that the dialect does not write down are appended to ``parameters`` in order."""
         match filter_:
-            case All():
+            case And():
                 return "(" + " AND ".join(map(self.sql, filter_.parts)) + ")"
-            case Either():
+            case Or():
                 return "(" + " OR ".join(map(self.sql, filter_.parts)) + ")"
             case Not():
                 return f"(NOT {self.sql(filter_.of)})"
-            case Missing():
+            case IsNull():
                 return f"({self._side(filter_.column, self.kind(filter_.column))} IS NULL)"
-            case Truth():
+            case IsTrue():
                 if self.kind(filter_.column) != "bool":
                     raise ArgumentError(f"where: column {filter_.column.name!r} holds no truth values; compare it")
                 return self._side(filter_.column, "bool")
-            case Among():
+            case In():
                 kind = _wider(self.kind(filter_.column), filter_.values)
                 sides = ", ".join(self._side(value, kind) for value in filter_.values)
                 return f"({self._side(filter_.column, kind)} IN ({sides}))"
@@ -106,13 +98,13 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
 
 def cast(name: str, kind: str, dialect: Dialect) -> str:
     """A column as SQL of one type for each kind; entries that do not fit, and NaN, are missing."""
-    found = f"TRY_CAST({dialect.column(name)} AS {dialect.types[kind]})"
+    entry = f"TRY_CAST({dialect.columns[name]} AS {dialect.types[kind]})"
     if kind == "text":
-        return dialect.letters(found)
-    return f"nullif({found}, {double(nan)})" if kind == "number" else found
+        return dialect.letters.format(entry)
+    return f"nullif({entry}, {_NAN})" if kind == "number" else entry
 
 
-def literal(value: object, kind: str) -> Any:
+def literal(value: object, kind: str) -> Value:
     """A literal as a parameter for a column of this kind."""
     try:
         match kind:

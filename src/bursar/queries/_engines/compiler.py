@@ -1,23 +1,25 @@
-"""A question as SQL: everybody's contribution in whole steps, its price, and the sums of those admitted.
+"""A question as SQL: each person's contribution in whole steps, its price, and the sums of those admitted.
 
-The view ``data`` holds the rows. ``charges`` is a query that gives each person's price, and the ledger makes the table
-``admitted`` of those who take part. Contributions stand beside the prices while there are few coordinates (wide), and
-in a table ``cells`` of their own when there are many (long).
+The view ``data`` holds the rows. ``charges`` is a query that gives each person's price; ``sums`` adds up the rows of it
+that the ledger admits. Contributions stand beside the prices while there are few coordinates (wide), and in a table
+``cells`` of their own when there are many (long).
 
 Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
 Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from itertools import accumulate
 from math import nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
+from bursar._workspace import TempTable
 from bursar.errors import ArgumentError
-from bursar.queries._engines.columns import Compiler, cast, kind_of, literal
-from bursar.queries._engines.dialects import Dialect, DuckDBDialect, double
+from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
+from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._questions import (
     STEPS,
     Count,
@@ -32,50 +34,103 @@ from bursar.queries._questions import (
 )
 from bursar.queries._where import parse
 
-__all__ = ["Compiled", "compiled"]
+__all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
+
+CELLS = "cells"
+"""The table of contributions in the long form."""
 
 _KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
-_CUT = 2.0**50
+_LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
-_ABOVE = 1 + 1e-8  # above every rounding of a longer sum
+_EXACT_SQL = double(_EXACT)
+_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
+_HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
+_PLANS = 16  # compiled questions that are kept
+
+
+class Keys(NamedTuple):
+    """A table of the keys of one column to group by: its name, the type of the keys, the keys in their order."""
+
+    table: str
+    kind: str
+    values: tuple[object, ...]
+
+    def to_make(self) -> TempTable:
+        """The table in a workspace."""
+        sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
+        return TempTable(self.table, sql, ([_listed(value) for value in self.values],))
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Statements in the order in which they run. Every field is public."""
+    """The statements of a question. Every field is public."""
 
-    keys: tuple[tuple[str, str, tuple[Any, ...]], ...]
-    """For each column to group by: the name of a table, the type of its keys, the keys."""
+    keys: tuple[Keys, ...]
+    """For each column to group by."""
     cells: str | None
-    """Gives the rows of the table of that name, if there is to be one."""
+    """Gives the rows of the table ``cells``, if there is to be one."""
     charges: str
     """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
-    parameters: tuple[Any, ...]
+    parameters: tuple[object, ...]
     """Of ``cells`` if there is one, else of ``charges``."""
     sums: str
-    """Gives (cell, sum, ...) for cells in which somebody takes part, each cell once."""
+    """Gives (cell, sum, ...) for cells in which a person takes part, each cell once; {admitted} is who takes part."""
+    size: int
+    """Numbers in the answer."""
+
+    def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
+        """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
+        sums = [0] * self.size
+        for cell, *values in rows:
+            place = cell * len(values)
+            sums[place : place + len(values)] = [int(value or 0) for value in values]
+        return sums
 
 
-def compiled(
-    question: Question, person: str, person_kind: str, kinds: Mapping[str, str], dialect: Dialect | None = None
-) -> Compiled:
-    """The statements of a question.
+class Compiler:
+    """Compiles questions over one table, each once."""
 
-    Args:
-        question: what is asked.
-        person: the column that says whose row it is.
-        person_kind: BIGINT or VARCHAR, as in the ledger.
-        kinds: the kind of each column.
-        dialect: of the engine; DuckDB's by default.
-    """
-    sql = dialect or DuckDBDialect()
-    compiler, who = Compiler(kinds, sql), sql.person(person, person_kind)
+    def __init__(self, person: str, person_kind: str, kinds: Mapping[str, str], dialect: Dialect) -> None:
+        """Compile for a table.
+
+        Args:
+            person: the column that says whose row it is.
+            person_kind: BIGINT or VARCHAR, as in the ledger.
+            kinds: the kind of each column.
+            dialect: of the engine.
+        """
+        self._person = dialect.person[person_kind].format(dialect.columns[person])
+        self._kinds, self._dialect = kinds, dialect
+        self._plans: dict[str, Compiled] = {}
+
+    def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
+        """The statements of a question; refuses one that does not fit the columns.
+
+        Args:
+            question: what is asked.
+            described: the same as plain values. Questions that are equal to Python may differ: to it 1 and True are
+                the same.
+        """
+        key = repr(described)
+        if key not in self._plans:
+            plan = _compiled(question, self._person, self._kinds, self._dialect)
+            if len(self._plans) >= _PLANS:
+                self._plans.pop(next(iter(self._plans)), None)
+            self._plans[key] = plan
+        return self._plans[key]
+
+
+def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    parameters: list[object] = []
     tests = [f"{who} IS NOT NULL"]
     if question.where is not None:
+        compiler = FilterCompiler(kinds, sql)
         tests.append(compiler.sql(parse(question.where)))
+        parameters = compiler.parameters
     units, totals, value_tests = _columns(question, kinds, sql)
     keys, joins, cell = _grouping(question, kinds, sql)
     binned = isinstance(question, Histogram | Quantiles)
@@ -84,17 +139,27 @@ def compiled(
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
         f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
-        f"FROM {sql.table('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
     )
     cells = question.groups * (question.coordinates if binned else 1)
+    form = _long if cells * len(totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows, totals, cells, sql)
+    size = question.groups * question.coordinates
+    return Compiled(keys, table, charges, tuple(parameters), sums, size)
+
+
+def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
+    """(The rows of the table of cells, charges, sums) with a row for each person and cell."""
     names = [f"x{place}" for place in range(len(totals))]
-    if cells * len(totals) > _WIDE:
-        listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
-        long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
-        table, squares = _bounded_long(long, names, question, sql), _squares_long(names, sql)
-        both = f"{sql.table('cells')} JOIN {sql.table('admitted')} USING (person)"
-        sums = f"SELECT cell, {_added(names, sql)} FROM {both} GROUP BY cell"
-        return Compiled(keys, table, _charges(squares, question, sql), tuple(compiler.parameters), sums)
+    listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
+    long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
+    both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
+    sums = f"SELECT cell, {_added(names, sql)} FROM {both} GROUP BY cell"
+    return _bounded_long(long, names, question, sql), _charges(_squares_long(names, sql), question, sql), sums
+
+
+def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
+    """(None, charges, sums) with all of a person's cells in one row."""
     grid = [[f"x{place}_{name}" for name in range(len(totals))] for place in range(cells)]
     listed = ", ".join(
         f"{total.format(only=f' FILTER (WHERE cell = {place:d})' if cells > 1 else '')} AS {name}"
@@ -103,58 +168,57 @@ def compiled(
     )
     wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
     flat = [name for row in grid for name in row]
-    width = question.coordinates if binned else 1
+    width = question.coordinates if isinstance(question, Histogram | Quantiles) else 1
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     squares = f"SELECT *, {_firm(_square(flat))} AS square FROM ({_bounded_wide(wide, groups, question, sql)})"
-    sums = f"SELECT 0, {_added(flat, sql)} FROM {sql.table('admitted')}"
-    return Compiled(keys, None, _charges(squares, question, sql), tuple(compiler.parameters), sums)
+    return None, _charges(squares, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
 
 
 def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
     """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
-    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {double(_CUT)})"
+    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})"
     match question:
         case Count():
             return [], [count], []
         case People():
             return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
         case Histogram() | Quantiles():
-            return [], [count], [sql.present(_number(question.column, kinds, sql))]
+            return [], [count], [sql.present.format(_number(question.column, kinds, sql))]
         case Sum() | Mean() | Variance():
             value = _number(question.column, kinds, sql)
-            inside = f"CASE WHEN {value} < {double(question.low)} THEN {double(question.low)} "
-            inside += f"WHEN {value} > {double(question.high)} THEN {double(question.high)} ELSE {value} END"
+            low, high = double(question.low), double(question.high)
+            inside = f"CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END"
             units, counts = _units(question, f"({inside})", sql), [] if isinstance(question, Sum) else [count]
-            return units, [*counts, *map(_total, range(len(units)))], [sql.present(value)]
+            return units, [*counts, *map(_total, range(len(units)))], [sql.present.format(value)]
     raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
 
 
 def _units(question: Sum | Mean | Variance, inside: str, sql: Dialect) -> list[str]:
     """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
     if isinstance(question, Sum):
-        return [sql.rounded(f"({inside} * {double(question.steps / question.full)})")]
+        return [sql.rounded.format(f"({inside} * {double(question.steps / question.full)})")]
     away = f"({inside} - {double(question.middle)})"
-    units = [sql.rounded(f"({away} * {double(question.steps / question.half)})")]
+    units = [sql.rounded.format(f"({away} * {double(question.steps / question.half)})")]
     if isinstance(question, Variance):
         share = f"({away} / {double(question.half)})"
-        units.append(sql.rounded(f"({share} * {share} * {question.steps:d})"))
+        units.append(sql.rounded.format(f"({share} * {share} * {question.steps:d})"))
     return units
 
 
 def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
     if kind_of(column, kinds) not in ("whole", "number"):
         raise ArgumentError(f"column {column!r} does not hold numbers")
-    return f"TRY_CAST({sql.column(column)} AS {sql.types['number']})"
+    return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
 
 
 def _total(place: int) -> str:
     """The sum of a person's rows in a group; cut off."""
-    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {double(-_CUT)}), {double(_CUT)})"
+    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
 
 
-def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[Any, str, str]:
+def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
     """(tables of keys, joins, the number of a row's group)."""
-    by = question._by
+    by = question.keys
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
     tables, joins, terms = [], [], []
     for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
@@ -166,8 +230,8 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
         values = tuple(literal(key, kind) for key in keys)
         if len(set(values)) < len(values):
             raise ArgumentError(f"by: two keys of column {column!r} are the same")
-        tables.append((f"keys{place}", _KEYS[kind], values))
-        joins.append(f"JOIN {sql.table(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
+        tables.append(Keys(f"keys{place}", _KEYS[kind], values))
+        joins.append(f"JOIN {sql.table.format(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
         terms.append(f"k{place}.place * {stride:d}")
     return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
 
@@ -192,45 +256,43 @@ def _square(names: list[str]) -> str:
 
 def _firm(square: str) -> str:
     """A sum of squares of whole numbers that is not below the true one: exact if short, else rounded up."""
-    return f"CASE WHEN {square} < {double(_EXACT)} THEN {square} ELSE ({square}) * {double(_ABOVE)} END"
+    return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
 
 
 def _limbs(names: list[str], sql: Dialect) -> str:
     """Squares of whole numbers in three parts, whole numbers of 64 bits, that are added up exactly in any order."""
-    found = []
+    columns = []
     for limb, parts in enumerate(("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
         listed = []
         for name in names:
             whole = f"CAST(abs({name}) AS BIGINT)"
-            high = f"({sql.quotient(whole, _LIMB)})"
+            high = f"({sql.quotient.format(whole, _LIMB)})"
             listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
-        found.append(f"{' + '.join(listed)} AS q{limb}")
-    return ", ".join(found)
+        columns.append(f"{' + '.join(listed)} AS q{limb}")
+    return ", ".join(columns)
 
 
 def _joined(over: str = "") -> str:
     """The sum of squares that the limbs add up to."""
     high, middle, low = (f"CAST(sum(q{limb}){over} AS DOUBLE)" for limb in range(3))
-    return _firm(f"({high} * {double(_LIMB**2)} + {middle} * {double(_LIMB)} + {low})")
+    return _firm(f"({high} * {_HIGH} + {middle} * {_MIDDLE} + {low})")
 
 
 def _squares_long(names: list[str], sql: Dialect) -> str:
-    return (
-        f"SELECT person, {_joined()} AS square FROM (SELECT person, {_limbs(names, sql)} FROM {sql.table('cells')}) "
-        "GROUP BY person"
-    )
+    limbs = f"SELECT person, {_limbs(names, sql)} FROM {sql.table.format(CELLS)}"
+    return f"SELECT person, {_joined()} AS square FROM ({limbs}) GROUP BY person"
 
 
 def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
     """A whole number times a factor of at most 1, rounded towards zero."""
-    return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated(f'({name} * {factor})')} END"
+    return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated.format(f'({name} * {factor})')} END"
 
 
 def _factor(square: str, bound: int) -> str:
     """1 within the bound, else what shrinks to it, and a little more."""
     return (
         f"CASE WHEN {square} <= {double(nextafter(float(bound**2), 0) if bound**2 > _EXACT else bound**2)} "
-        f"THEN {double(1)} ELSE {double(bound * _ALMOST)} / sqrt({square}) END"
+        f"THEN {_ONE} ELSE {double(bound * _ALMOST)} / sqrt({square}) END"
     )
 
 
@@ -240,7 +302,7 @@ def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect)
         return rows
     square = f"SELECT *, {_firm(_square(names))} AS square FROM ({rows})"
     if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
-        over = f" OVER (PARTITION BY person, {sql.quotient('cell', question.coordinates)})"
+        over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
         square = f"SELECT *, {_joined(over)} AS square FROM (SELECT *, {_limbs(names, sql)} FROM ({rows}))"
     bound = int(question.per_group * STEPS)
     factors = f"SELECT *, {_factor('square', bound)} AS factor FROM ({square})"
@@ -262,22 +324,29 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
 
 
 def _charges(squares: str, question: Question, sql: Dialect) -> str:
-    """Everybody's price and factor.
+    """Each person's price and factor.
 
     Guarantee: units >= (length of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho.
     Source: theory 2.7 and 5.1.
     """
-    price = question.price
+    factor = _factor("square", question.clip_steps)
     units = (
-        f"CASE WHEN {_factor('square', question.clip_steps)} < 1 THEN {price:d} ELSE "
-        f"least({price:d}, CAST(ceil(square * {double(units_per_step(question))}) AS BIGINT)) END"
+        f"CASE WHEN {factor} < 1 THEN {question.price:d} ELSE least({question.price:d}, "
+        f"CAST(ceil(square * {double(units_per_step(question.noise))}) AS BIGINT)) END"
     )
     return (
-        f"SELECT {sql.without('square')}, CAST({units} AS BIGINT) AS units, "
-        f"{_factor('square', question.clip_steps)} AS factor FROM ({squares}){sql.positive('square')}"
+        f"SELECT {sql.without.format('square')}, CAST({units} AS BIGINT) AS units, {factor} AS factor "
+        f"FROM ({squares}){sql.positive.format('square')}"
     )
 
 
 def _added(names: list[str], sql: Dialect) -> str:
     """Sums over people, exact."""
-    return ", ".join(sql.total(_shrunk(name, sql)) for name in names)
+    return ", ".join(sql.total.format(_shrunk(name, sql)) for name in names)
+
+
+def _listed(key: object) -> object:
+    """A key as DuckDB takes it in a list."""
+    if isinstance(key, date | datetime):
+        return key.isoformat()
+    return str(key).lower() if isinstance(key, bool) else key

@@ -1,15 +1,56 @@
 """What differs between the SQL of two engines. Questions compile to the same statements but for what is in here.
 
-Nothing that anybody else wrote gets into the SQL: columns are quoted for DuckDB and numbered for Spark, literals are
+No text of another author gets into the SQL: columns are quoted for DuckDB and numbered for Spark, literals are
 parameters for DuckDB and spelled out by type for Spark, texts as hexadecimal bytes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
-from types import MappingProxyType
-from typing import Any, Protocol
 
-__all__ = ["Dialect", "DuckDBDialect", "SparkDialect", "double"]
+from bursar._workspace import quoted
+
+__all__ = ["Dialect", "double", "duckdb_dialect", "spark_dialect"]
+
+Literal = bool | int | float | str | date | datetime
+"""A value that a column is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an engine spells things: templates, in which {0} is an expression.
+
+    Contributions are whole numbers in doubles, below 2^53 wherever they are rounded.
+
+    Fields:
+        types: the type of each kind of column.
+        columns: each column of the data, of the alias d, by its name.
+        table: a table of ours, by its name.
+        person: whose row it is, by how people are named (BIGINT or VARCHAR); NULL for nobody.
+        letters: a text that equals another one only letter by letter.
+        present: whether there is a number that is not NaN.
+        rounded: the nearest whole number, halves away from zero, of something below 2^50.
+        truncated: rounded towards zero, of something up to 2^50.
+        quotient: whole part of the quotient of a whole number that is not negative by {1}.
+        without: all columns but {0}.
+        positive: leaves out rows of which nothing is left.
+        total: the exact sum of whole numbers of up to 2^50, over any number of people.
+        literal: spells a literal; what SQL does not hold itself is added to the parameters.
+    """
+
+    types: Mapping[str, str]
+    columns: Mapping[str, str]
+    table: str
+    person: Mapping[str, str]
+    letters: str
+    present: str
+    rounded: str
+    truncated: str
+    quotient: str
+    without: str
+    positive: str
+    total: str
+    literal: Callable[[Literal, list[object]], str]
 
 
 def double(value: float) -> str:
@@ -17,184 +58,75 @@ def double(value: float) -> str:
     return f"CAST('{float(value)!r}' AS DOUBLE)"
 
 
-class Dialect(Protocol):
-    """How an engine spells things. Contributions are whole numbers in doubles, below 2^53 wherever they are rounded."""
-
-    types: Mapping[str, str]
-    """The type of each kind of column."""
-
-    def table(self, name: str) -> str:
-        """A table of ours."""
-
-    def column(self, name: str) -> str:
-        """A column of the data, of the alias d."""
-
-    def person(self, column: str, kind: str) -> str:
-        """Whose row it is, as BIGINT or VARCHAR; NULL for nobody."""
-
-    def letters(self, text: str) -> str:
-        """A text that is the same as another one only letter by letter."""
-
-    def literal(self, value: Any, parameters: list[Any]) -> str:
-        """A literal; what SQL does not hold itself is added to the parameters."""
-
-    def present(self, number: str) -> str:
-        """Whether there is a number that is not NaN."""
-
-    def rounded(self, value: str) -> str:
-        """The nearest whole number, halves away from zero, of something below 2^50."""
-
-    def truncated(self, value: str) -> str:
-        """Rounded towards zero, of something up to 2^50."""
-
-    def quotient(self, whole: str, by: int) -> str:
-        """Whole part of the quotient of a whole number that is not negative."""
-
-    def without(self, column: str) -> str:
-        """All columns but one."""
-
-    def positive(self, column: str) -> str:
-        """Leaves out rows of which nothing is left."""
-
-    def total(self, whole: str) -> str:
-        """The exact sum of whole numbers of up to 2^50, over any number of people."""
+_TYPES = {
+    "whole": "BIGINT",
+    "number": "DOUBLE",
+    "text": "VARCHAR",
+    "bool": "BOOLEAN",
+    "date": "DATE",
+    "time": "TIMESTAMP",
+}
+_LETTERS = '({0} COLLATE "binary")'  # a column of a DuckDB file or a view may have a collation, which unites spellings
 
 
-class DuckDBDialect:
-    """DuckDB."""
-
-    types: Mapping[str, str] = MappingProxyType(
-        {
-            "whole": "BIGINT",
-            "number": "DOUBLE",
-            "text": "VARCHAR",
-            "bool": "BOOLEAN",
-            "date": "DATE",
-            "time": "TIMESTAMP",
-        }
+def duckdb_dialect(columns: Iterable[str]) -> Dialect:
+    """DuckDB's, over columns of these names."""
+    return Dialect(
+        types=_TYPES,
+        columns={name: f"d.{quoted(name)}" for name in columns},
+        table="{0}",
+        person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": _LETTERS.format("CAST({0} AS VARCHAR)")},
+        letters=_LETTERS,
+        present="NOT isnan({0})",  # NULL is neither NaN nor not
+        rounded="round({0})",
+        truncated="trunc({0})",
+        quotient="{0} // {1:d}",
+        without="* EXCLUDE ({0})",
+        positive=" WHERE {0} > 0",
+        total="sum(CAST({0} AS BIGINT))",  # in 128 bits
+        literal=_parameter,
     )
 
-    def table(self, name: str) -> str:
-        """Under its name."""
-        return name
 
-    def column(self, name: str) -> str:
-        """In double quotes, which are doubled inside."""
-        return 'd."' + name.replace('"', '""') + '"'
-
-    def person(self, column: str, kind: str) -> str:
-        """As the ledger has it."""
-        found = f"CAST({self.column(column)} AS {kind})"
-        return self.letters(found) if kind == "VARCHAR" else found
-
-    def letters(self, text: str) -> str:
-        """A column of a DuckDB file, or of a view, may have a collation, which takes several spellings for one."""
-        return f'({text} COLLATE "binary")'
-
-    def literal(self, value: Any, parameters: list[Any]) -> str:
-        """A parameter."""
-        parameters.append(value)
-        return "?"
-
-    def present(self, number: str) -> str:
-        """NULL is neither NaN nor not."""
-        return f"NOT isnan({number})"
-
-    def rounded(self, value: str) -> str:
-        """Halves are rounded away from zero."""
-        return f"round({value})"
-
-    def truncated(self, value: str) -> str:
-        """Towards zero."""
-        return f"trunc({value})"
-
-    def quotient(self, whole: str, by: int) -> str:
-        """Whole division."""
-        return f"{whole} // {by:d}"
-
-    def without(self, column: str) -> str:
-        """All columns but one."""
-        return f"* EXCLUDE ({column})"
-
-    def positive(self, column: str) -> str:
-        """A condition."""
-        return f" WHERE {column} > 0"
-
-    def total(self, whole: str) -> str:
-        """In 128 bits."""
-        return f"sum(CAST({whole} AS BIGINT))"
-
-
-class SparkDialect:
-    """Spark SQL over a table whose columns were numbered: their names are in no SQL, and may differ by case alone."""
-
-    types: Mapping[str, str] = MappingProxyType(
-        {**DuckDBDialect.types, "text": "STRING", "time": "TIMESTAMP_NTZ"},
+def spark_dialect(columns: Iterable[str]) -> Dialect:
+    """Spark's, over columns that were numbered: their names are in no SQL, and may differ by case alone."""
+    return Dialect(
+        types={**_TYPES, "text": "STRING", "time": "TIMESTAMP_NTZ"},
+        columns={name: f"d.c{place:d}" for place, name in enumerate(columns)},
+        table="{{{0}}}",  # a table is given to spark.sql with the statement
+        # bytes that are no text name nobody: accounts are read by programs that take texts only
+        person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": "try_validate_utf8(CAST({0} AS STRING))"},
+        letters="{0}",  # columns with a collation are refused
+        present="({0} IS NOT NULL AND NOT isnan({0}))",  # NULL is not NaN
+        # Spark's round goes through decimals; the whole part and what is left of it are exact
+        rounded="(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
+        "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)",
+        truncated="CAST(CAST({0} AS BIGINT) AS DOUBLE)",
+        quotient="{0} div {1:d}",
+        without="* EXCEPT ({0})",
+        positive="",  # left to the engine: Spark would write the condition out in terms of the rows, at great length
+        total="sum(CAST({0} AS DECIMAL(16, 0)))",  # 26 digits: enough for ten billion people
+        literal=_spelled_out,
     )
 
-    def __init__(self, columns: Iterable[str]) -> None:
-        self._places = {name: place for place, name in enumerate(columns)}
 
-    def table(self, name: str) -> str:
-        """A place for a table that is given to ``spark.sql`` with the statement."""
-        return f"{{{name}}}"
+def _parameter(value: Literal, parameters: list[object]) -> str:
+    parameters.append(value)
+    return "?"
 
-    def column(self, name: str) -> str:
-        """By its number."""
-        return f"d.c{self._places[name]:d}"
 
-    def person(self, column: str, kind: str) -> str:
-        """Bytes that are no text name nobody: accounts are read by programs that take texts only."""
-        if kind == "BIGINT":
-            return f"CAST({self.column(column)} AS BIGINT)"
-        return f"try_validate_utf8(CAST({self.column(column)} AS STRING))"
-
-    def letters(self, text: str) -> str:
-        """Columns with a collation are refused."""
-        return text
-
-    def literal(self, value: Any, parameters: list[Any]) -> str:
-        """Spelled out; there is nothing in it to be escaped."""
-        match value:
-            case bool():
-                return "TRUE" if value else "FALSE"
-            case int():
-                return f"CAST('{value:d}' AS BIGINT)"
-            case float():
-                return double(value)
-            case str():
-                return f"CAST(X'{value.encode().hex()}' AS STRING)"
-            case datetime():
-                return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ', timespec='microseconds')}'"
-            case date():
-                return f"DATE'{value.isoformat()}'"
-        raise TypeError(f"no literal: {type(value).__name__}")
-
-    def present(self, number: str) -> str:
-        """To Spark, NULL is not NaN."""
-        return f"({number} IS NOT NULL AND NOT isnan({number}))"
-
-    def rounded(self, value: str) -> str:
-        """Spark's round goes through decimals; the whole part and what is left of it are exact."""
-        whole = f"CAST({value} AS BIGINT)"
-        return f"(CAST({whole} AS DOUBLE) + CASE WHEN abs({value} - {whole}) >= 0.5D THEN sign({value}) ELSE 0D END)"
-
-    def truncated(self, value: str) -> str:
-        """Casts to whole numbers cut off."""
-        return f"CAST(CAST({value} AS BIGINT) AS DOUBLE)"
-
-    def quotient(self, whole: str, by: int) -> str:
-        """Whole division."""
-        return f"{whole} div {by:d}"
-
-    def without(self, column: str) -> str:
-        """All columns but one."""
-        return f"* EXCEPT ({column})"
-
-    def positive(self, column: str) -> str:
-        """Left to the engine: Spark would write the condition out in terms of the rows, at great length."""
-        return ""
-
-    def total(self, whole: str) -> str:
-        """In decimals of 26 digits: enough for ten billion people."""
-        return f"sum(CAST({whole} AS DECIMAL(16, 0)))"
+def _spelled_out(value: Literal, parameters: list[object]) -> str:
+    """There is nothing in it to be escaped."""
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"CAST('{value:d}' AS BIGINT)"
+        case float():
+            return double(value)
+        case str():
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
+        case datetime():
+            return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ', timespec='microseconds')}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"

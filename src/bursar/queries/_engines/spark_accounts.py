@@ -1,26 +1,36 @@
-"""Accounts in Parquet files, made by Spark: generations that only the ledger's transaction puts in force.
+"""Writes accounts in Parquet files with Spark: generations that only the ledger's transaction puts in force.
 
 What a question computes is written once, and everything that is charged, added up or revealed is read back from those
 files. So a part of a job that Spark runs again, even on rows that come out differently, changes nothing any more.
 """
 
+import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from bursar.errors import BursarError, DataError, LedgerError
-from bursar.ledger._accounts.parquet import Generations, check_whole, seal
-from bursar.ledger._stores.store import Store
-from bursar.ledger._workspace import text
+from bursar.errors import ArgumentError, BursarError, DataError, LedgerError
+from bursar.ledger.interfaces import Extent, Verdicts
 
-__all__ = ["SparkGenerations", "quiet"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["SparkCharges", "SparkWriter", "WorkedOut", "quiet"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _TYPES = {"BIGINT": "BIGINT", "VARCHAR": "STRING"}
+_COLUMNS = {
+    "accounts": "spent BIGINT, gone BOOLEAN",
+    "shares": "spent BIGINT",
+    "charges": "question BIGINT, units BIGINT",
+    "marks": "gone BOOLEAN",
+}
 _WRITE = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
@@ -54,56 +64,84 @@ def quiet(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     return quietly
 
 
-class SparkGenerations(Generations):
-    """Keeps accounts with a Spark session."""
+@dataclass(frozen=True, slots=True)
+class WorkedOut:
+    """Each person's price and contribution, and the tables that the sums read besides. Private."""
 
-    def __init__(self, spark: Any) -> None:
-        super().__init__()
+    charges: "DataFrame"
+    tables: "Mapping[str, DataFrame]" = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCharges:
+    """What a question charges, to be worked out once."""
+
+    work_out: Callable[[], WorkedOut]
+
+
+class _SparkVerdicts:
+    """Charges with a verdict on each, in files."""
+
+    def __init__(self, writer: "SparkWriter", judged: "DataFrame", tables: "Mapping[str, DataFrame]") -> None:
+        self._writer = writer
+        self._refused = judged.where("NOT taken")
+        self.taken = judged.where("taken").drop("taken")
+        self.admitted: object = {**tables, "admitted": self.taken}
+
+    @quiet
+    def refused(self) -> int:
+        return int(self._refused.count())
+
+    def extent(self) -> Extent:
+        return self._writer.extent(self.taken, "units")
+
+
+class SparkWriter:
+    """Writes the accounts of a ledger with a Spark session."""
+
+    _folder: Path
+
+    def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
-        self._offered: Any = None
-        self._name = ""
+        self._person = ""
 
-    def open(self, store: Store) -> None:
-        """Folders for everything, for their owner alone; workers must see them under the same path."""
-        super().open(store)
-        for kind in ("accounts", "shares", "charges", "work"):
-            (self.folder / kind).mkdir(mode=0o700, exist_ok=True)
+    def open(self, folder: Path, person: str) -> None:
+        """Workers must see the folder under the same path."""
+        self._folder, self._person = folder, f"person {_TYPES[person]}"
 
-    def clean(self) -> None:
-        """Remove what jobs that were killed left behind; refuse to go on without what is in force."""
-        now = self.now
-        named = {"accounts": [now.accounts], "shares": now.shares.values(), "charges": self._charges.values()}
-        for kind, names in named.items():
-            if not all((self.folder / kind / name).is_dir() for name in names if name is not None):
-                raise LedgerError(f"{self.folder} does not hold the accounts that the record names")
-        self._keep(self.now.names | self._before.names, "accounts", "shares")
-        self._keep(set(self._charges.values()), "charges")
-        self._keep(set(), "work")
+    def scratch(self) -> Path:
+        """A folder, yet to be made, for what the question at hand computes on its way."""
+        return self._folder / "work" / secrets.token_hex(12)
 
-    def _keep(self, names: set[str], *kinds: str) -> None:
-        for kind in kinds:
-            for path in (self.folder / kind).iterdir():
-                if path.name not in names:
-                    shutil.rmtree(path, ignore_errors=True)
+    def remove_scratch(self) -> None:
+        """The question at hand is over: remove what it computed on its way."""
+        for path in (self._folder / "work").iterdir():
+            shutil.rmtree(path, ignore_errors=True)
 
-    def work(self, name: str) -> Path:
-        """A folder for what the question at hand computes on its way."""
-        return self.folder / "work" / name
+    @quiet
+    def prepare(self, charges: object) -> WorkedOut:
+        """A data frame with person (each once), units and more; it is computed once, by ``judge``."""
+        if not isinstance(charges, SparkCharges):
+            raise ArgumentError("the accounts of this ledger are kept by Spark: ask about a Spark DataFrame")
+        return charges.work_out()
 
-    def offer(self, charges: Any, parameters: list[Any]) -> None:
-        """A data frame with person (each once), units and more; it is computed once, by ``admit``."""
-        self._offered = charges
-
-    def admit(self, most: int, shares: Sequence[tuple[str, int]]) -> None:
-        """Write everybody's charge, with all that came with it, and whether they can pay; the rows are read once."""
-        self._keep(self.now.names | self._before.names, "accounts", "shares")
-        tables = {"charges": self._offered, "accounts": self._frame("accounts"), "marks": self._marked()}
+    @quiet
+    def judge(
+        self, prepared: object, accounts: Path | None, marks: Path, shares: Sequence[tuple[Path | None, int]], most: int
+    ) -> Verdicts:
+        """Write each person's charge, all that came with it, and whether they can pay; the rows are read once."""
+        if not isinstance(prepared, WorkedOut):
+            raise ArgumentError("prepared: it is not what prepare() returned")
+        tables: dict[str, Any] = {
+            "charges": prepared.charges,
+            "accounts": self._frame("accounts", accounts),
+            "marks": self._frame("marks", marks),
+        }
         joins, tests = "", ""
-        for place, (scope, left) in enumerate(shares):
-            tables[f"s{place}"] = self._frame("shares", self.now.shares[scope])
+        for place, (share, left) in enumerate(shares):
+            tables[f"s{place}"] = self._frame("shares", share)
             joins += f" LEFT JOIN {{s{place}}} s{place} ON s{place}.person = c.person"
             tests += f" AND c.units <= {left:d} - coalesce(s{place}.spent, 0)"
-        self._name = self.fresh()
         judged = self._spark.sql(
             f"SELECT c.*, c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
             "FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
@@ -111,97 +149,54 @@ class SparkGenerations(Generations):
             "WHERE c.units > 0 AND NOT coalesce(m.gone, a.gone, FALSE)",
             **tables,
         )
-        self.write(judged, self.work(self._name) / "judged")
-        self._columns = judged.schema
+        path = self.scratch() / "judged"
+        self.write(judged, path)
+        return _SparkVerdicts(self, self.read(path, judged.schema), prepared.tables)
 
-    def _judged(self, *, taken: bool) -> Any:
-        judged = self.read(self.work(self._name) / "judged", self._columns)
-        return judged.where("taken" if taken else "NOT taken").drop("taken")
-
-    def admitted(self) -> Any:
-        """Those who take part, from the files."""
-        return self._judged(taken=True)
-
-    @quiet
-    def refused(self) -> int:
-        """How many of those who were offered, and have not left, were not admitted."""
-        return int(self._judged(taken=False).count())
-
-    def charge(self, question: int, scopes: Collection[str], budget: int) -> dict[str, Any]:
-        """Write the next generation beside the one in force; refuses to go on if it does not add up."""
-        people, units, _ = self._extent(self.admitted(), "units")
-        if not people:
-            return {"units": 0, "people": 0}
-        try:
-            return {"units": units, "people": people, **self._written(question, scopes, budget, units)}
-        except LedgerError:
-            raise
-        except Exception:  # full, or not to be written; the message may quote entries
-            pass
-        raise LedgerError(f"{self.folder} could not be written")
-
-    def _written(self, question: int, scopes: Collection[str], budget: int, units: int) -> dict[str, Any]:
-        name, now = self._name, self.now
+    def write_charges(self, verdicts: Verdicts, question: int, into: Path) -> None:
+        if not isinstance(verdicts, _SparkVerdicts):
+            raise ArgumentError("verdicts: they are not what judge() returned")
         charged = f"SELECT CAST({question:d} AS BIGINT) AS question, person, units FROM {{admitted}}"
-        self.write(self._spark.sql(charged, admitted=self.admitted()), self.folder / "charges" / name)
-        tables = {"charged": self._frame("charges", name)}
-        given = {**tables, "accounts": self._frame("accounts"), "marks": self._marked()}
-        self.write(self._spark.sql(_NEXT, **given), self.folder / "accounts" / name)
-        shares = dict(now.shares)
-        for place, scope in enumerate(sorted(scopes)):
-            before, after = self._frame("shares", now.shares[scope]), f"{name}-{place:d}"
-            self.write(self._spark.sql(_NEXT_SHARE, **tables, share=before), self.folder / "shares" / after)
-            shares[scope] = after
-        people, total, most = self._extent(self._frame("accounts", name), "spent")
-        if total != now.units + units or most > budget or people < now.people:
-            raise LedgerError("the accounts do not add up")
-        self._store.run("DELETE FROM ledger.accounts")
-        return self.propose(
-            accounts=name, people=people, units=total, most=most, shares=shares, charges={str(question): name}
-        )
+        self.write(self._spark.sql(charged, admitted=verdicts.taken), into)
 
-    def _extent(self, rows: Any, column: str) -> tuple[int, int, int]:
-        """(rows, the sum, the maximum) of a column."""
-        found = self._spark.sql(
+    def write_accounts(self, charges: Path, accounts: Path | None, marks: Path, into: Path) -> Extent:
+        tables = {"charged": charges, "accounts": accounts, "marks": marks}
+        frames: dict[str, Any] = {
+            name: self._frame(name.replace("charged", "charges"), path) for name, path in tables.items()
+        }
+        self.write(self._spark.sql(_NEXT, **frames), into)
+        return self.extent(self._frame("accounts", into), "spent")
+
+    def write_share(self, charges: Path, share: Path | None, into: Path) -> None:
+        frames: dict[str, Any] = {
+            "charged": self._frame("charges", charges),
+            "share": self._frame("shares", share),
+        }
+        self.write(self._spark.sql(_NEXT_SHARE, **frames), into)
+
+    def extent(self, rows: "DataFrame", column: str) -> Extent:
+        """Of a column of units, exactly."""
+        row = self._spark.sql(
             f"SELECT count(*), coalesce(sum(CAST({column} AS DECIMAL(19, 0))), 0), coalesce(max({column}), 0) "
             "FROM {rows}",
             rows=rows,
         ).collect()[0]
-        return int(found[0]), int(found[1]), int(found[2])
+        return Extent(int(row[0]), int(row[1]), int(row[2]))
 
-    def _marked(self) -> Any:
-        """Who left or returned since the last generation, as a file for Spark."""
-        (self.folder / "work" / "marks").mkdir(mode=0o700, exist_ok=True)
-        path = self.work("marks") / f"{self.fresh()}.parquet"
-        self._store.run(f"COPY (SELECT person, gone FROM ledger.accounts) TO {text(str(path))}")
-        return self.read(path, f"person {_TYPES[self._type]}, gone BOOLEAN")
+    def _frame(self, kind: str, path: Path | None) -> "DataFrame":
+        """The rows in the files of a folder; none where there is no folder."""
+        schema = f"{self._person}, {_COLUMNS[kind]}"
+        if path is not None:
+            return self.read(path, schema)
+        empty = ", ".join(f"CAST(NULL AS {each.split()[1]}) AS {each.split()[0]}" for each in schema.split(", "))
+        return self._spark.sql(f"SELECT {empty} WHERE FALSE")
 
-    def _frame(self, kind: str, name: str | None = None) -> Any:
-        """The rows in the files of a name; of the generation in force by default."""
-        columns: Mapping[str, str] = {
-            "accounts": "spent BIGINT, gone BOOLEAN",
-            "shares": "spent BIGINT",
-            "charges": "question BIGINT, units BIGINT",
-        }
-        schema = f"person {_TYPES[self._type]}, {columns[kind]}"
-        name = self.now.accounts if name is None and kind == "accounts" else name
-        if name is None:
-            empty = ", ".join(f"CAST(NULL AS {each.split()[1]}) AS {each.split()[0]}" for each in schema.split(", "))
-            return self._spark.sql(f"SELECT {empty} WHERE FALSE")
-        check_whole(self.folder / kind / name)
-        return self.read(self.folder / kind / name, schema)
-
-    def read(self, path: Path, schema: Any) -> Any:
-        """A data frame over files, nothing of which may be missing."""
+    def read(self, path: Path, schema: "StructType | str") -> "DataFrame":
+        """A data frame over files, none of which may be missing."""
         return self._spark.read.schema(schema).options(**_READ).parquet(f"file://{path}")
 
-    def write(self, rows: Any, path: Path) -> None:
-        """Files that are complete and on the disk when this returns."""
+    def write(self, rows: "DataFrame", path: Path) -> None:
+        """Write files; they are complete when this returns."""
         rows.write.options(**_WRITE).parquet(f"file://{path}")
         if not (path / "_SUCCESS").is_file():
-            raise LedgerError(f"{self.folder}: Spark's workers do not write into the folder that this program sees")
-        seal(path)
-
-    def finish(self) -> None:
-        """The question at hand is over: remove what it computed on its way."""
-        self._keep(set(), "work")
+            raise LedgerError(f"{self._folder}: Spark's workers do not write into the folder that this program sees")

@@ -1,25 +1,27 @@
-"""The door to Spark: what a session needs of an engine, computed by the Spark session that the data frame came from.
+"""Rows in Spark, computed by the Spark session that the data frame came from.
 
 A data frame's columns are numbered before any SQL sees them; tables are handed over with each statement, so nothing is
-left in the user's catalogue. Accounts are generations of Parquet files (``ledger/_generations.py``).
+left in the user's catalogue. Accounts are generations of Parquet files (``bursar.ledger``), which ``spark_accounts``
+writes.
 """
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bursar import _extras
+from bursar._disk import PRIVATE_FOLDER
+from bursar._workspace import Query, text
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
-from bursar.ledger._workspace import text
-from bursar.queries._engines.compiler import Compiled, compiled
-from bursar.queries._engines.dialects import SparkDialect
-from bursar.queries._engines.duckdb_engine import fill_keys
-from bursar.queries._engines.spark_accounts import SparkGenerations, quiet
-from bursar.queries._forms import described
+from bursar.queries._engines.compiler import CELLS, Compiled, Compiler, Keys
+from bursar.queries._engines.dialects import spark_dialect
+from bursar.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from bursar.queries._questions import Question
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Spark", "columns_of", "is_data_frame", "read_by_spark"]
 
@@ -43,7 +45,7 @@ def read_by_spark(
     table: str | None = None,
     view: str | None = None,
     types: Mapping[str, str] | None = None,
-) -> Any:
+) -> "DataFrame":
     """A data frame over Parquet files, or of SQL over them as ``data``; with the Spark session at this master.
 
     Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
@@ -58,7 +60,7 @@ def read_by_spark(
 
 
 @quiet
-def _read(builder: Any, path: Path, view: str | None) -> Any:
+def _read(builder: "SparkSession.Builder", path: Path, view: str | None) -> "DataFrame":
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # what Spark logs may quote entries
     data = spark.read.parquet(f"file://{path}")
@@ -68,7 +70,7 @@ def _read(builder: Any, path: Path, view: str | None) -> Any:
     return spark.sql(view)
 
 
-def columns_of(data: Any) -> Mapping[str, str]:
+def columns_of(data: "DataFrame") -> Mapping[str, str]:
     """The kind of each column of a data frame."""
     fields = [(field.name, field.dataType.simpleString()) for field in data.schema.fields]
     if len({name for name, _ in fields}) < len(fields):
@@ -89,85 +91,64 @@ def _kind(spark_type: str) -> str:
 class Spark:
     """Rows in Spark. Private: it belongs to the data holder's session."""
 
-    def __init__(self, ledger: Ledger, person: str, data: Any, kinds: Mapping[str, str]) -> None:
+    def __init__(self, ledger: Ledger, compiler: Compiler, data: "DataFrame", writer: SparkWriter) -> None:
         self._ledger = ledger
-        self._person = person
-        self._kinds = dict(kinds)
-        self._data = data.toDF(*(f"c{place}" for place in range(len(kinds))))
+        self._compiler = compiler
+        self._data = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
         self._spark = data.sparkSession
-        self._dialect = SparkDialect(kinds)
-        self._once = lru_cache(maxsize=16)(lambda asked, _: self._compile(asked))
-        self._cells: dict[str, Any] = {}
+        self._writer = writer
 
     @classmethod
     @quiet
-    def open(cls, ledger: Ledger, data: Any, *, person: str) -> Self:
-        """Attach a data frame to a ledger whose accounts Spark keeps."""
-        found = cls(ledger, person, data, columns_of(data))
-        found._keeper.clean()
-        return found
+    def open(cls, ledger: Ledger, data: "DataFrame", writer: SparkWriter, *, person: str) -> Self:
+        """Attach a data frame to a ledger whose accounts Spark writes."""
+        kinds = columns_of(data)
+        return cls(ledger, Compiler(person, ledger.person_kind, kinds, spark_dialect(kinds)), data, writer)
 
-    @property
-    def _keeper(self) -> SparkGenerations:
-        keeper = self._ledger.keeper
-        if not isinstance(keeper, SparkGenerations):
-            raise ArgumentError("the accounts of this ledger are not kept by Spark")
-        return keeper
+    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
+        return self._compiler.plan(asked, described)
 
-    def check(self, asked: Question) -> None:
-        """Refuse what cannot be asked of these columns. Public: names and types of columns only."""
-        self._compiled(asked)
+    def charges(self, plan: Compiled) -> SparkCharges:
+        """To be worked out by the writer of the accounts."""
+        return SparkCharges(lambda: self._work_out(plan))
 
     @quiet
-    def offer(self, asked: Question) -> None:
-        """Say how everybody's contribution and price follow from the rows, for ``admit``."""
-        self._ledger.offer(self.prices(asked))
+    def prices(self, plan: Compiled) -> Query:
+        """A query over files of prices."""
+        self._writer.remove_scratch()
+        path = self._writer.scratch() / "prices"
+        self._writer.write(self._work_out(plan).charges.select("person", "units"), path)
+        return Query(f"SELECT person, units FROM read_parquet({text(f'{path}/*.parquet')}, hive_partitioning = false)")
 
     @quiet
-    def admit(self, asked: Question, *, analyst: str, purpose: str | None, reserved: str | None) -> None:
-        """Have the ledger choose who takes part in the question that was offered."""
-        self._ledger.admit(
-            price=asked.price, spare=asked.spare_units, analyst=analyst, purpose=purpose, reserved=reserved
-        )
+    def sums(self, plan: Compiled, admitted: object) -> list[int]:
+        """The contributions of the people admitted, added up, in whole steps; from the files. Private."""
+        tables: dict[str, Any] = admitted  # type: ignore[assignment]
+        return plan.added(tuple(row) for row in self._spark.sql(plan.sums, **tables).collect())
 
-    @quiet
-    def sums(self, asked: Question) -> list[int]:
-        """The contributions of those admitted, added up, in whole steps; from the files. Private."""
-        found = [0] * (asked.groups * asked.coordinates)
-        rows = self._spark.sql(self._compiled(asked).sums, admitted=self._keeper.admitted(), **self._cells)
-        for cell, *values in rows.collect():
-            place = cell * len(values)
-            found[place : place + len(values)] = [int(value or 0) for value in values]
-        return found
-
-    @quiet
-    def charges(self, asked: Question) -> tuple[str, list[Any]]:
-        """A query for the desk that gives everybody's price (person, units), and its parameters."""
-        path = self._keeper.work(self._keeper.fresh()) / "prices"
-        self._keeper.write(self.prices(asked).select("person", "units"), path)
-        return f"SELECT person, units FROM read_parquet({text(f'{path}/*.parquet')}, hive_partitioning = false)", []
-
-    def prices(self, asked: Question) -> Any:
-        """A data frame of everybody's price and contribution; long contributions are written to files first."""
-        plan, keeper = self._compiled(asked), self._keeper
-        keeper.finish()
-        folder, tables = keeper.work(keeper.fresh()), {"data": self._data}
-        if plan.keys:
-            folder.mkdir(mode=0o700)
-        fill_keys(self._ledger.store.desk.run, plan.keys)
-        for table, kind, _ in plan.keys:
-            path = folder / f"{table}.parquet"
-            self._ledger.store.desk.run(f"COPY {table} TO {text(str(path))}")
-            tables[table] = keeper.read(path, f"key {_KEYS[kind]}, place BIGINT").hint("broadcast")
-        self._cells = {}
+    def _work_out(self, plan: Compiled) -> WorkedOut:
+        """A data frame of each person's price and contribution; long contributions are written to files first."""
+        folder = self._writer.scratch()
+        tables: dict[str, Any] = {"data": self._data}
+        for keys in plan.keys:
+            folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            tables[keys.table] = self._keys(keys, folder / f"{keys.table}.parquet")
         if plan.cells is None:
-            return self._those_with_any(self._spark.sql(plan.charges, **tables))
+            return WorkedOut(self._those_with_any(self._spark.sql(plan.charges, **tables)))
         cells = self._spark.sql(plan.cells, **tables)
-        keeper.write(cells, folder / "cells")
-        self._cells = {"cells": keeper.read(folder / "cells", cells.schema)}
-        return self._those_with_any(self._spark.sql(plan.charges, **self._cells))
+        self._writer.write(cells, folder / CELLS)
+        written: dict[str, Any] = {CELLS: self._writer.read(folder / CELLS, cells.schema)}
+        return WorkedOut(self._those_with_any(self._spark.sql(plan.charges, **written)), written)
 
-    def _those_with_any(self, charges: Any) -> Any:
+    def _keys(self, keys: Keys, path: Path) -> "DataFrame":
+        """The keys of one column to group by, through a file."""
+        workspace = self._ledger.store.workspace
+        workspace.make([keys.to_make()])
+        workspace.run(f"COPY {keys.table} TO {text(str(path))}")
+        workspace.drop([keys.table])
+        return self._writer.read(path, f"key {_KEYS[keys.kind]}, place BIGINT").hint("broadcast")
+
+    def _those_with_any(self, charges: "DataFrame") -> "DataFrame":
         """Behind a column that Spark cannot see through: conditions on units are not written out over all rows."""
         numbered = "SELECT *, monotonically_increasing_id() AS row FROM {charges}"
         return self._spark.sql(f"SELECT * FROM ({numbered}) WHERE units > 0 AND row >= 0", charges=charges)
@@ -175,10 +156,4 @@ class Spark:
     def close(self) -> None:
         """Remove what the last question computed on its way; not in a forked process, where it is its parent's."""
         if not self._ledger.store.closed:
-            self._keeper.finish()
-
-    def _compiled(self, asked: Question) -> Compiled:
-        return self._once(asked, repr(described(asked)))  # to Python 1 and True are the same
-
-    def _compile(self, asked: Question) -> Compiled:
-        return compiled(asked, self._person, self._ledger.person_kind, self._kinds, self._dialect)
+            self._writer.remove_scratch()

@@ -1,7 +1,7 @@
 """Private gradient descent: one loop for every model, with or without an account for each person.
 
-The loop knows nothing of the model: it asks for everybody's gradient norms and for a weighted sum of everybody's
-gradients. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute.
+The loop knows nothing of the model: it asks for the norm of each person's gradient and for a weighted sum of all of
+them. Nor does it know the notion of privacy: it asks the accounts how much each person may still contribute.
 
 Names and symbols
     n             number of people
@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, Mechanism
 
-__all__ = ["Accounts", "Everybody", "Gradients", "descend"]
+__all__ = ["Everybody", "Gradients", "descend"]
 
 Array = NDArray[np.float64]
 
 ROUNDING, UNDERFLOW = 1e-9, 1e-300
-"""Norms are charged larger than computed by this share and this much: more than the error of computing them."""
+"""Norms are charged larger than computed by this share plus this much: more than the error of computing them."""
 
 
 class Gradients(Protocol):
-    """Everybody's gradients of some loss, one gradient for each person."""
+    """The gradients of some loss, one for each person."""
 
     def norms(self, parameters: Array) -> Array:
         """L2 norms (n,), private, of the gradients at these parameters, which become the current ones.
@@ -45,37 +46,27 @@ class Gradients(Protocol):
         """The sum over people of weight times gradient, private, at the current parameters.
 
         Args:
-            weights: (n,), private. A person of weight zero is left out, whatever that person's gradient is.
+            weights: (n,), private. A person of weight zero is left out, whatever their gradient is.
         """
 
 
-class Accounts(Protocol):
-    """Who may still contribute how much; :class:`bursar.individual.Filter` is one."""
-
-    def allowance(self, step: Any) -> Any:
-        """The largest norm that each person may still contribute to this step: (n,), private."""
-
-    def charge(self, step: Any, norms: Any) -> Any:
-        """Charge each person for a contribution of this norm: (n,) bool, private, who takes part."""
-
-
 class PublicFilter(Protocol):
-    """One budget for the whole release; every filter in :mod:`bursar.filters` is one."""
+    """One budget for the whole release, such as every filter in :mod:`bursar.filters`."""
 
     def admits(self, mechanism: Mechanism, /) -> bool:
-        """Whether it fits."""
+        """Whether the mechanism fits the budget; asking changes nothing."""
 
     def charge(self, mechanism: Mechanism, /) -> None:
-        """Spend, or raise BudgetExceeded."""
+        """Charge the budget, or raise BudgetExceeded."""
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on later."""
+        """The totals, as plain numbers and names, to continue from later."""
 
 
 class Everybody:
     """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
 
-    Guarantee: everybody is charged the full sensitivity of every step, so the filter's guarantee holds for all.
+    Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
     Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
     """
 
@@ -92,11 +83,11 @@ class Everybody:
         return self._filter.state()
 
     def allowance(self, step: Any) -> Array:
-        """The sensitivity, for everybody."""
+        """(n,) the sensitivity of the step, for each person."""
         return np.full(self._people, step.sensitivity)
 
     def charge(self, step: Any, norms: Array) -> NDArray[np.bool_]:
-        """Charge the worst case once; raises BudgetExceeded. People whose norm breaks the promise are out."""
+        """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
         self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))
 
@@ -104,7 +95,7 @@ class Everybody:
 def descend(
     gradients: Gradients,
     start: Array,
-    accounts: Accounts,
+    accounts: AccountsPerPerson | Everybody,
     step: Gaussian,
     /,
     *,
@@ -115,12 +106,12 @@ def descend(
     average: float = 0.0,
     observe: Callable[[int, Array], None] | None = None,
 ) -> Array:
-    """Descend along noisy sums of clipped gradients; each person's last contribution spends that person's remainder.
+    """Descend along noisy sums of clipped gradients; each person's last contribution spends what they have left.
 
     Args:
-        gradients: private. Everybody's gradients.
+        gradients: private. One gradient for each person.
         start: public. Where to start.
-        accounts: private. Everybody's accounts; charged before each sum is formed.
+        accounts: private. One account for each person; charged before each sum is formed.
         step: public. One step: its sensitivity is the clip, its sigma the noise on the sum.
         steps: public, >= 1. How many steps, whatever happens to the accounts.
         learning_rate: public, > 0.
@@ -132,7 +123,7 @@ def descend(
     Returns:
         Parameters, in the shape of start, public.
 
-    Guarantee: all iterates together are as private as the accounts' budget says, for everybody: each person's
+    Guarantee: all iterates together are as private as the accounts' budget says, for each person: a person's
         contribution is fixed by that person's own data and past outputs, has at most the norm that is charged,
         and is charged before it is used.
     Source: theory.md statements 2.1, 5.1, 5.2 and 5.3; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 8.
@@ -147,25 +138,27 @@ def descend(
     if not hasattr(noise, "normal"):
         raise ArgumentError(f"noise={noise!r} must be a generator, such as numpy.random.default_rng()")
     parameters = np.array(start, dtype=np.float64)
-    kept = max(1, ceil(average * steps))
+    averaged = max(1, ceil(average * steps))
     total = np.zeros_like(parameters)
     for number in range(1, steps + 1):
         noisy = _contributions(gradients, parameters, accounts, step)
         noisy += noise.normal(0.0, step.sigma, size=noisy.shape)
         parameters = parameters - (learning_rate / divisor) * noisy
-        if number > steps - kept:
+        if number > steps - averaged:
             total += parameters
         if observe is not None:
             observe(number, parameters)
-    return np.asarray(total / kept)
+    return np.asarray(total / averaged)
 
 
-def _contributions(gradients: Gradients, parameters: Array, accounts: Accounts, step: Gaussian) -> Array:
-    """The sum of what people contribute, private; everybody has paid when it is formed."""
+def _contributions(
+    gradients: Gradients, parameters: Array, accounts: AccountsPerPerson | Everybody, step: Gaussian
+) -> Array:
+    """The sum of what people contribute, private; each of them has paid when it is formed."""
     computed = gradients.norms(parameters)
     norms = np.where(computed > 0, computed * (1 + ROUNDING) + UNDERFLOW, computed)
-    norms = np.where(np.isfinite(norms), norms, np.nan)  # not a number: that person is out of this step
-    clipped = np.minimum(norms, accounts.allowance(step))
-    active = accounts.charge(step, clipped)
-    weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=np.asarray(active) & (norms > 0))
+    norms = np.where(np.isfinite(norms), norms, np.nan)  # a person whose norm is not a number takes no part
+    clipped = np.minimum(norms, np.asarray(accounts.allowance(step)))
+    active = np.asarray(accounts.charge(step, clipped))
+    weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=active & (norms > 0))
     return gradients.weighted_sum(weights)

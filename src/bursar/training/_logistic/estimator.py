@@ -9,11 +9,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from bursar import _check, individual
+from bursar._arrays import to_numpy
 from bursar.errors import ArgumentError, DataError
-from bursar.training._card import Card
+from bursar.training._card import Card, build_card
 from bursar.training._counters import rounded
 from bursar.training._logistic import descent
-from bursar.training._logistic.gradients import Logistic
+from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
 from bursar.training._private_report import ShareHistory
 
@@ -121,18 +122,18 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, codes = self._labels(y)
         people = None if groups is None else _people(column_or_1d(groups), len(codes))
-        gradients = Logistic(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         steps = self.steps + (self.extra_steps if self.individual else 0)
         accounts, shares = self._accounts(planned, gradients.people, steps)
         noise = np.random.default_rng(self.seed)
-        divisor, where = self._divisor(planned, accounts, gradients.people, noise)
+        divisor = self._divisor(planned, accounts, gradients.people, noise)
 
         def look(number: int, parameters: Any) -> None:
             shares.add(number)
             if observe is not None:
                 observe(number, parameters)
 
-        found = descent.descend(
+        parameters = descent.descend(
             gradients,
             gradients.start,
             accounts,
@@ -144,7 +145,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             average=self.average,
             observe=look,
         )
-        self._keep(found, planned, steps, divisor, where, groups is not None)
+        self._set_model(parameters, planned, steps, divisor, groups is not None)
         self.holder_report_ = shares.report()
         return self
 
@@ -206,49 +207,36 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fresh accounts, and the history of their shares for the data holder's report; private."""
         if self.individual:
             accounts = individual.Filter(people, planned.budget())
-            return accounts, ShareHistory(accounts.spent, planned.total, steps)
+            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()), planned.total, steps)
         public = planned.budget()
         return descent.Everybody(people, public), ShareHistory(
             lambda: np.full(people, public.spent), planned.total, steps
         )
 
-    def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> tuple[float, str]:
+    def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> float:
         """The public number of people: given, or counted with noise that everybody pays for."""
         if planned.count is None:
-            return float(self.n_people), "a public number given by the caller"  # type: ignore[arg-type]
+            return float(self.n_people)  # type: ignore[arg-type]
         counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))
         noisy = counted + noise.normal(0.0, planned.count.sigma)
-        return max(
-            1.0, rounded(float(noisy), planned.count.sigma)
-        ), "a noisy count of the people, paid for by everybody"
+        return max(1.0, rounded(float(noisy), planned.count.sigma))
 
-    def _keep(self, found: Any, planned: Plan, steps: int, divisor: float, where: str, grouped: bool) -> None:
+    def _set_model(self, parameters: Any, planned: Plan, steps: int, divisor: float, grouped: bool) -> None:
         """The public attributes of the model."""
-        weights = found[:-1] if self.fit_intercept else found
+        weights = parameters[:-1] if self.fit_intercept else parameters
         self.coef_ = np.ascontiguousarray(weights.T)
-        self.intercept_ = found[-1].copy() if self.fit_intercept else np.zeros(found.shape[1])
+        self.intercept_ = parameters[-1].copy() if self.fit_intercept else np.zeros(parameters.shape[1])
         self.n_iter_ = steps
-        self.card_ = self._card(planned, divisor, where, grouped)
+        self.card_ = self._card(planned, divisor, grouped)
 
-    def _card(self, planned: Plan, divisor: float, where: str, grouped: bool) -> Card:
+    def _card(self, planned: Plan, divisor: float, grouped: bool) -> Card:
         """The guarantee; public."""
-        algorithm = (
-            "private gradient descent with an account for each person (Feldman & Zrnic 2021, Algorithm 8)"
-            if self.individual
-            else "private gradient descent (Feldman & Zrnic 2021, Algorithm 7)"
-        )
-        undeclared = "read from the data, and declared public by not giving any; the promise does not cover them"
-        one_row = "each row is one person, so the caller declares"
-        system = "noise from a generator seeded by the operating system"
-        return Card(
-            epsilon=planned.epsilon,
+        return build_card(
+            planned.budget(),
             delta=planned.delta,
-            notion=planned.notion.name,
-            measure=planned.notion.measure,
-            total=planned.total,
-            theorem=planned.notion.theorem,
-            algorithm=algorithm,
             individual=self.individual,
+            spend_remainder=self.individual,
+            sample_rate=None,
             sigma=planned.step.sigma,
             noise_multiplier=planned.step.sigma / planned.step.sensitivity,
             max_grad_norm=self.max_grad_norm,
@@ -257,11 +245,10 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             average=self.average,
             divisor=divisor,
-            divisor_from=where,
             count_sigma=None if planned.count is None else planned.count.sigma,
-            classes_from=undeclared if self.classes is None else "given by the caller, public",
-            people_from="all rows of one group together" if grouped else one_row,
-            seed=system if self.seed is None else "reproducible: not private",
+            people_from="group" if grouped else "record",
+            classes_from="data" if self.classes is None else "caller",
+            reproducible=self.seed is not None,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Everybody's gradients of the logistic and the softmax loss of a linear model, dense or sparse.
+"""Each person's gradient of the logistic or the softmax loss of a linear model, dense or sparse.
 
 Names and symbols
     x             (rows, features) the records; private
@@ -9,16 +9,18 @@ A person's gradient is the sum over that person's rows; for one row it is an out
 of two norms, so nothing of size n times features is ever built.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, softmax
 
-__all__ = ["Logistic"]
+__all__ = ["LogisticGradients"]
 
 Array = NDArray[np.float64]
+Matrix: TypeAlias = "Array | sparse.csr_matrix"
 
 CHUNK = 2**22
 """At most this many float64 of per-person gradients are held at once (32 MiB)."""
@@ -28,7 +30,7 @@ CANCELLED = 2.0**-24
 all people they are then not so large that the others' rows are rounded away."""
 
 
-class Logistic:
+class LogisticGradients:
     """Per-person gradients of the logistic loss (two classes, one column) or the softmax loss (one column a class).
 
     Args:
@@ -39,16 +41,25 @@ class Logistic:
         people: (rows,) integers, private; None where every row is a person.
     """
 
-    def __init__(self, x: Any, y: Any, classes: int, *, intercept: bool, people: Any = None) -> None:
-        if sparse.issparse(x) and not x.has_canonical_format:
-            x = x.copy()
-            x.sum_duplicates()  # the norm of a row needs each feature once
+    def __init__(
+        self,
+        x: Matrix,
+        y: NDArray[np.int64] | Sequence[int],
+        classes: int,
+        *,
+        intercept: bool,
+        people: NDArray[np.int64] | Sequence[int] | None = None,
+    ) -> None:
+        records: Any = x
+        if sparse.issparse(x) and not records.has_canonical_format:
+            records = x.copy()
+            records.sum_duplicates()  # the norm of a row needs each feature once
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
         self._intercept = intercept
-        self._lengths = np.hypot(_lengths(x), float(intercept))
+        self._lengths = np.hypot(_lengths(records), float(intercept))
         self._broken = ~np.isfinite(self._lengths)
-        self._x = _without(x, self._broken) if self._broken.any() else x
+        self._x = _without(records, self._broken) if self._broken.any() else records
         self._people = None if people is None else np.asarray(people)
         if self._people is not None:
             self._rows_of = np.argsort(self._people, kind="stable")
@@ -62,11 +73,11 @@ class Logistic:
 
     @property
     def people(self) -> int:
-        """How many people there are; private."""
+        """The number of people; private."""
         return len(self._y) if self._people is None else len(self._starts) - 1
 
     def norms(self, parameters: Array) -> Array:
-        """L2 norms (n,) of everybody's gradients, private."""
+        """L2 norms (n,) of each person's gradient, private, at these parameters, which become the current ones."""
         logits = scores(self._x, parameters, intercept=self._intercept)
         if self._columns == 1:
             self._residuals = expit(logits) - self._y[:, None]
@@ -98,7 +109,7 @@ class Logistic:
                 part = slice(low, low + size)
                 norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
         each = _lengths(self._residuals) * np.where(self._broken, 0.0, self._lengths)
-        largest = np.bincount(np.asarray(self._people), each, minlength=n)  # as if nothing cancelled
+        largest = np.bincount(np.asarray(self._people), each, minlength=n)  # the norms if no rows cancelled
         norms = np.asarray(np.hypot(norms, CANCELLED * largest))
         norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
         return norms

@@ -1,4 +1,4 @@
-"""From a table to a private model in a folder, and back: what `bursar train` does.
+"""Train a private model on a table, save it in a folder, and load it again.
 
 The folder holds no pickle, and nothing that the guarantee does not cover, except `metrics.json`:
 
@@ -28,7 +28,7 @@ from bursar.training._logistic import tables
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
-__all__ = ["Model", "Trained", "evaluate", "load", "save", "train"]
+__all__ = ["Model", "Trained", "check_free", "load", "save", "train"]
 
 FORMAT = 1
 
@@ -112,16 +112,11 @@ def train(
     model = Model(schema, estimator.coef_, estimator.intercept_)
     card = replace(
         estimator.card_,
-        classes_from="named in the schema, public",
-        preprocessing="row by row, by the public schema: nothing was read from the data",
+        classes_from="schema",
+        preprocessing="schema",
     )
     metrics = None if held is None else _metrics(model, *held)
     return Trained(model, card, metrics, estimator.holder_report_)
-
-
-def evaluate(model: Model, test: Path, *, skip_rows: int = 0) -> dict[str, Any]:
-    """Accuracy and log loss on a labelled file, without noise: private where the file is."""
-    return _metrics(model, *_held_out(test, model.schema, skip_rows))
 
 
 def _held_out(test: Path, schema: Schema, skip_rows: int) -> tuple[tables.Table, NDArray[np.int64]]:
@@ -175,11 +170,11 @@ def load(folder: Path) -> Model:
         described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         with (folder / "weights.npz").open("rb") as file, np.load(file, allow_pickle=False) as weights:
             coef, intercept = weights["coef"], weights["intercept"]
-        found, described_schema = described["format"], described["schema"]
+        written_format, described_schema = described["format"], described["schema"]
     except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise DataError(f"{folder} does not hold a model that bursar saved") from error
-    if found != FORMAT:
-        raise DataError(f"{folder}: format {found!r} is not {FORMAT}, the one this version reads")
+    if written_format != FORMAT:
+        raise DataError(f"{folder}: format {written_format!r} is not {FORMAT}, the one this version reads")
     schema = Schema.parse(described_schema)
     columns = 1 if len(schema.classes) == 2 else len(schema.classes)
     if coef.shape != (columns, len(tables.feature_names(schema))) or intercept.shape != (columns,):

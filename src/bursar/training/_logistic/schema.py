@@ -28,7 +28,7 @@ not depend on the people in the table: a codebook, a questionnaire, a law. A sch
     [[crosses]]                        # pairs of columns with bins or categories
     columns = ["hours", "sex"]
 
-Choices, made once and the same for everybody: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
+Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
 column refuses it); an entry that is not a number counts as missing; a number outside the bounds is clamped; a category
 that is not listed gives no indicator (``unseen = "refuse"`` refuses it); columns that are not listed are not used.
 """

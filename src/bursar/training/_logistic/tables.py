@@ -1,65 +1,70 @@
-"""Tables from CSV and Parquet files, and the features that a schema makes of them.
+"""Read tables from CSV and Parquet files, and make the features that a schema describes.
 
-What a schema does to a row depends on that row and on the schema, never on other rows: so it costs no privacy. Messages
-name the column and the rule; they never hold an entry, a row number or a count.
+The features of a row depend on that row and on the schema, never on other rows, so encoding costs no privacy. Messages
+name the column and the rule; they hold no entry, row number or count.
 """
 
-import csv
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from bursar import _extras
+from bursar._csv import batches, form, guarded
 from bursar.errors import DataError
 from bursar.training._logistic.schema import Categorical, Numeric, Schema
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["column_names", "encode", "feature_names", "labels", "people", "read"]
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".data")
 
-_LINES = "{} is not a well-formed table: every line must be a row, with as many entries as there are columns"
+Table = dict[str, "pyarrow.Array"]
+"""{column: its entries}, private."""
 
-Table = dict[str, Any]
 
-
-def column_names(path: Path, *, names: tuple[str, ...] = ()) -> list[str]:
-    """The names of a file's columns."""
+def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:
+    """The names of a file's columns: ``names`` for a CSV file without a line of names."""
     path = Path(path)
     if names:
-        found = list(names)
-    elif path.suffix in (".parquet", ".pq"):
+        listed = list(names)
+    elif path.suffix in _PARQUET:
         parquet = _arrow("parquet")
-        found = _guarded(path, lambda: list(parquet.read_schema(path).names))
-    elif path.suffix == ".csv" or path.suffix == ".data":
-        found = [name.strip() for name in _guarded(path, lambda: _first_line(path))]
+        listed = guarded(path, lambda: list(parquet.read_schema(path).names))
+    elif path.suffix in _CSV:
+        _arrow()
+        listed = list(form(path, skip_rows=skip_rows).names)
     else:
         raise DataError(f"{path} must end in .csv or .parquet")
-    if len(set(found)) != len(found):
+    if len(set(listed)) != len(listed):
         raise DataError(f"{path} has two columns of the same name")
-    return found
+    return listed
 
 
 def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0) -> Table:
-    """The columns that a schema wants, as arrow arrays of stripped text or of numbers; missing entries are null.
+    """The columns that a schema needs, as Arrow arrays of stripped text or of numbers; missing entries are null.
 
     Args:
         path: a .csv or .parquet file.
         schema: public.
-        target: whether the labels are wanted too.
-        skip_rows: how many lines to leave out at the start of a CSV file.
+        target: whether the labels are needed too.
+        skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
     """
     path = Path(path)
-    found = column_names(path, names=schema.names)
+    there = column_names(path, names=schema.names, skip_rows=skip_rows)
     wanted = schema.wanted + ([schema.target] if target else [])
     for name in wanted:
-        if name not in found:
+        if name not in there:
             raise DataError(f"column {name!r} is in the schema but not in {path}")
-    table = _load(path, found, wanted, schema, skip_rows)
+    table = _load(path, wanted, schema, skip_rows)
     return {name: _clean(name, table.column(name), schema) for name in wanted}
 
 
@@ -75,12 +80,12 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 
 
 def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
-    """(rows,) the number of the person that each row belongs to, private; None where each row is a person."""
+    """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
     if schema.person is None:
         return None
     column = table[schema.person].to_numpy(zero_copy_only=False)
     if any(entry in (None, "") for entry in column):
-        raise DataError(f"column {schema.person!r}: every row must say whose it is; a row of nobody cannot be charged")
+        raise DataError(f"column {schema.person!r}: every row must say whose it is: a row of nobody cannot be charged")
     return np.asarray(np.unique(column.astype(str), return_inverse=True)[1])
 
 
@@ -111,12 +116,12 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     rows = len(next(iter(table.values()))) if table else 0
     blocks = len(schema.columns) + len(schema.crosses) + 1
     indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
-    codes: dict[str, Any] = {}
+    codes: dict[str, tuple[NDArray[np.int64], int]] = {}
     offset = 0
     for block, column in enumerate(schema.columns):
-        found, value = _block(table[column.source or column.name], column)
-        codes[column.name] = (found, column.codes)
-        indices[:, block] = np.where(found < 0, -1, offset + found)
+        code, value = _block(table[column.source or column.name], column)
+        codes[column.name] = (code, column.codes)
+        indices[:, block] = np.where(code < 0, -1, offset + code)
         values[:, block] = value
         offset += column.width
     for block, (first, second) in enumerate(schema.crosses, start=len(schema.columns)):
@@ -130,17 +135,19 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     return sparse.csr_matrix((scaled, indices[there], starts), shape=(rows, offset + 1))
 
 
-def _block(entries: Any, column: Numeric | Categorical) -> tuple[NDArray[np.int64], Any]:
+def _block(
+    entries: "pyarrow.Array", column: Numeric | Categorical
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | float]:
     """Which of a column's features is not zero in each row (-1: none), and its value."""
     compute = _arrow("compute")
     missing = np.asarray(compute.is_null(entries, nan_is_null=True).to_numpy(zero_copy_only=False))
     if column.missing == "refuse" and missing.any():
         raise DataError(f"column {column.name!r}: missing entries are refused by its schema")
     if isinstance(column, Categorical):
-        found = _positions(compute.fill_null(entries, "").to_numpy(zero_copy_only=False), column.categories)
-        if column.unseen == "refuse" and (found[~missing] < 0).any():
+        code = _positions(compute.fill_null(entries, "").to_numpy(zero_copy_only=False), column.categories)
+        if column.unseen == "refuse" and (code[~missing] < 0).any():
             raise DataError(f"column {column.name!r}: entries must be among the categories that the schema names")
-        return np.where(missing, len(column.categories), found), 1.0
+        return np.where(missing, len(column.categories), code), 1.0
     numbers = np.nan_to_num(compute.fill_null(entries, 0.0).to_numpy(zero_copy_only=False), nan=0.0)
     numbers = np.clip(numbers, column.low, column.high)
     if column.bins:
@@ -149,35 +156,23 @@ def _block(entries: Any, column: Numeric | Categorical) -> tuple[NDArray[np.int6
     return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
 
 
-def _positions(entries: Any, known: tuple[tuple[str, ...], ...]) -> NDArray[np.int64]:
-    """In which group each entry stands, or -1."""
+def _positions(entries: NDArray[np.object_], known: tuple[tuple[str, ...], ...]) -> NDArray[np.int64]:
+    """The position of the group that each entry is in, or -1."""
     order = {text: position for position, group in enumerate(known) for text in group}
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
 
 
-def _load(path: Path, found: list[str], wanted: list[str], schema: Schema, skip_rows: int) -> Any:
-    if path.suffix in (".parquet", ".pq"):
+def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pyarrow.Table":
+    if path.suffix in _PARQUET:
         parquet = _arrow("parquet")
-        return _guarded(path, lambda: parquet.read_table(path, columns=wanted))
-    arrow, reader, compute = _arrow(), _arrow("csv"), _arrow("compute")
-    skip = skip_rows + (0 if schema.names else 1)
-    kinds = {name: arrow.string() if name in wanted else arrow.binary() for name in found}
-    table = _guarded(
-        path,
-        lambda: reader.read_csv(
-            path,
-            read_options=reader.ReadOptions(column_names=found, skip_rows=skip, use_threads=False),
-            convert_options=reader.ConvertOptions(column_types=kinds, strings_can_be_null=False),
-        ),
-    )
-    for column in table.columns:  # a quote that one line leaves open takes in other people's lines
-        if compute.any(compute.match_substring_regex(column, r"[\r\n]")).as_py():
-            raise DataError(_LINES.format(path))
-    return table.select(wanted)
+        return guarded(path, lambda: parquet.read_table(path, columns=wanted))
+    arrow = _arrow()
+    rows = list(batches(form(path, names=schema.names, skip_rows=skip_rows), wanted=wanted))
+    return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 
-def _clean(name: str, column: Any, schema: Schema) -> Any:
-    """Text without blanks around it, or float64; null where missing."""
+def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> "pyarrow.Array":
+    """Entries as text without blanks around it, or as float64; null where missing."""
     arrow, compute = _arrow(), _arrow("compute")
     numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
     entries = column.combine_chunks()
@@ -199,23 +194,7 @@ def _clean(name: str, column: Any, schema: Schema) -> Any:
     return compute.if_else(compute.is_finite(values), values, None)
 
 
-def _first_line(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        return next(csv.reader(lines), [])
-
-
-def _guarded(path: Path, load: Any) -> Any:
-    """Call a reader; its own messages may quote the data, so they are not passed on."""
-    problem = ""
-    try:
-        return load()
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
-    except (ValueError, KeyError, csv.Error):  # ArrowInvalid is a ValueError
-        problem = _LINES.format(path)
-    raise DataError(problem)
-
-
-def _arrow(part: str = "") -> Any:
+def _arrow(part: str = "") -> ModuleType:
+    """The library, or one of its modules."""
     with _extras.need("pyarrow", extra="sklearn"):
         return import_module(f"pyarrow.{part}" if part else "pyarrow")

@@ -1,4 +1,4 @@
-"""Everybody's gradients of a PyTorch module: norms and clipped sums, in one pass."""
+"""Gradients per person of a PyTorch module: norms and clipped sums, in one pass."""
 
 from bursar.training.gradients._batches import Batch
 from bursar.training.gradients._engine import Gradients, Weigh, check, clipping

@@ -1,4 +1,4 @@
-"""What a batch is, and in which pieces it is taken: everybody with all of their records."""
+"""Check a batch of records, and split it into chunks of people with all of their records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Chunk:
     """Some people with all of their records."""
 
     records: Any  # slice, or (r,) record numbers
-    rows: Tensor  # (people,) whose they are
+    rows: Tensor  # (people,) the people's numbers
     place: Tensor | None = None  # (r,) where each record stands among people * most places
     most: int = 1  # no person of this chunk has more records
 
@@ -41,7 +41,7 @@ def as_inputs(inputs: Batch) -> tuple[Tensor, ...]:
 
 
 def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -> int:
-    """How many records there are."""
+    """Check the shapes and kinds of a batch; gives the number of its records."""
     if not inputs or not all(isinstance(part, Tensor) and part.dim() for part in inputs):
         raise ArgumentError("inputs must be a tensor or several, each with the records on the first axis")
     count = inputs[0].shape[0]
@@ -50,7 +50,7 @@ def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -
         if part is not None and not (isinstance(part, Tensor) and part.dim()):
             raise ArgumentError(f"{name} must be a tensor, the records on its first axis, not {type(part).__name__}")
         if part is not None and part.shape[0] != count:
-            raise ArgumentError(f"{name} must have {count} records on the first axis, not {part.shape[0]}")
+            raise ArgumentError(f"{name} must have as many records on the first axis as the first of the inputs")
     if people is not None:
         whole = people.dim() == 1 and people.dtype in WHOLE
         if not whole or (count and int(people.min()) < 0):
@@ -68,7 +68,7 @@ def prepared(part: Tensor, device: torch.device) -> Tensor:
 
 
 def chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
-    """Everybody once, with all of their records; people with about as many records stay together."""
+    """Each person once, with all of their records; people with about as many records are in one chunk."""
     if people is None:
         for start in range(0, count, most):
             stop = min(start + most, count)
@@ -80,15 +80,15 @@ def chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
     by_person = torch.argsort(people, stable=True)
     order = torch.argsort(numbers, stable=True)
     sizes = numbers[order].tolist()
-    first = int((numbers == 0).sum())  # whoever has no record has no gradient
+    first = int((numbers == 0).sum())  # a person without records has no gradient
     while first < len(sizes):
         last = first + 1
         while last < len(sizes) and (last - first + 1) * max(1, sizes[last]) <= most:
             last += 1
         rows = order[first:last]
-        held = numbers[rows]
-        local = torch.repeat_interleave(torch.arange(len(rows)), held)
-        within = torch.arange(int(held.sum())) - (torch.cumsum(held, 0) - held)[local]
+        counts = numbers[rows]
+        local = torch.repeat_interleave(torch.arange(len(rows)), counts)
+        within = torch.arange(int(counts.sum())) - (torch.cumsum(counts, 0) - counts)[local]
         largest = max(1, sizes[last - 1])
         yield Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest)
         first = last

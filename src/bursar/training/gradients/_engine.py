@@ -1,4 +1,4 @@
-"""Sums of everybody's clipped gradients, and everybody's norms, of a PyTorch module.
+"""Sums of people's clipped gradients, and each person's norm, for a PyTorch module.
 
 Names and symbols
     records       rows of the inputs; private
@@ -19,18 +19,18 @@ from bursar import _check
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import _self_check
 from bursar.training.gradients._batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
-from bursar.training.gradients._factors import Each, Use, combined
-from bursar.training.gradients._hooks import recording, untouched
+from bursar.training.gradients._factors import Dense, Factor, combined
+from bursar.training.gradients._hooks import record_layers, refuse_changes
 from bursar.training.gradients._layers import refuse_unsupported
 from bursar.training.gradients._precision import exact, refuse_autocast, refuse_precision
 
 __all__ = ["Gradients", "Weigh", "check", "clipping"]
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-Watch = Callable[[slice | Tensor, Tensor, Tensor], None]
+Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
 
 MEMORY = 2**26
-MOST = 2**12
+MOST_RECORDS = 2**12
 """Never more records at once than this."""
 
 ROUNDING, UNDERFLOW = 5e-6, 1e-15
@@ -38,7 +38,7 @@ ROUNDING, UNDERFLOW = 5e-6, 1e-15
 
 
 class Gradients:
-    """Everybody's gradients of a loss of a module. Nothing here is private by itself: it hands out private sums.
+    """Gradients per person of a loss of a module. Nothing here is private by itself: it gives private sums.
 
     Args:
         module: public. Its parameters that require a gradient are trained; each record must be computed from that
@@ -76,7 +76,7 @@ class Gradients:
         return list(self._parameters)
 
     def norms(self, inputs: Batch, targets: Any, people: Tensor | None = None) -> Tensor:
-        """(people,) float64, private: L2 norms of everybody's gradients, as things are; NaN where not finite."""
+        """(people,) float64, private: the L2 norm of each person's gradient; NaN where not finite."""
         return self._pass(inputs, targets, people, None, None)[1]
 
     def sums(
@@ -85,9 +85,9 @@ class Gradients:
         targets: Any,
         weigh: Weigh | float,
         people: Tensor | None = None,
-        watch: Watch | None = None,
+        observe: Observe | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """The weighted sum of everybody's gradients and everybody's norms, in one pass.
+        """The weighted sum of people's gradients and each person's norm, in one pass.
 
         Args:
             inputs: (records, ...) tensor or several of them, private: what the module is called with.
@@ -95,8 +95,8 @@ class Gradients:
             weigh: a clip C, for weights min(1, C / norm); or a function of people (rows, a chunk at a time, in order)
                 and their norms that gives their weights. It is called before their gradients are added: the place to
                 charge them. A person of weight zero contributes nothing, even where the gradient is not a number.
-            people: (records,) whole numbers from 0, private: whose each record is; None: one each.
-            watch: called with the records' numbers, the module's output and the losses of each chunk; all private.
+            people: (records,) whole numbers from 0, private: the person of each record; None: one each.
+            observe: called with the records' numbers, the module's output and the losses of each chunk; all private.
 
         Returns:
             The sum for each trained parameter, in their order, float64, to be rounded only when noise is in it; and
@@ -105,8 +105,8 @@ class Gradients:
         if not callable(weigh):
             _check.positive(weigh=weigh)
             clip = float(weigh)
-            return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), watch)
-        return self._pass(inputs, targets, people, weigh, watch)
+            return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), observe)
+        return self._pass(inputs, targets, people, weigh, observe)
 
     def check(self, inputs: Batch, targets: Any) -> Tensor:
         """Compare with a naive loop over the records; (records,) float64, private: the loop's norms.
@@ -116,11 +116,11 @@ class Gradients:
         """
         inputs = as_inputs(inputs)
         check_batch(inputs, targets, None)
-        with untouched(self._module):
-            return self._check(inputs, targets)
+        with refuse_changes(self._module):
+            return self._compare(inputs, targets)
 
-    def _check(self, inputs: Sequence[Tensor], targets: Any) -> Tensor:
-        def fast(inputs: Sequence[Tensor], targets: Any) -> list[Use | None]:
+    def _compare(self, inputs: Sequence[Tensor], targets: Any) -> Tensor:
+        def fast(inputs: Sequence[Tensor], targets: Any) -> list[Factor | None]:
             return self._of_records(inputs, targets, slice(None), None)
 
         try:
@@ -155,21 +155,21 @@ class Gradients:
         self._check_parameters()
         few, goals = _self_check.spread(inputs, targets)
         self.check(few, goals)
-        held = 0
+        memory = 0
         public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
 
         def pack(kept: Tensor) -> Tensor:
-            nonlocal held
+            nonlocal memory
             if kept.untyped_storage().data_ptr() not in public:
-                held += kept.numel() * kept.element_size()
+                memory += kept.numel() * kept.element_size()
             return kept
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
             self._module(*(prepared(part, self._parameters[0].device) for part in few))
-        uses = self._of_records(few, goals, slice(None), None)
-        held += sum(use.bytes for use in uses if use is not None)
+        factors = self._of_records(few, goals, slice(None), None)
+        memory += sum(factor.nbytes for factor in factors if factor is not None)
         self._modes = self._modes_now()
-        self._records_at_once = max(1, min(MOST, int(self._memory * len(few[0]) / (2 * held + 1))))
+        self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (2 * memory + 1))))
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
@@ -184,7 +184,7 @@ class Gradients:
         return [layer.training for layer in self._module.modules()]
 
     def _pass(
-        self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, watch: Watch | None
+        self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, observe: Observe | None
     ) -> tuple[list[Tensor], Tensor]:
         inputs = as_inputs(inputs)
         count = check_batch(inputs, targets, people)
@@ -201,65 +201,69 @@ class Gradients:
         parts = list(chunks(count, people, self._records_at_once or 1))
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
-            uses = self._of_people(inputs, targets, chunk, watch)
+            factors = self._of_people(inputs, targets, chunk, observe)
             with exact():
-                norms[chunk.rows] = found = _norms(uses, chunk.people).cpu()
+                norms[chunk.rows] = chunk_norms = _norms(factors, chunk.people).cpu()
             if weigh is not None:
-                self._add(sums, uses, found, _checked_weights(weigh(chunk.rows, found), found))
+                self._add(sums, factors, chunk_norms, _checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms))
         return sums, norms
 
-    def _of_people(self, inputs: Sequence[Tensor], targets: Any, chunk: Chunk, watch: Watch | None) -> list[Use | None]:
-        """One use for each parameter, people first; None for a parameter that was not used."""
+    def _of_people(
+        self, inputs: Sequence[Tensor], targets: Any, chunk: Chunk, observe: Observe | None
+    ) -> list[Factor | None]:
+        """One factor for each parameter, people first; None for a parameter that was not used."""
         most = self._records_at_once or 1
         if chunk.place is None:
-            return self._of_records(inputs, targets, chunk.records, watch)
+            return self._of_records(inputs, targets, chunk.records, observe)
         if chunk.people > 1 or chunk.most <= most:
-            uses = self._of_records(inputs, targets, chunk.records, watch)
+            factors = self._of_records(inputs, targets, chunk.records, observe)
             with exact():
-                return [use and use.by_person(chunk.place, chunk.people, chunk.most).settled() for use in uses]
-        total: list[Use | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
+                return [
+                    factor and factor.grouped_by_person(chunk.place, chunk.people, chunk.most).cheapest()
+                    for factor in factors
+                ]
+        total: list[Factor | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in chunk.records.split(most):
-            for number, use in enumerate(self._of_records(inputs, targets, part, watch)):
-                if use is not None:
-                    before, ones = total[number], torch.ones(len(part), device=use.device, dtype=use.dtype)
+            for number, factor in enumerate(self._of_records(inputs, targets, part, observe)):
+                if factor is not None:
+                    before, ones = total[number], torch.ones(len(part), device=factor.device, dtype=factor.dtype)
                     g = torch.zeros_like(
-                        self._parameters[number], dtype=use.dtype, memory_format=torch.contiguous_format
+                        self._parameters[number], dtype=factor.dtype, memory_format=torch.contiguous_format
                     )
                     with exact():
-                        use.add_to(g, ones)
-                    total[number] = Each(g.unsqueeze(0) if before is None else before.each() + g)
+                        factor.add_weighted_sum(g, ones)
+                    total[number] = Dense(g.unsqueeze(0) if before is None else before.gradients() + g)
         return total
 
     def _of_records(
-        self, inputs: Sequence[Tensor], targets: Any, records: slice | Tensor, watch: Watch | None
-    ) -> list[Use | None]:
-        """One use for each parameter, records first."""
+        self, inputs: Sequence[Tensor], targets: Any, records: slice | Tensor, observe: Observe | None
+    ) -> list[Factor | None]:
+        """One factor for each parameter, records first."""
         device = self._parameters[0].device
         own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
         chosen = [prepared(part, device) for part in own]  # no views: a module may change what it is given in place
         goals = None if targets is None else targets[records].to(device)
         n = chosen[0].shape[0]
-        with torch.enable_grad(), recording(self._module, n) as tape:
+        with torch.enable_grad(), record_layers(self._module, n) as tape:
             output = self._module(*chosen)
             losses = self._loss(output) if goals is None else self._loss(output, goals)
             if not isinstance(losses, Tensor) or losses.shape != (n,):
-                shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-                raise ArgumentError(f"loss must give one number for each of {n} records, not {shape}: reduction='none'")
+                raise ArgumentError("loss must give one number for each record: reduction='none'")
             total = losses.sum()
-        uses = tape.uses(total)
-        if watch is not None:
-            watch(records, output.detach(), losses.detach())
+        factors = tape.factors(total)
+        if observe is not None:
+            observe(records, output.detach(), losses.detach())
         with exact():
-            return [combined(uses[parameter]) if parameter in uses else None for parameter in self._parameters]
+            return [combined(factors[parameter]) if parameter in factors else None for parameter in self._parameters]
 
-    def _add(self, sums: list[Tensor], uses: list[Use | None], norms: Tensor, weights: Tensor) -> None:
+    def _add(self, sums: list[Tensor], factors: list[Factor | None], norms: Tensor, weights: Tensor) -> None:
         broken = ~torch.isfinite(norms)
         with exact():
-            for total, use in zip(sums, uses, strict=True):
-                if use is not None:
+            for total, factor in zip(sums, factors, strict=True):
+                if factor is not None:
                     if broken.any():  # zero times infinity is not zero
-                        use.clear(broken.to(total.device))
-                    use.add_to(total, weights.to(use.device, use.dtype))
+                        factor.set_zero(broken.to(total.device))
+                    factor.add_weighted_sum(total, weights.to(factor.device, factor.dtype))
 
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
@@ -267,9 +271,10 @@ def clipping(norms: Tensor, clip: float) -> Tensor:
     return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
 
 
-def _norms(uses: Sequence[Use | None], people: int) -> Tensor:
+def _norms(factors: Sequence[Factor | None], people: int) -> Tensor:
     """(people,) float64; rounded up; NaN where not finite."""
-    squares: Any = sum((use.squares() for use in uses if use is not None), torch.zeros((), dtype=torch.float64))
+    per_parameter = (factor.squared_norms() for factor in factors if factor is not None)
+    squares: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
     norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
     norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
     return torch.where(torch.isfinite(norms), norms, torch.nan)
@@ -279,13 +284,13 @@ def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     """Weights as float64; people whose gradient is unknown must have none."""
     weights = torch.as_tensor(weights, dtype=torch.float64)
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
-        raise ArgumentError(f"weigh must give {len(norms)} weights, finite and >= 0, one for each person of the chunk")
+        raise ArgumentError("weigh must give a weight, finite and >= 0, for each person of the chunk")
     normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
 def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
-    """Compare everybody's gradients with a naive loop over the records.
+    """Compare the gradients per record with a naive loop over the records.
 
     Args:
         module: public.
@@ -306,7 +311,7 @@ def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callabl
 
 
 def _on_processor(value: Any) -> Any:
-    """A copy."""
+    """A copy, on the processor."""
     copy = deepcopy(value)
     return copy.cpu() if isinstance(copy, nn.Module) else copy
 

@@ -1,4 +1,4 @@
-"""Watching a module while it runs: every layer that has trainable parameters notes its uses on a tape."""
+"""Record a module while it runs: every layer with trainable parameters puts its factors on a tape."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,14 +11,14 @@ from bursar.errors import Unsupported
 from bursar.training.gradients._layers import RULES, general
 from bursar.training.gradients._precision import full
 from bursar.training.gradients._sequences import FORWARDS
-from bursar.training.gradients._tape import Made, Tape
+from bursar.training.gradients._tape import LayerFactors, Tape
 
-__all__ = ["recording", "untouched"]
+__all__ = ["record_layers", "refuse_changes"]
 
 
 @contextmanager
-def recording(module: nn.Module, records: int) -> Iterator[Tape]:
-    """Within this context a forward pass of the module is recorded; it must leave the module's buffers alone."""
+def record_layers(module: nn.Module, records: int) -> Iterator[Tape]:
+    """Record the forward pass inside this context; it must leave the module's buffers alone."""
     tape, before = Tape(records), _buffers(module)
     with ExitStack() as stack:
         for name, layer in _leaves(module):
@@ -38,20 +38,20 @@ def recording(module: nn.Module, records: int) -> Iterator[Tape]:
 
 
 @contextmanager
-def untouched(module: nn.Module) -> Iterator[None]:
-    """Within this context nothing that is saved with the module may change its values, by whatever way."""
-    held = [*module.named_parameters(), *module.named_buffers()]
-    before = [_plain(tensor).clone() for _, tensor in held]
+def refuse_changes(module: nn.Module) -> Iterator[None]:
+    """Raise Unsupported where this context changes anything that is saved with the module."""
+    saved = [*module.named_parameters(), *module.named_buffers()]
+    before = [_comparable(tensor).clone() for _, tensor in saved]
     yield
-    for (name, tensor), old in zip(held, before, strict=True):
-        if not torch.allclose(_plain(tensor), old, rtol=0.0, atol=0.0, equal_nan=True):
+    for (name, tensor), old in zip(saved, before, strict=True):
+        if not torch.allclose(_comparable(tensor), old, rtol=0.0, atol=0.0, equal_nan=True):
             raise Unsupported(
                 f"module: {name!r} is changed by the forward pass: what it keeps of the records would be in the model, "
                 "and nobody is charged for it"
             )
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _comparable(tensor: Tensor) -> Tensor:
     """The same values in a layout that can be compared."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
@@ -85,20 +85,20 @@ def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
         if not isinstance(output, Tensor):
             raise Unsupported(f"module: layer {name!r} ({type(layer).__name__}) must give one tensor")
 
-        def make(b: Tensor) -> Made:
+        def make(b: Tensor) -> LayerFactors:
             x = tuple(full(part) if isinstance(part, Tensor) else part for part in inputs)
-            uses = general(layer, x, b) if rule is None else rule(layer, x[0], b)
+            factors = general(layer, x, b) if rule is None else rule(layer, x[0], b)
             parameters = dict(layer.named_parameters())
-            return [(parameters[each], use) for each, use in uses.items() if parameters[each].requires_grad]
+            return [(parameters[each], factor) for each, factor in factors.items() if parameters[each].requires_grad]
 
-        tape.note(name, inputs, output, make)
+        tape.record(name, inputs, output, make)
 
     return hook
 
 
 @contextmanager
 def _replaced(layer: nn.Module, forward: Callable[..., Any], tape: Tape) -> Iterator[None]:
-    """The layer with the same computation spelled out, so that its linear maps can be noted."""
+    """The layer with the same computation spelled out, so that its linear maps are recorded."""
 
     def spelled_out(*args: Any, **kwargs: Any) -> Any:
         return forward(layer, tape, *args, **kwargs)

@@ -1,6 +1,6 @@
-"""How each kind of layer uses its parameters: one rule for each, from what went in and the gradient of what came out.
+"""Rules for each kind of layer: the factors of its parameters, from its input and the gradient of its output.
 
-A rule takes the layer, the inputs (records first) and the gradient of the output, and gives the uses of its
+A rule takes the layer, the input (records first) and the gradient of the output, and gives the factors of the layer's
 parameters, by name. A layer without a rule of its own is differentiated person by person (torch.func), as a whole.
 
 Layers whose records depend on each other have no gradient per person: they are refused by name.
@@ -16,11 +16,11 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
 
 from bursar.errors import Unsupported
-from bursar.training.gradients._factors import Each, Outer, Rows, Use
+from bursar.training.gradients._factors import Dense, Factor, OuterProducts, SparseRows
 
 __all__ = ["RULES", "general", "refuse_unsupported"]
 
-Uses = dict[str, Use]
+Factors = dict[str, Factor]
 
 BATCH_NORM = "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm"
 BATCH_FIRST = "must have batch_first=True: the first axis must be the record"
@@ -53,62 +53,64 @@ def refuse_unsupported(module: nn.Module) -> None:
             raise Unsupported(f"{named} is parametrised: remove the parametrisation")
 
 
-def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Uses:
+def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Factors:
     """Places are all axes between the first and the last."""
     a, b = _places(x), _places(b)
-    return {"weight": Outer(a, b, layer.weight.shape)} | _bias(layer, b)
+    return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
 
 
-def convolution(layer: Any, x: Tensor, b: Tensor) -> Uses:
+def convolution(layer: Any, x: Tensor, b: Tensor) -> Factors:
     """Places are the positions of the output; what went in is the patch below each of them."""
     a = _patches(layer, x)
     b = b.movedim(1, -1).reshape(b.shape[0], -1, b.shape[1])
-    return {"weight": Outer(a, b, *_kernel_last(layer.weight.shape), layer.groups)} | _bias(layer, b)
+    return {"weight": OuterProducts(a, b, *_kernel_last(layer.weight.shape), layer.groups)} | _bias(layer, b)
 
 
-def transposed(layer: Any, x: Tensor, b: Tensor) -> Uses:
+def transposed(layer: Any, x: Tensor, b: Tensor) -> Factors:
     """A transposed convolution is a convolution backwards: what went in and what came out change places."""
     if layer.groups != 1 or any(layer.output_padding):
         return general(layer, (x,), b)
     a = _patches(layer, b)
     x = x.movedim(1, -1).reshape(x.shape[0], -1, x.shape[1])
-    return {"weight": Outer(a, x, *_kernel_last(layer.weight.shape))} | _bias(layer, b.movedim(1, -1).flatten(1, -2))
+    return {"weight": OuterProducts(a, x, *_kernel_last(layer.weight.shape))} | _bias(
+        layer, b.movedim(1, -1).flatten(1, -2)
+    )
 
 
-def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> Uses:
+def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> Factors:
     """The gradient has a row for each entry that occurs."""
     entries = x.reshape(x.shape[0], -1)
     if layer.padding_idx is not None:
         entries = entries.masked_fill(entries == layer.padding_idx, -1)
-    return {"weight": Rows(entries, b.reshape(*entries.shape, -1), layer.weight.shape)}
+    return {"weight": SparseRows(entries, b.reshape(*entries.shape, -1), layer.weight.shape)}
 
 
-def layer_norm(layer: nn.LayerNorm, x: Tensor, b: Tensor) -> Uses:
+def layer_norm(layer: nn.LayerNorm, x: Tensor, b: Tensor) -> Factors:
     """Scale and shift of each position."""
     standard = functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
     return _scale(layer, standard, b, lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1))
 
 
-def rms_norm(layer: nn.RMSNorm, x: Tensor, b: Tensor) -> Uses:
+def rms_norm(layer: nn.RMSNorm, x: Tensor, b: Tensor) -> Factors:
     """Scale of each position."""
     standard = functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps)
     return _scale(layer, standard, b, lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1))
 
 
-def group_norm(layer: nn.GroupNorm, x: Tensor, b: Tensor) -> Uses:
+def group_norm(layer: nn.GroupNorm, x: Tensor, b: Tensor) -> Factors:
     """Scale and shift of each channel."""
     standard = functional.group_norm(x, layer.num_groups, eps=layer.eps)
     return _scale(layer, standard, b, lambda t: t.reshape(*t.shape[:2], -1).sum(2))
 
 
-def instance_norm(layer: Any, x: Tensor, b: Tensor) -> Uses:
+def instance_norm(layer: Any, x: Tensor, b: Tensor) -> Factors:
     """Scale and shift of each channel."""
     standard = functional.instance_norm(x, eps=layer.eps)
     return _scale(layer, standard, b, lambda t: t.reshape(*t.shape[:2], -1).sum(2))
 
 
-def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Uses:
-    """Any module, person by person: slower, and everybody's gradient is built."""
+def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Factors:
+    """Any module, person by person: slower, and each person's gradient is built."""
     names = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
     values = {name: layer.get_parameter(name).detach() for name in names}
 
@@ -127,7 +129,7 @@ def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Uses:
             f"module: {type(layer).__name__} has parameters of its own and can't be differentiated person by person: "
             "build it of layers that can"
         ) from failure
-    return {name: Each(gradient) for name, gradient in gradients.items()}
+    return {name: Dense(gradient) for name, gradient in gradients.items()}
 
 
 def _one(part: Any) -> Any:
@@ -144,17 +146,17 @@ def _places(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
-def _bias(layer: Any, b: Tensor) -> Uses:
-    return {} if layer.bias is None else {"bias": Each(b.sum(1))}
+def _bias(layer: Any, b: Tensor) -> Factors:
+    return {} if layer.bias is None else {"bias": Dense(b.sum(1))}
 
 
-def _scale(layer: Any, standard: Tensor, b: Tensor, total: Callable[[Tensor], Tensor]) -> Uses:
-    uses: Uses = {}
+def _scale(layer: Any, standard: Tensor, b: Tensor, total: Callable[[Tensor], Tensor]) -> Factors:
+    factors: Factors = {}
     if layer.weight is not None:
-        uses["weight"] = Each(total(b * standard))
+        factors["weight"] = Dense(total(b * standard))
     if getattr(layer, "bias", None) is not None:
-        uses["bias"] = Each(total(b))
-    return uses
+        factors["bias"] = Dense(total(b))
+    return factors
 
 
 def _patches(layer: Any, x: Tensor) -> Tensor:
@@ -181,7 +183,7 @@ def _padded(layer: Any, x: Tensor) -> Tensor:
     return functional.pad(x, widths) if any(widths) else x
 
 
-RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Uses]] = {
+RULES: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Factors]] = {
     nn.Linear: linear,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,

@@ -1,7 +1,7 @@
 """Norms and sums in single precision at least, whatever the caller allows for the rest of a training.
 
 PyTorch may be told to multiply float32 matrices with fewer digits (TF32, bfloat16), and torch.autocast computes in half
-precision. For a forward pass that is all right: everybody's contribution is what it is. But then the norm that is
+precision. That is allowed in a forward pass: a contribution may be computed with few digits. But the norm that is
 charged and the contribution that is added must not be rounded differently.
 """
 
@@ -46,16 +46,16 @@ def squares(x: Tensor) -> Tensor:
     A square below the smallest normal number may become zero: so much is added for each, where that could matter.
     """
     flat = x.flatten(1)
-    whole = flat.shape[1] // PIECE * PIECE
-    found: Tensor = torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square_()
-    if whole:
-        pieces = torch.linalg.vector_norm(flat[:, :whole].reshape(len(flat), -1, PIECE), dim=2)
-        found += pieces.double().square_().sum(1)
+    even = flat.shape[1] // PIECE * PIECE
+    total: Tensor = torch.linalg.vector_norm(flat[:, even:], dim=1).double().square_()
+    if even:
+        pieces = torch.linalg.vector_norm(flat[:, :even].reshape(len(flat), -1, PIECE), dim=2)
+        total += pieces.double().square_().sum(1)
     lost = flat.shape[1] * torch.finfo(x.dtype).tiny
-    doubtful = found < lost * 2**24
+    doubtful = total < lost * 2**24
     if doubtful.any():
-        found[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
-    return found
+        total[doubtful] += torch.where((flat[doubtful] != 0).any(1), lost, 0.0)
+    return total
 
 
 def refuse_precision(module: nn.Module) -> None:

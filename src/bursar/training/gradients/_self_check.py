@@ -1,4 +1,4 @@
-"""Everybody's gradients the slow way, one record after the other: what the fast way is compared with.
+"""Compare the gradients per record with a naive loop over the records.
 
 Once in evaluation mode, where nothing is random, and once as the module is, where it may treat records differently.
 """
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from bursar.errors import Unsupported
-from bursar.training.gradients._factors import Use
+from bursar.training.gradients._factors import Factor
 
 __all__ = ["compare", "evaluation_mode", "gradients", "independent", "spread", "untainted"]
 
-Fast = Callable[[Sequence[Tensor], Any], Iterable[Use | None]]
+Fast = Callable[[Sequence[Tensor], Any], Iterable[Factor | None]]
 
 FEW = 4
 """So many records are compared."""
@@ -56,25 +56,26 @@ def compare(
     targets: Any,
     fast: Fast,
 ) -> Tensor:
-    """Compare everybody's gradients with the slow way, dropout switched off.
+    """Compare all gradients with the naive loop, dropout switched off.
 
     Args:
-        fast: gives the use of each trained parameter, records first, for the same inputs and targets.
+        fast: gives the factor of each trained parameter, records first, for the same inputs and targets.
 
     Returns:
-        (records,) the norms of the slow way, private.
+        (records,) the norms in the naive loop, private.
 
     Raises:
         Unsupported: they differ, so records depend on each other, or a parameter is used outside its layer.
     """
     norms = []
     with evaluation_mode(module):
-        uses = list(fast(inputs, targets))
+        factors = list(fast(inputs, targets))
         for number, slow in enumerate(gradients(module, loss, inputs, targets)):
             squares, apart = 0.0, 0.0
-            for use, part in zip(uses, slow, strict=True):
+            for factor, part in zip(factors, slow, strict=True):
                 squares += float(part.norm()) ** 2
-                apart += float((part if use is None else use.of(number).reshape(part.shape) - part).norm()) ** 2
+                difference = part if factor is None else factor.gradient_of(number).reshape(part.shape) - part
+                apart += float(difference.norm()) ** 2
             norms.append(squares**0.5)
             if apart**0.5 > RELATIVE * squares**0.5 + ABSOLUTE:  # False where one is not a number
                 raise Unsupported(
@@ -128,12 +129,12 @@ def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: F
             _refuse_mixture(module, among, tainted, number)
 
 
-def _refuse_mixture(module: nn.Module, among: list[Use | None], other: list[Use | None], number: int) -> None:
+def _refuse_mixture(module: nn.Module, among: list[Factor | None], other: list[Factor | None], number: int) -> None:
     squares, apart = 0.0, 0.0
-    for use, changed in zip(among, other, strict=True):
-        if use is not None and changed is not None and torch.isfinite(use.of(number)).all():
-            squares += float(use.of(number).norm()) ** 2
-            apart += float((changed.of(number) - use.of(number)).norm()) ** 2
+    for factor, changed in zip(among, other, strict=True):
+        if factor is not None and changed is not None and torch.isfinite(factor.gradient_of(number)).all():
+            squares += float(factor.gradient_of(number).norm()) ** 2
+            apart += float((changed.gradient_of(number) - factor.gradient_of(number)).norm()) ** 2
     if not apart**0.5 <= RELATIVE * squares**0.5 + ABSOLUTE:
         mode = "training" if module.training else "evaluation"
         raise Unsupported(
@@ -161,7 +162,7 @@ def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
         yield
 
 
-def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Use | None]:
+def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Factor | None]:
     """Gradients with coins that are always the same; the generators of the caller are left as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(0)

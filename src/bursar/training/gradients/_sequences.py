@@ -1,4 +1,4 @@
-"""Recurrent and attention layers, spelled out in linear maps so that each person's gradient can be read off.
+"""Recurrent and attention layers, spelled out in linear maps whose factors are recorded.
 
 What they compute is what PyTorch's layers compute; tests compare both.
 """

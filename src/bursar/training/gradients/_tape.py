@@ -1,7 +1,7 @@
-"""A tape of one forward pass: which parameter was used where, and how to read each person's gradient off it.
+"""Record one forward pass: which parameter was used where, and how each person's gradient follows.
 
 The gradients of what came out of each layer are asked for and nothing else: the backward pass computes no gradient of a
-parameter, and everybody's norms and their weighted sum are then made from the same numbers.
+parameter, and all norms and the weighted sum of gradients are then made from the same numbers.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 from bursar.errors import Unsupported
-from bursar.training.gradients._factors import Each, Outer, Use
+from bursar.training.gradients._factors import Dense, Factor, OuterProducts
 from bursar.training.gradients._precision import exact, full
 
-__all__ = ["Made", "Tape"]
+__all__ = ["LayerFactors", "Tape"]
 
-Made = list[tuple[nn.Parameter, Use]]
+LayerFactors = list[tuple[nn.Parameter, Factor]]
 
 
 class Tape:
@@ -26,21 +26,21 @@ class Tape:
 
     def __init__(self, records: int) -> None:
         self._records = records
-        self._entries: list[tuple[GradientEdge, Callable[[Tensor], Made]]] = []
+        self._entries: list[tuple[GradientEdge, Callable[[Tensor], LayerFactors]]] = []
 
-    def note(self, name: str, x: Any, output: Tensor, make: Callable[[Tensor], Made]) -> None:
-        """Remember a use: ``make`` turns the gradient of the output into uses of parameters."""
+    def record(self, name: str, x: Any, output: Tensor, make: Callable[[Tensor], LayerFactors]) -> None:
+        """Record a layer: ``make`` turns the gradient of its output into the factors of its parameters."""
         if not isinstance(output, Tensor) or not output.requires_grad:
             return
         for part in (*(part for part in x if isinstance(part, Tensor)), output):
             if part.dim() == 0 or part.shape[0] != self._records:
                 raise Unsupported(
-                    f"module: layer {name!r} has an input or output of shape {tuple(part.shape)}, "
-                    f"but the first axis must be the record, as in the inputs"
+                    f"module: layer {name!r} has an input or output that is not one row for each record, "
+                    "but the first axis must be the record, as in the inputs"
                 )
         versions = [part._version for part in x if isinstance(part, Tensor)]
 
-        def unchanged(b: Tensor) -> Made:
+        def unchanged(b: Tensor) -> LayerFactors:
             if versions != [part._version for part in x if isinstance(part, Tensor)]:
                 raise Unsupported(f"module: the input of layer {name!r} is changed in place afterwards: use a copy")
             return make(b)
@@ -48,37 +48,37 @@ class Tape:
         self._entries.append((get_gradient_edge(output), unchanged))
 
     def linear(self, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, rows: slice | None = None) -> Tensor:
-        """A linear map inside a layer, or some rows of it, with its use noted."""
+        """A linear map inside a layer, or some rows of it, recorded."""
         part = (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
         output = functional.linear(x, *part)
-        kept = full(x.detach())
+        into = full(x.detach())
 
-        def make(b: Tensor) -> Made:
+        def make(b: Tensor) -> LayerFactors:
             b = b.reshape(b.shape[0], -1, b.shape[-1])
             if rows is not None:
-                whole = b.new_zeros(*b.shape[:2], weight.shape[0])
-                whole[:, :, rows] = b
-                b = whole
-            made: Made = []
+                all_rows = b.new_zeros(*b.shape[:2], weight.shape[0])
+                all_rows[:, :, rows] = b
+                b = all_rows
+            made: LayerFactors = []
             if weight.requires_grad:
-                made.append((weight, Outer(kept.reshape(b.shape[0], -1, kept.shape[-1]), b, weight.shape)))
+                made.append((weight, OuterProducts(into.reshape(b.shape[0], -1, into.shape[-1]), b, weight.shape)))
             if bias is not None and bias.requires_grad:
-                made.append((bias, Each(b.sum(1))))
+                made.append((bias, Dense(b.sum(1))))
             return made
 
-        self.note("linear", (kept,), output, make)
+        self.record("linear", (into,), output, make)
         return output
 
-    def uses(self, loss: Tensor) -> dict[nn.Parameter, list[Use]]:
-        """The uses of each parameter, after a backward pass from the loss."""
+    def factors(self, loss: Tensor) -> dict[nn.Parameter, list[Factor]]:
+        """The factors of each parameter, after a backward pass from the loss."""
         edges = [edge for edge, _ in self._entries]
-        found: dict[nn.Parameter, list[Use]] = {}
+        factors: dict[nn.Parameter, list[Factor]] = {}
         if not edges:
-            return found
+            return factors
         gradients = torch.autograd.grad(loss, edges, allow_unused=True)
         with torch.no_grad(), exact():
             for (_, make), b in zip(self._entries, gradients, strict=True):
                 if b is not None:
-                    for parameter, use in make(full(b)):
-                        found.setdefault(parameter, []).append(use)
-        return found
+                    for parameter, factor in make(full(b)):
+                        factors.setdefault(parameter, []).append(factor)
+        return factors

@@ -1,4 +1,4 @@
-"""The certificate of everybody's epsilon, judged by closed forms in thirty digits that share no code with it."""
+"""The certificate of each person's epsilon, judged by closed forms in thirty digits that share no code with it."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Solving for a boundary, for one account or for everybody's, so that the answer is never below the root.
+"""Solve for a boundary, for one account or for many people's, so that the answer is never below the root.
 
 A boundary is the loss u at which a mixture of exponentials reaches a level. The logarithm of such a mixture is convex
 and increasing in u, so Newton's method from the right stays to the right of the root: every iterate is a bound.
@@ -14,25 +14,26 @@ Arrays are NumPy's or PyTorch's (``xp``, by the array API standard); a leading a
 
 from collections.abc import Callable
 from math import inf, log, pi
-from typing import Any
+from typing import cast
 
 import numpy as np
 from scipy import special
 
+from bursar._arrays import NUMPY, Array, Library, Mask
+
 __all__ = ["exponentials", "exponentials_ex_post", "normal", "normal_ex_post", "raised"]
 
-Array = Any
 _STEPS = 60
 _CLOSE = 1e-13
 
 
-def raised(bound: Array, *, xp: Any = np) -> Array:
+def raised(bound: Array, *, xp: Library = NUMPY) -> Array:
     """A bound moved up by more than the rounding errors of its computation; never negative."""
     up = bound + 4e-12 * (1.0 + xp.abs(bound))
     return xp.where(up > 0, up, 0.0)
 
 
-def _descend(start: Array, logarithm: Callable[[Array], tuple[Array, Array]], steps: int, xp: Any) -> Array:
+def _descend(start: Array, logarithm: Callable[[Array], tuple[Array, Array]], steps: int, xp: Library) -> Array:
     """Newton's method from the right on a convex increasing function; where it meets rounding errors it stops."""
     u = start
     for _ in range(steps):
@@ -44,7 +45,7 @@ def _descend(start: Array, logarithm: Callable[[Array], tuple[Array, Array]], st
     return u
 
 
-def _exponentials(exponent: Array, slope: Array, powers: Array, steps: int, xp: Any) -> tuple[Array, Array, Array]:
+def _exponentials(exponent: Array, slope: Array, powers: Array, steps: int, xp: Library) -> tuple[Array, Array, Mask]:
     """The root u of sum_a e^(exponent_a + slope_a u) = 1, with the sums there of e^(...) @ powers; inf where none."""
     start = xp.min(-exponent / slope, axis=-1)  # here one term alone is 1, and no term is above it
     exists = start < inf
@@ -60,7 +61,7 @@ def _exponentials(exponent: Array, slope: Array, powers: Array, steps: int, xp: 
     return u, sums, exists
 
 
-def exponentials(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Any = np) -> Array:
+def exponentials(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Library = NUMPY) -> Array:
     """The loss at which sum_a e^(exponent_a + lam_a u) reaches 1, rounded up.
 
     Args:
@@ -79,7 +80,7 @@ def exponentials(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Any
     return _finish(u, exists, xp)
 
 
-def exponentials_ex_post(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Any = np) -> Array:
+def exponentials_ex_post(exponent: Array, lam: Array, /, *, steps: int = _STEPS, xp: Library = NUMPY) -> Array:
     """The least u with 1 - e^(u-l) <= sum_a e^(exponent_a + lam_a l) for every loss l, rounded up.
 
     u is the maximum of the concave function h(l) = l + log(1 - sum), taken where sum_a alpha_a e^(...) = 1. From a
@@ -94,7 +95,7 @@ def exponentials_ex_post(exponent: Array, lam: Array, /, *, steps: int = _STEPS,
     return _finish(_tangent(location, sums[..., 0], sums[..., 2], xp), exists, xp)
 
 
-def _tangent(location: Array, total: Array, below: Array, xp: Any) -> Array:
+def _tangent(location: Array, total: Array, below: Array, xp: Library) -> Array:
     """The bound on max h from the values (M + M') delta and M delta at a point to the right of the maximum."""
     proper = below < 1
     room = xp.where(proper, 1.0 - below, 1.0)
@@ -103,12 +104,12 @@ def _tangent(location: Array, total: Array, below: Array, xp: Any) -> Array:
     return xp.where(proper, (height + slope * location) / (1.0 + slope), location)
 
 
-def _finish(bound: Array, exists: Array, xp: Any) -> Array:
+def _finish(bound: Array, exists: Mask, xp: Library) -> Array:
     return xp.where(exists & (bound == bound), raised(bound, xp=xp), inf)
 
 
 def normal(
-    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Any = np
+    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Library = NUMPY
 ) -> Array:
     """The loss at which a mixture of one-sided normal mixtures reaches 1/delta, rounded up.
 
@@ -134,7 +135,7 @@ def normal(
 
 
 def normal_ex_post(
-    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Any = np
+    clock: Array, scale: Array, log_weight: Array, /, *, delta: float, steps: int = _STEPS, xp: Library = NUMPY
 ) -> Array:
     """As ``normal``, for the ex-post promise.
 
@@ -153,7 +154,7 @@ def normal_ex_post(
 
 
 def _normal_parts(
-    clock: Array, scale: Array, log_weight: Array, delta: float, xp: Any
+    clock: Array, scale: Array, log_weight: Array, delta: float, xp: Library
 ) -> tuple[Callable[[Array], tuple[Array, Array, Array]], Array]:
     """delta times the mixture M(u) and its first two derivatives, and a start to the right of the root."""
     time = xp.where((clock >= 0) & (clock < inf), clock, 1.0)[..., None]
@@ -172,12 +173,12 @@ def _normal_parts(
     return parts, start
 
 
-def _normal_finish(bound: Array, clock: Array, xp: Any) -> Array:
+def _normal_finish(bound: Array, clock: Array, xp: Library) -> Array:
     known = (clock >= 0) & (clock < inf) & (bound == bound)
     return xp.where(clock == 0, 0.0, xp.where(known, raised(bound, xp=xp), inf))
 
 
-def _log_ndtr(x: Array, xp: Any) -> Array:
+def _log_ndtr(x: Array, xp: Library) -> Array:
     """The logarithm of the normal distribution function, which the array standard does not have."""
-    own = getattr(xp, "special", None)  # PyTorch's
-    return xp.asarray(special.log_ndtr(np.asarray(x))) if own is None else own.log_ndtr(x)
+    library = getattr(xp, "special", None)  # PyTorch's
+    return xp.asarray(special.log_ndtr(np.asarray(x))) if library is None else cast(Array, library.log_ndtr(x))

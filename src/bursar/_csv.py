@@ -1,0 +1,235 @@
+"""CSV files in one fixed form, line by line, as Arrow record batches of text: for training and for queries alike.
+
+The form, of which nothing is guessed from any row:
+
+- text in UTF-8; lines end all alike, in ``\\n`` or in ``\\r\\n``
+- the first line names the columns, all differently; what separates its names (``,``, ``;``, ``|`` or a tab) separates
+  the entries of all lines
+- every other line is a row, with an entry for every column; empty lines are skipped
+- an entry in double quotes has its quotes doubled inside and nothing around it; no other entry begins with a quote
+
+A file that breaks a rule is refused as a whole. So one person's line changes how no other line is read: a quote that it
+leaves open takes in nobody else's lines, and a missing entry takes nobody out of an answer. There are no remarks, no
+backslash escapes and no leading notes. Messages name the file and the rule; they hold no entry, row number or count.
+"""
+
+import csv
+import io
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+
+import numpy as np
+
+from bursar import _extras
+from bursar.errors import DataError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["Form", "batches", "form", "guarded"]
+
+Result = TypeVar("Result")
+
+_DELIMITERS = ",;|\t"
+_IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
+_BLOCK = 2**23  # bytes that are parsed at a time
+_WORKERS = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the start of a file says about all of its lines. Every field is public.
+
+    Fields:
+        path: the file; ``.gz``, ``.zst`` and ``.bz2`` are decompressed.
+        names: of the columns.
+        delimiter: what separates entries.
+        line_end: of every line.
+        header_lines: how many lines are no rows, at the start.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    delimiter: str | None
+    line_end: bytes
+    header_lines: int
+
+
+def form(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> Form:
+    """The form of a file.
+
+    Args:
+        path: of the file.
+        names: of the columns, for a file without a line of names.
+        skip_rows: how many lines to leave out at the start of the file.
+
+    Raises:
+        DataError: the file cannot be read, or its line of names breaks a rule.
+    """
+    return guarded(path, lambda: _form(path, tuple(names), skip_rows))
+
+
+def batches(read: Form, *, wanted: Sequence[str] | None = None) -> Iterator["RecordBatch"]:
+    """The rows of a file, checked, some thousands at a time; private. Every entry is text, an empty one too.
+
+    Args:
+        read: what ``form`` found.
+        wanted: the columns to read; None for all. Entries of other columns need not be valid UTF-8.
+
+    Raises:
+        DataError: the file breaks a rule of the form.
+    """
+    rows = _batches(read, wanted)
+    while (batch := guarded(read.path, lambda: next(rows, None))) is not None:
+        yield batch
+
+
+def guarded(path: Path, read: Callable[[], Result]) -> Result:
+    """Call a reader; its own messages may quote the data, so they are not passed on, not even as a context."""
+    try:
+        return read()
+    except DataError:
+        raise
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
+    except (ValueError, KeyError, OverflowError, csv.Error):  # errors of Arrow are ValueErrors
+        problem = f"{path} cannot be read as a table: each line must be a row, with an entry for every column"
+    raise DataError(problem)
+
+
+def _form(path: Path, names: tuple[str, ...], skip_rows: int) -> Form:
+    with _opened(path) as file:
+        lines = [file.readline() for _ in range(skip_rows + 1)]
+    line_end = b"\r\n" if lines[-1].endswith(b"\r\n") else b"\n"
+    if names:
+        return Form(path, names, None, line_end, skip_rows)
+    first = lines[-1].removesuffix(line_end).decode("utf-8")
+    if not first.strip() or "\r" in first or "\0" in first:
+        raise ValueError
+    delimiter = _delimiter(first, path)
+    listed = next(csv.reader([first], delimiter=delimiter or ",", strict=True))
+    listed = [name.strip() or f"column{place}" for place, name in enumerate(listed)]
+    if len(set(listed)) < len(listed):
+        raise DataError(f"{path} has two columns of the same name")
+    return Form(path, tuple(listed), delimiter, line_end, skip_rows + 1)
+
+
+def _batches(read: Form, wanted: Sequence[str] | None) -> Iterator["RecordBatch"]:
+    with _opened(read.path) as file, ThreadPoolExecutor(_WORKERS) as pool:
+        for _ in range(read.header_lines):
+            file.readline()
+        waiting: deque[Future[RecordBatch]] = deque()
+        for block in _blocks(file):
+            waiting.append(pool.submit(_parsed, block, read, wanted))
+            if len(waiting) > _WORKERS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _delimiter(first: str, path: Path) -> str | None:
+    """What separates the names in a file's line of names; None where there is one name."""
+    outside = re.sub(_IN_QUOTES, r"\1", first)
+    times = {each: outside.count(each) for each in _DELIMITERS}
+    best = [each for each in _DELIMITERS if 0 < times[each] == max(times.values())]
+    if len(best) > 1:
+        either = " or ".join(map(repr, best))
+        raise DataError(f"{path}: {either} between the columns? Put their names into double quotes")
+    return best[0] if best else None
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file in pieces that end where a line ends."""
+    rest = b""
+    while piece := file.read(_BLOCK):
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield rest + piece[:end]
+            rest = b""
+        rest += piece[end:]
+    if rest:
+        yield rest
+
+
+def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBatch":
+    """The rows in some lines; raises ValueError where a line breaks a rule."""
+    import pyarrow
+    from pyarrow import csv as reader
+
+    _check_line_ends(block, read.line_end)
+    columns = list(read.names if wanted is None else wanted)
+    options = reader.ConvertOptions(
+        column_types=dict.fromkeys(columns, pyarrow.string()), include_columns=columns, strings_can_be_null=False
+    )
+    table = reader.read_csv(
+        pyarrow.BufferReader(block),
+        read_options=reader.ReadOptions(
+            column_names=list(read.names), use_threads=False, block_size=max(len(block) + 1, 64)
+        ),
+        parse_options=reader.ParseOptions(delimiter=read.delimiter or ","),
+        convert_options=options,
+    )
+    one_row_a_line = len(table) == block.count(b"\n") + (not block.endswith(b"\n"))
+    if b'"' in block and not (one_row_a_line and _quotes_are_plain(block, read.delimiter or ",")):
+        _check_quotes(block, read.delimiter or ",")
+    return table.combine_chunks().to_batches()[0] if len(table) else _no_rows(columns)
+
+
+def _no_rows(columns: Sequence[str]) -> "RecordBatch":
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_pylist([], pyarrow.schema([(name, pyarrow.string()) for name in columns]))
+
+
+def _check_line_ends(block: bytes, line_end: bytes) -> None:
+    """Refuse lines that end in another way, and parts of a line's end within a line."""
+    if b"\r" not in block:
+        broken = line_end == b"\r\n" and b"\n" in block
+    else:
+        broken = line_end == b"\n" or not block.count(b"\r") == block.count(b"\n") == block.count(line_end)
+    if broken:
+        raise ValueError
+
+
+def _quotes_are_plain(block: bytes, delimiter: str) -> bool:
+    """Whether quotes open and close entries in turn, with none inside of an entry: most files have no others."""
+    letters = np.frombuffer(block, dtype=np.uint8)
+    quotes = np.flatnonzero(letters == ord('"'))
+    before, after = letters[quotes[::2] - 1], letters[(quotes[1::2] + 1) % len(letters)]
+    opened = (before == ord(delimiter)) | (before == ord("\n"))
+    closed = (after == ord(delimiter)) | (after == ord("\n")) | (after == ord("\r"))
+    return len(quotes) % 2 == 0 and bool(opened.all() and closed.all())
+
+
+def _check_quotes(block: bytes, delimiter: str) -> None:
+    """Refuse lines whose quotes break the rule, each line by itself."""
+    import pyarrow
+    from pyarrow import compute
+
+    separator = re.escape(delimiter)
+    entry = rf'(?:"(?:[^"\r\n]|"")*"| *(?:[^" {separator}\r\n][^{separator}\r\n]*)?)'
+    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
+    if not len(ends) or ends[-1] < len(block):
+        ends = np.append(ends, len(block))
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(block)]
+    lines = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), buffers)
+    lines = lines.filter(compute.match_substring(lines, '"'))
+    if not compute.all(compute.match_substring_regex(lines, rf"^{entry}(?:{separator}{entry})*\r?\n?$")).as_py():
+        raise ValueError
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read, decompressed, after the mark that some programs put before UTF-8."""
+    with _extras.need("pyarrow", extra="queries"):
+        import pyarrow
+    file = cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(str(path)), buffer_size=2**20))
+    if file.peek(3)[:3] == b"\xef\xbb\xbf":  # type: ignore[attr-defined]
+        file.read(3)
+    return file

@@ -1,0 +1,87 @@
+"""Ask, charge, refuse: an account with a budget."""
+
+from typing import Any, ClassVar
+
+from bursar import mechanisms
+from bursar.errors import ArgumentError, BudgetExceeded
+from bursar.notions import Account, Budget, Totals
+
+__all__ = ["Filter"]
+
+
+class Filter(Account[Budget[Any]]):
+    """An account with a budget. ``charge`` is the only method that changes it.
+
+    Where mechanisms may fail, the last total counts probabilities of failure (theory 4.5); they have a share of delta
+    of their own, set aside before the first charge.
+    """
+
+    KIND: ClassVar[str] = "filter"
+    _SAVED: ClassVar[tuple[str, ...]] = ("spent",)
+
+    @property
+    def delta(self) -> float | None:
+        """The delta of the promise; None when the budget was given in another measure. Public."""
+        return self._notion.delta
+
+    @property
+    def spent(self) -> Any:
+        """What was spent, in the filter's own measure, rounded up. Public."""
+        return self._notion.spent(self._totals)
+
+    @property
+    def left(self) -> Any:
+        """What is left, in the filter's own measure, rounded down. Public."""
+        return self._notion.left(self._totals)
+
+    def epsilon(self, *, delta: float | None = None) -> float:
+        """The epsilon that the whole budget promises, rounded up; it does not depend on what was charged. Public.
+
+        Args:
+            delta: public, in (0, 1); by default the filter's own.
+
+        Raises:
+            ArgumentError: no delta is given, and the filter has none of its own.
+            Unsupported: the filter promises nothing at this delta.
+
+        Guarantee: all that this filter ever admits is together (epsilon, delta)-DP.
+        Source: the filter's own.
+        """
+        return self._notion.statement(delta).epsilon
+
+    def admits(self, mechanism: mechanisms.Mechanism) -> bool:
+        """Whether a mechanism fits into what is left. Asking changes nothing.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a cost here.
+        """
+        return self._notion.holds(self._notion.after(self._totals, mechanism))
+
+    def charge(self, mechanism: mechanisms.Mechanism) -> None:
+        """Spend what a mechanism costs, before it is run.
+
+        Raises:
+            BudgetExceeded: it does not fit. Nothing is spent, and something cheaper may still fit.
+            Unsupported: no theorem gives this mechanism a cost here. Nothing is spent.
+        """
+        with self._lock:
+            notion, totals = self._notion, self._totals
+            after = notion.after(totals, mechanism)
+            if not notion.holds(after):
+                raise BudgetExceeded(
+                    f"{mechanism!r} does not fit: {notion.refusal(totals, mechanism)}",
+                    asked=notion.asked(totals, mechanism),
+                    spent=notion.spent(totals),
+                    left=notion.left(totals),
+                )
+            self._notion, self._totals = notion.settle(mechanism, after)
+            self._count += mechanisms.rounds(mechanism)
+
+    def _saved(self) -> dict[str, list[int | float]]:
+        return {"spent": list(self._totals)}
+
+    def _restore(self, *parts: Totals) -> None:
+        (spent,) = parts
+        if len(spent) != len(self._totals) or not self._notion.holds(spent):
+            raise ArgumentError("state: spent must fit the budget it came from")
+        self._totals = spent

@@ -1,0 +1,268 @@
+"""Filters by notion: how a budget is written down, and what the filter promises."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import inf
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar import _check, mechanisms, notions
+from bursar._units import FAILURE, budget, exact
+from bursar.curves import gaussian, order_mixture, renyi, zcdp
+from bursar.errors import ArgumentError
+from bursar.filters._filter import Filter
+
+__all__ = ["Approximate", "Basic", "Gaussian", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
+
+
+def _either(name: str, value: float | None, epsilon: float | None, delta: float | None) -> None:
+    """Reject budgets given both as (epsilon, delta) and in the filter's own measure, or as neither."""
+    if (value is None) == (epsilon is None and delta is None) or (epsilon is None) != (delta is None):
+        raise ArgumentError(f"give either epsilon= and delta=, or {name}=")
+    if value is None:
+        _check.positive(epsilon=epsilon)
+        _check.between(0, 1, delta=delta)
+    else:
+        _check.positive(**{name: value})
+
+
+class Gaussian(Filter):
+    """Gaussian mechanisms only, exactly: admit while the sum of mu squared, the next one included, fits mu squared.
+
+    Args (keyword-only, public): epsilon and delta; or mu. The measure of ``spent`` and ``left`` is mu squared.
+
+    Guarantee: the whole adaptive interaction is mu-GDP, hence (epsilon, delta)-DP; the bound is tight.
+    Source: theory 4.3; Koskela, Tobaben & Honkela (2023), Thm 11; Smith & Thakurta (2022).
+    """
+
+    def __init__(self, *, epsilon: float | None = None, delta: float | None = None, mu: float | None = None) -> None:
+        _either("mu", mu, epsilon, delta)
+        if mu is None:
+            self.mu = gaussian.mu(epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
+            square = Fraction(self.mu) ** 2
+        else:
+            self.mu = float(mu)
+            square = exact(mu) ** 2
+        notion = notions.Gaussian(limit=budget(square), epsilon=epsilon, delta=delta)
+        super().__init__(notion, epsilon=epsilon, delta=delta, mu=mu)
+
+
+class Zcdp(Filter):
+    """Admit while the sum of rho, the next one included, fits.
+
+    Args (keyword-only, public): epsilon and delta; or rho. The measure of ``spent`` and ``left`` is rho.
+
+    Guarantee: the whole adaptive interaction is rho-zCDP, hence (epsilon, delta)-DP.
+    Source: theory 4.2 and 3.2; Feldman & Zrnic (2021), Remark 4.4.
+    """
+
+    def __init__(self, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> None:
+        _either("rho", rho, epsilon, delta)
+        if rho is None:
+            self.rho = zcdp.rho(epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
+            total = Fraction(self.rho)
+        else:
+            self.rho = float(rho)
+            total = exact(rho)
+        notion = notions.Zcdp(limit=budget(total), epsilon=epsilon, delta=delta)
+        super().__init__(notion, epsilon=epsilon, delta=delta, rho=rho)
+
+
+class Renyi(Filter):
+    """Any mechanism: admit while a mixture over all orders, with weights fixed in advance, still allows it.
+
+    "Go on while *some* order has budget left" is wrong: which order that is depends on the results, and an adversary
+    reaches almost twice the delta. The mixture is right, and costs little: the default weights admit 92 to 100 % of
+    what the best single order in hindsight would.
+
+    Args (keyword-only, public): epsilon; delta; plan, the mechanism that will be charged most often, on whose best
+    order the weights are centred (default: the best order for Gaussian noise; a plan matters for small sample rates,
+    whose best orders are much lower); or orders and weights themselves (weights > 0; they are scaled to add up to 1).
+    All are fixed before the first charge, and any mechanism may still be charged, whatever the plan. sum_delta, the
+    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise
+    nothing; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
+    last the plain sum of the epsilons of pure mechanisms.
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
+    Source: theory 4.4 (corrected); docs/proofs/whole-curve-filter.md.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        orders: Sequence[float] | None = None,
+        weights: Sequence[float] | None = None,
+        plan: mechanisms.Mechanism | None = None,
+        sum_delta: float | None = None,
+    ) -> None:
+        _check.positive(epsilon=epsilon)
+        _check.between(0, 1, delta=delta)
+        if plan is not None:
+            if orders is not None or weights is not None:
+                raise ArgumentError("give either plan= or orders= and weights=")
+            grid, shares = order_mixture.default_weights(_best_order(plan, epsilon, delta) - 1, share=0.9)
+            orders, weights = tuple(map(float, grid)), tuple(map(float, shares))
+        grid, shares = _chosen(epsilon, delta, orders, weights)
+        self.orders: tuple[float, ...] = tuple(map(float, grid))
+        notion = notions.OrderMixture(
+            epsilon=epsilon, delta=delta, sum_delta=sum_delta, orders=self.orders, weights=tuple(map(float, shares))
+        )
+        super().__init__(notion, epsilon=epsilon, delta=delta, orders=orders, weights=weights, sum_delta=sum_delta)
+
+    def allowed_delta(self) -> float:
+        """The delta, rounded up, that what was charged so far may use at epsilon: at most ``delta``. Public.
+
+        Guarantee: if nothing more is charged whatever happens, the interaction is (epsilon, this)-DP.
+        Source: theory 4.4.
+        """
+        return cast(notions.OrderMixture, self._notion).delta_used(self._totals)
+
+
+class RenyiOrder(Filter):
+    """Admit while the Rényi total at one order fixed in advance, the next one included, fits.
+
+    Args (keyword-only, public): alpha, the order, > 1; and rho, the budget at that order in nats; or epsilon and
+    delta, from which the largest budget follows (theory 3.2). The measure of ``spent`` and ``left`` is the Rényi
+    divergence at that order.
+
+    Guarantee: the whole adaptive interaction is (alpha, rho)-RDP in both directions, hence
+    (curves.renyi.epsilon([rho], [alpha], delta=delta), delta)-DP for every delta.
+    Source: theory 4.1; Feldman & Zrnic (2021), Thm 4.3; Lécuyer (2021), Thm 1.
+    """
+
+    def __init__(
+        self, *, alpha: float, rho: float | None = None, epsilon: float | None = None, delta: float | None = None
+    ) -> None:
+        _check.between(1, inf, alpha=alpha)
+        _either("rho", rho, epsilon, delta)
+        self.alpha = float(alpha)
+        if rho is None:
+            total = renyi.budget(self.alpha, epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
+            if total <= 0:
+                raise ArgumentError(f"alpha={alpha!r} leaves no budget at epsilon={epsilon!r}, delta={delta!r}")
+            self.rho = total
+            units = budget(Fraction(total))
+        else:
+            self.rho = float(rho)
+            units = budget(rho)
+        notion = notions.RenyiOrder(limit=units, alpha=self.alpha, epsilon=epsilon, delta=delta)
+        super().__init__(notion, alpha=alpha, rho=rho, epsilon=epsilon, delta=delta)
+
+
+class RenyiCurve(Filter):
+    """Admit while the Rényi totals, the next one included, fit a target curve at *every* order.
+
+    Args (keyword-only, public): orders, each > 1; values, the budget at each, nats.
+
+    Guarantee: the whole adaptive interaction has at most this curve in both directions, hence is
+    (curves.renyi.epsilon(values, orders, delta=delta), delta)-DP for every delta.
+    Source: theory 4.2; Feldman & Zrnic (2021), Thm 4.3 at each order.
+    """
+
+    def __init__(self, *, orders: Sequence[float], values: Sequence[float]) -> None:
+        curve = mechanisms.Renyi(tuple(orders), tuple(values))
+        if inf in curve.values:
+            raise ArgumentError(f"values={curve.values!r} must be finite")
+        self.orders = curve.orders
+        notion = notions.RenyiCurve(orders=curve.orders, values=tuple(budget(value) for value in curve.values))
+        super().__init__(notion, orders=curve.orders, values=curve.values)
+
+
+class Residue(Filter):
+    """Randomised response, pure, approximate, Laplace, bounded-range and sampled Gaussian mechanisms: the tightest.
+
+    The account holds b squared, as the Gaussian filter does. A Gaussian mechanism takes mu squared. Any other round
+    takes the least c for which the round and then a Gaussian with b squared - c left are proven to be no easier to
+    tell apart than a Gaussian with b squared, at every epsilon. That is close to the variance of its privacy loss
+    while its losses are small beside b, and grows as b falls: large rounds are refused where b is small.
+
+    Where a round does not fit but all epsilons so far add up to at most epsilon, it is admitted by basic composition,
+    and from then on basic composition is all there is.
+
+    Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
+    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). A hundredth of
+    the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is inf once only
+    basic composition is left.
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP. While ``spent`` is finite it is also
+    (e, H(e; b_0) + the slack and failures charged)-DP for every other e, where H belongs to the b_0 of the start.
+    Source: theory 4.8; docs/proofs/residue-filter.md.
+
+    >>> account = Residue(epsilon=1.0, delta=1e-6)
+    >>> account.charge(mechanisms.Repeated(mechanisms.RandomizedResponse(epsilon=0.01), 550))
+    >>> account.admits(mechanisms.RandomizedResponse(epsilon=0.01))
+    True
+    """
+
+    def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
+        notion = notions.Residue(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+        super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+
+
+class Approximate(Filter):
+    """Pure and approximate mechanisms at the rate of advanced composition, without its constants.
+
+    Admit while sqrt(2 log(1/d) V) + V/2 <= epsilon and the deltas add up to at most sum_delta, where V is the sum of
+    epsilon squared (of 2 rho for Gaussian and other zCDP mechanisms), the next one included, and d = delta - sum_delta.
+
+    Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
+    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). The measure of
+    ``spent`` and ``left`` is V.
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
+    Source: theory 4.6; Whitehouse, Ramdas, Rogers & Wu (2023), Thm 1. ``Zcdp`` admits more where nothing fails.
+    """
+
+    def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
+        notion = notions.Approximate(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+        super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+
+
+class Basic(Filter):
+    """Basic composition: epsilons add up, and deltas add up.
+
+    Args (keyword-only, public): epsilon; delta, 0 for pure DP. ``spent`` and ``left`` are pairs (epsilon, delta).
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
+    Source: Rogers, Roth, Ullman & Vadhan (2016), section 3; theory 4.5.
+
+    >>> budget = Basic(epsilon=1.0)
+    >>> for _ in range(10):
+    ...     budget.charge(mechanisms.Pure(0.1))
+    >>> budget.left
+    (0.0, 0.0)
+    """
+
+    def __init__(self, *, epsilon: float, delta: float = 0.0) -> None:
+        _check.positive(epsilon=epsilon)
+        _check.within(0, 1, delta=delta)
+        notion = notions.Basic(limit=budget(epsilon), failures=budget(delta, per=FAILURE), epsilon=epsilon, delta=delta)
+        super().__init__(notion, epsilon=epsilon, delta=delta)
+
+
+def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> float:
+    """The order that alone admits the most rounds of a plan."""
+    lam = np.geomspace(0.3, 3000, 80)
+    orders = 1 + np.where(lam > 15, np.round(lam), lam)
+    alone = np.array([renyi.budget(order, epsilon=epsilon, delta=delta) for order in orders])
+    return float(orders[int(np.argmax(alone / renyi.values(plan, orders)))])
+
+
+def _chosen(
+    epsilon: float, delta: float, orders: Sequence[float] | None, weights: Sequence[float] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if (orders is None) != (weights is None):
+        raise ArgumentError("give both orders= and weights=, or neither")
+    if orders is None or weights is None:
+        rho = zcdp.rho(epsilon=epsilon, delta=delta)
+        return order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
+    grid, shares = np.asarray(orders, np.float64), np.asarray(weights, np.float64)
+    if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
+        raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")
+    if not np.all((grid > 1) & (grid < inf)) or not np.all((shares > 0) & (shares < inf)):
+        raise ArgumentError(f"orders={orders!r} must be finite and > 1, weights={weights!r} finite and > 0")
+    return grid, shares / shares.sum() * (1 - 1e-15)

@@ -1,0 +1,60 @@
+"""What is read from accounts the same way wherever they are kept: in tables, or in files read as tables."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bursar.ledger.interfaces import Charge, Consistency, Person, QuestionTotal, Store
+
+__all__ = ["AccountReader", "none"]
+
+
+class AccountReader:
+    """Reads accounts and charges where the ledger is."""
+
+    _store: Store
+
+    def accounts_table(self) -> str:
+        """SQL of the table of person, spent, gone."""
+        return "ledger.accounts"
+
+    def charges_table(self) -> str:
+        """SQL of the table of question, person, units."""
+        return "ledger.charges"
+
+    def spent(self, person: Person) -> int:
+        rows = self._store.run(f"SELECT spent FROM {self.accounts_table()} a WHERE person = ?", [self.stored(person)])
+        return int(rows[0][0]) if rows else 0
+
+    def charges(self, person: Person) -> list[Charge]:
+        rows = self._store.run(
+            f"SELECT question, units FROM {self.charges_table()} c WHERE person = ? ORDER BY question",
+            [self.stored(person)],
+        )
+        return [Charge(int(question), int(units)) for question, units in rows]
+
+    def totals(self) -> dict[int, QuestionTotal]:
+        sql = f"SELECT question, sum(units), count(*), max(units) FROM {self.charges_table()} c GROUP BY question"
+        return {int(question): QuestionTotal(*map(int, total)) for question, *total in self._store.run(sql)}
+
+    def consistent(self, budget: int) -> Consistency:
+        accounts, charges, run = self.accounts_table(), self.charges_table(), self._store.run
+        twice = f"SELECT person FROM {accounts} a GROUP BY person HAVING count(*) > 1"
+        different = (
+            f"SELECT 1 FROM (SELECT person, sum(units) AS units FROM {charges} c GROUP BY person) c "
+            f"FULL JOIN {accounts} a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
+        )
+        outside = f"SELECT 1 FROM {accounts} a WHERE spent > {budget:d} OR spent < 0"
+        negative = f"SELECT 1 FROM {charges} c WHERE units <= 0"
+        return Consistency(none(run, twice) and none(run, different), none(run, outside) and none(run, negative))
+
+    def stored(self, person: Person) -> object:
+        return person
+
+    def named(self, stored: Any) -> Person:
+        name: Person = stored
+        return name
+
+
+def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:
+    """Whether a search for contradictions finds none."""
+    return not run(f"SELECT 1 FROM ({sql}) contradictions LIMIT 1", parameters)

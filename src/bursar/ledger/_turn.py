@@ -1,0 +1,142 @@
+"""One transaction on a ledger, handed out to the work that is done in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.ledger._record import COLUMNS, Entry, find, sealed
+from bursar.ledger._rules import Rules
+from bursar.ledger._watch import Watch
+from bursar.ledger.interfaces import Admitted, Offer, Store
+
+__all__ = ["Admission", "Turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Who takes part in a question, and under which terms it was admitted. Only ``people`` is private.
+
+    Fields:
+        people: who takes part; ``people.rows`` is what was offered for them.
+        key, analyst, purpose, reserved: as asked.
+        price, spare: units.
+        scopes: the limited scopes that the question falls under.
+    """
+
+    people: Admitted
+    key: str
+    analyst: str
+    purpose: str | None
+    reserved: str | None
+    price: int
+    spare: int
+    scopes: tuple[str, ...]
+
+
+class Turn:
+    """All that is done in one transaction: it is written as a whole, or not at all, and told to nobody before.
+
+    A question goes through ``find``, ``admit`` and ``settle``; what one returns is an argument of the next. Where the
+    ledger begins a transaction again, the work gets a new turn.
+    """
+
+    def __init__(self, store: Store, rules: Rules) -> None:
+        self._store = store
+        self._rules = rules
+        self._number, self._hash = rules.number, rules.hash
+        self._admission: Admission | None = None
+
+    def find(self, key: str) -> Entry | None:
+        """The entry under a key, without its private part: another writer may have come first."""
+        return find(self._store.run, key)
+
+    def admit(
+        self,
+        offer: Offer,
+        *,
+        key: str,
+        price: int,
+        spare: int = 0,
+        analyst: str,
+        purpose: str | None = None,
+        reserved: str | None = None,
+    ) -> Admission:
+        """Choose who takes part in a question, out of what was offered.
+
+        Args:
+            offer: what ``Ledger.answer`` prepared.
+            key: of the question.
+            price: the most that the question costs a person, units, public.
+            spare: what each person who takes part must have left after paying, units, public.
+            analyst, purpose: who asks, and what for.
+            reserved: the key under which budget was set aside for this question.
+
+        Raises:
+            BudgetExceeded: by public facts alone, nobody can pay the full price.
+            DataError: the data cannot be read.
+
+        Guarantee: each person admitted can pay within the budget, and within every limit that applies; what is
+            reserved for other questions is not touched.
+        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        """
+        _check.whole(0, price=price, spare=spare)
+        most, shares = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
+        people = offer.admit(most - spare, [share._replace(most=share.most - spare) for share in shares])
+        scopes = tuple(share.scope for share in shares)
+        self._admission = Admission(people, key, analyst, purpose, reserved, price, spare, scopes)
+        return self._admission
+
+    def settle(
+        self,
+        admission: Admission,
+        public: Mapping[str, object],
+        *,
+        watch_noise: Callable[[Watch], int] | None = None,
+    ) -> Entry:
+        """Charge each person admitted and store the finished answer.
+
+        Args:
+            admission: what ``admit`` returned in this turn; it is settled once.
+            public: the question and its answer. The price, and who asked under which key, are added.
+            watch_noise: draws the noise on the number of missing people; where it is given and the ledger is watched,
+                the answer says whether it is ``complete``: whether the watch is still silent, with this question.
+                Questions with ``spare`` do not matter to the watch.
+
+        Guarantee: after the transaction either the answer is stored and each person in it is charged, or neither. All
+            that a watch ever tells is paid for: ``Watch``, theory 5.8.
+        """
+        if admission is not self._admission:
+            raise ArgumentError("admission: it is not this turn's, or was settled already")
+        self._admission = None
+        complete = self._complete(admission, watch_noise)
+        asked = {
+            "analyst": admission.analyst,
+            "purpose": admission.purpose,
+            "key": admission.key,
+            "reserved": admission.reserved,
+            "price": admission.price,
+        }
+        entry = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
+        note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
+        return self.append(entry, note)
+
+    def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
+        """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
+        row = sealed(self._number + 1, self._hash, public, private or {})
+        places = ", ".join("?" for _ in row)
+        self._store.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", row)
+        self._number, self._hash = row.number, row.hash
+        return row.entry()
+
+    def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
+        """Whether the watch is still silent, with this question; None where it is not asked."""
+        watch = self._rules.watch
+        if watch is None or noise is None or admission.spare:
+            return None
+        if self._rules.spoke:
+            return False
+        if watch.speaks(admission.people.refused(), noise(watch)):
+            self.append({"kind": "spoke"})
+            return False
+        return True

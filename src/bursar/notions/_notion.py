@@ -1,0 +1,231 @@
+"""Price mechanisms in a notion of privacy, and say what a budget in it promises."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf
+from operator import add, le
+from typing import ClassVar, Generic, Self, TypeVar
+
+from bursar import _check, mechanisms
+from bursar._arrays import Array, Library, Mask
+from bursar._units import Units, times, to_float
+from bursar.curves import renyi, residue
+from bursar.errors import ArgumentError, Unsupported
+
+__all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "no_failures"]
+
+Totals = tuple[Units, ...]
+"""Whole units, one amount for each total of a notion."""
+
+Measure = TypeVar("Measure", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a budget promises: (epsilon, delta)-DP for adding or removing one person. Every field is public."""
+
+    epsilon: float
+    delta: float
+    theorem: str
+
+
+class Notion(ABC):
+    """What mechanisms cost in a notion of privacy: one or several totals that add up, in whole units.
+
+    A notion is a frozen value. It never holds what was spent: accounts do (``filters``, ``odometers``).
+    """
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """How many totals there are."""
+
+    @abstractmethod
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        """What a single round adds to each total, in units, rounded up."""
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        """What a mechanism adds to each total, in units, rounded up: the sum over its rounds.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a price here.
+        """
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        return self._prices(mechanism)
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        """The totals once a mechanism is charged as well."""
+        return tuple(map(add, totals, self.price(mechanism)))
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+        """The notion and the totals of an account once a mechanism was charged.
+
+        What was left open before the first charge, such as the part of delta for failures, is fixed from then on.
+        """
+        return self, after
+
+    def chosen(self) -> dict[str, float | None]:
+        """The parameters that the first charge may fix."""
+        return {}
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+        """For accounts per person: what a single round adds to each total that such an account holds."""
+        return self.price(leaf)
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        """For accounts per person: the round in the form in which they price it."""
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | None:
+        """For accounts per person: charges by what is left; None where they do not depend on it."""
+        return None
+
+    @cached_property
+    def _prices(self) -> Callable[[mechanisms.Mechanism], Totals]:
+        return lru_cache(maxsize=256)(self._sum_of_rounds)
+
+    def _sum_of_rounds(self, mechanism: mechanisms.Mechanism) -> Totals:
+        totals: Totals = (0,) * self.columns
+        for leaf, count in mechanisms.leaves(mechanism).items():
+            price = self.price_of_round(leaf)
+            totals = tuple([total + times(count, units) for total, units in zip(totals, price, strict=True)])
+        return totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Notion, Generic[Measure]):
+    """A notion with a budget: which totals still imply what is promised.
+
+    Attributes (public): epsilon and delta of the promise; None where the budget was given in the notion's measure.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    measure: ClassVar[str] = "epsilon"
+    """What adds up."""
+    theorem: ClassVar[str]
+    """Why the promise holds, for cards and statements."""
+
+    @abstractmethod
+    def holds(self, totals: Totals) -> bool:
+        """Whether these totals still imply the promise."""
+
+    @abstractmethod
+    def spent(self, totals: Totals) -> Measure:
+        """Totals in the notion's measure, rounded up."""
+
+    @abstractmethod
+    def left(self, totals: Totals) -> Measure:
+        """What is left beside these totals in the notion's measure, rounded down."""
+
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Measure:
+        """What a mechanism would add to these totals, in the notion's measure, rounded up."""
+        return self.spent(self.price(mechanism))
+
+    def refusal(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
+        """Why a mechanism does not fit beside these totals."""
+        asked, spent, left = self.asked(totals, mechanism), self.spent(totals), self.left(totals)
+        return f"it asks {asked!r}, spent {spent!r}, left {left!r}"
+
+    def statement(self, delta: float | None = None) -> Promise:
+        """What the whole budget promises.
+
+        Args:
+            delta: public, in (0, 1); by default the budget's own.
+
+        Returns:
+            Epsilon in nats, rounded up: the budget's own at its own delta.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+            Unsupported: the budget promises nothing at this delta.
+
+        Guarantee: whatever the budget admits is (epsilon, delta)-DP.
+        Source: the theorem of the notion.
+        """
+        if delta is None:
+            if self.delta is None:
+                raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
+            delta = self.delta
+        elif delta != self.delta:
+            _check.between(0, 1, delta=delta)
+        own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
+        if delta == self.delta and own < inf:
+            return Promise(float(own), float(delta), self.theorem)
+        epsilon = min(own, self._converted(delta))
+        if epsilon == inf:
+            raise Unsupported(f"delta={delta!r}: the budget promises nothing below its own delta={self.delta!r}")
+        return Promise(float(epsilon), float(delta), self.theorem)
+
+    def _converted(self, delta: float) -> float:
+        """The epsilon that the limits of the totals imply at delta, rounded up; inf where no conversion is known."""
+        return inf
+
+    @abstractmethod
+    def person_limits(self) -> tuple[int, ...]:
+        """For accounts per person: the units that each total may reach."""
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        """For accounts per person: who can pay, and the totals afterwards.
+
+        Args:
+            spent: (n, m) int64, private, units; m totals for each person.
+            cost: (n, m) int64, private, units, >= 0; RANGE or more counts as infinite.
+
+        Returns:
+            (n, m) int64, private, the totals afterwards: of a person who cannot pay, as before. (n,) bool, private.
+
+        Guarantee: the totals of each person imply the promise, afterwards as before.
+        Source: theory 5.1.
+        """
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        fits = xp.all(cost <= limits - spent, axis=1)
+        return spent + xp.where(fits[:, None], cost, 0), fits
+
+
+class Additive(Budget[Measure]):
+    """Budgets whose totals must each stay within a limit of their own."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[int, ...]:
+        """The units that each total may reach."""
+
+    @property
+    def columns(self) -> int:
+        return len(self.limits)
+
+    def holds(self, totals: Totals) -> bool:
+        return all(map(le, totals, self.limits))
+
+    def person_limits(self) -> tuple[int, ...]:
+        return self.limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scalar(Additive[float]):
+    """Budgets with one total."""
+
+    limit: int
+
+    @cached_property
+    def limits(self) -> tuple[int, ...]:
+        return (self.limit,)
+
+    def spent(self, totals: Totals) -> float:
+        return to_float(totals[0])
+
+    def left(self, totals: Totals) -> float:
+        return to_float(self.limit - totals[0], down=True)
+
+
+def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:
+    """Reject a round that may fail, for budgets with no share of delta for that."""
+    if renyi.failure(leaf):
+        raise Unsupported(
+            f"{type(leaf).__name__} may fail with probability delta, for which {name} has no budget; "
+            "use filters.Renyi or filters.Approximate"
+        )

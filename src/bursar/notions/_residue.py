@@ -1,0 +1,164 @@
+"""What is left is a Gaussian ("the residue"), and every round takes a certified part of it.
+
+Names and symbols
+    b, square   the Gaussian that is left, and b squared
+    slack       by how much the bound may fail on the way, in FAILURE units; it is paid from delta
+
+Source: theory 4.8; docs/proofs/residue-filter.md
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from math import floor, inf
+from typing import ClassVar, Self
+
+from bursar import mechanisms
+from bursar._units import FAILURE, Units, budget, exact, times, to_float, up
+from bursar.curves import gaussian, renyi, residue
+from bursar.errors import ArgumentError, Unsupported
+from bursar.notions._notion import Totals, no_failures
+from bursar.notions._order_mixture import certain
+from bursar.notions._with_failures import WithFailures
+
+__all__ = ["Residue"]
+
+SLACK = Fraction(1, 100)
+"""Part of delta that pays for slack: it costs less than 0.2 % of the budget, and sampled Gaussians need some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residue(WithFailures[float]):
+    """A price that depends on what is left of b squared.
+
+    Totals: b squared, the sum of pure epsilons, slack, and failures. The first is infinite once a round was admitted by
+    basic composition alone.
+
+    Guarantee: totals that hold are (epsilon, delta)-DP.
+    Source: theory 4.8; docs/proofs/residue-filter.md.
+    """
+
+    measure: ClassVar[str] = "b squared"
+    theorem: ClassVar[str] = "theory 4.8; docs/proofs/residue-filter.md"
+
+    @property
+    def columns(self) -> int:
+        return 4
+
+    def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
+        return self.after((0,) * self.columns, leaf)
+
+    def price(self, mechanism: mechanisms.Mechanism) -> Totals:
+        """What a mechanism adds to the totals of a fresh account; what it adds to others is in ``after``."""
+        return self.after((0,) * self.columns, mechanism)
+
+    def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        if not isinstance(mechanism, mechanisms.Mechanism):
+            raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+        rounds = list(mechanisms.in_order(mechanism))
+        pure = totals[1] + sum(times(count, up(certain(leaf))) for leaf, count in rounds)
+        failures = totals[3] + sum(count * up(renyi.failure(leaf), per=FAILURE) for leaf, count in rounds)
+        delta = self.share((0, 0, 0, failures))
+        start, slacks = self._start(delta), floor(delta * SLACK * FAILURE)
+        square, slack = start - totals[0], slacks - int(totals[2])
+        for leaf, count in rounds:
+            square, slack = _run(leaf, count, square, slack)
+        return start - square, pure, slacks - slack, failures
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+        if after[0] > self._start(self.share(after)):  # by basic composition, from now on
+            after = (inf, *after[1:])
+        return super().settle(mechanism, after)
+
+    def holds_for(self, totals: Totals, delta: Fraction) -> bool:
+        if totals[1] <= budget(self.epsilon):
+            return True
+        return totals[0] <= self._start(delta) and totals[2] <= delta * SLACK * FAILURE
+
+    def spent(self, totals: Totals) -> float:
+        return to_float(totals[0])
+
+    def left(self, totals: Totals) -> float:
+        return to_float(max(0, self._start(self.share(totals)) - totals[0]), down=True) if totals[0] < inf else 0.0
+
+    def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> float:
+        after = self.after(totals, mechanism)[0]
+        return to_float(inf if after == inf else after - totals[0])
+
+    def person_limits(self) -> tuple[int, ...]:
+        return (self._start(exact(self.delta)),)  # nothing is set aside: no round may fail
+
+    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+        no_failures(leaf, "an account per person")
+        exactly = residue.needs_no_slack(leaf)
+        if exactly is None:
+            raise Unsupported(f"{type(leaf).__name__} costs a person what depends on what is left: see person_table")
+        return (exactly,)
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        if isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1:
+            return mechanisms.Gaussian(leaf.sigma, leaf.sensitivity)
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | None:
+        """For accounts per person: the charges of one round by norm and by what is left; None of a Gaussian round.
+
+        Guarantee: an account that spends at most ``person_limits()`` by these charges is (epsilon, delta)-DP.
+        Source: theory 4.8; docs/proofs/residue-filter.md, section 6.
+        """
+        no_failures(leaf, "an account per person")
+        if residue.needs_no_slack(leaf) is not None:
+            return None
+        slack = floor(exact(self.delta) * SLACK * FAILURE)
+        return residue.table(leaf, most=self.person_limits()[0], slack=slack)
+
+    @cached_property
+    def _start(self) -> Callable[[Fraction], int]:
+        """For a part of delta: the units of b squared at the start."""
+        return lru_cache(maxsize=4)(self._start_units)
+
+    def _start_units(self, delta: Fraction) -> int:
+        share = delta * (1 - SLACK)
+        return budget(Fraction(gaussian.mu(epsilon=self.epsilon, delta=float(share) * (1 - 1e-15))) ** 2)
+
+
+def _run(leaf: mechanisms.Mechanism, count: int, square: Units, slack: int) -> tuple[Units, int]:
+    """What is left of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
+
+    The same as one round after the other, but rounds at one grid point and with one slack are taken in one go.
+    """
+    exactly = residue.needs_no_slack(leaf)
+    if exactly is not None:
+        return square - count * exactly, slack
+    size = up(residue.size(leaf))
+    while count and square >= 0:
+        left = int(square)
+        each = _slack(size, left, slack)
+        cost = residue.cost(leaf, square=left, slack=each) if each <= slack else inf
+        if cost == inf:
+            return -inf, slack
+        cost = int(cost)
+        most = min(count, (left - residue.grid(residue.level(left))) // cost + 1, slack // each)
+        done = _last(size, left, cost, slack, each, most)
+        square, slack, count = left - done * cost, slack - done * each, count - done
+    return square, slack
+
+
+def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -> int:
+    """How many rounds in a row have the same slack: what is left of one for one of the other changes one way only."""
+    few, many = 1, most + 1
+    while many - few > 1:
+        middle = (few + many) // 2
+        done = middle - 1
+        if _slack(size, left - done * cost, slack - done * each) == each:
+            few = middle
+        else:
+            many = middle
+    return few
+
+
+def _slack(size: Units, square: int, slack: int) -> int:
+    """The slack of a round: of what is left for slack, the share that the round has in what is left of b squared."""
+    share = slack if size >= square else slack * int(size) // square
+    return residue.ladder(share)

@@ -1,0 +1,29 @@
+"""What a session needs of an engine. Every engine must give the same whole sums and the same units."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from bursar._workspace import Query
+from bursar.queries._engines.compiler import Compiled
+from bursar.queries._questions import Question
+
+__all__ = ["Rows"]
+
+
+class Rows(Protocol):
+    """The people's rows, in an engine that adds up. Private."""
+
+    def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
+        """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
+
+    def charges(self, plan: Compiled) -> object:
+        """Describe each person's contribution and price (person, units, ...), for ``Ledger.answer``."""
+
+    def prices(self, plan: Compiled) -> Query:
+        """A query of the workspace that gives each person's price: person, units."""
+
+    def sums(self, plan: Compiled, admitted: object) -> list[int]:
+        """The contributions of the people admitted, added up, in whole steps. Private."""
+
+    def close(self) -> None:
+        """Nothing more will be asked."""

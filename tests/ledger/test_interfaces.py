@@ -1,0 +1,49 @@
+"""The parts of a ledger: each kind of store and of accounts does what its interface says."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from bursar.ledger import interfaces
+from bursar.ledger._accounts import parquet, postgres, tables
+from bursar.ledger._stores.file import File
+from bursar.ledger._stores.postgres import Postgres
+from bursar.queries._engines.spark_accounts import SparkWriter, _SparkVerdicts
+
+PARTS = [
+    (interfaces.Store, File),
+    (interfaces.Store, Postgres),
+    (interfaces.AccountStore, tables.TableAccounts),
+    (interfaces.AccountStore, postgres.PostgresAccounts),
+    (interfaces.AccountStore, parquet.ParquetAccounts),
+    (interfaces.Offer, tables.TableOffer),
+    (interfaces.Offer, postgres._SentOffer),
+    (interfaces.Offer, parquet._FileOffer),
+    (interfaces.Admitted, tables.TableAdmitted),
+    (interfaces.Admitted, parquet._FileAdmitted),
+    (interfaces.AccountWriter, SparkWriter),
+    (interfaces.Verdicts, _SparkVerdicts),
+]
+
+
+@pytest.mark.parametrize(("interface", "part"), PARTS)
+def test_parts_take_the_arguments_of_their_interface(interface, part):
+    """Every method is there, with the same names of arguments in the same order."""
+    for name, method in inspect.getmembers(interface, inspect.isfunction):
+        if not name.startswith("_"):
+            ours = inspect.signature(getattr(part, name)).parameters
+            assert list(ours) == list(inspect.signature(method).parameters), name
+
+
+def test_each_kind_of_accounts_has_a_name_of_its_own():
+    """By it a ledger is opened with the accounts that it was made with."""
+    assert tables.TableAccounts.kind == postgres.PostgresAccounts.kind == "tables"
+    assert parquet.ParquetAccounts.kind == "parquet"
+
+
+def test_only_a_file_has_a_path(tmp_path):
+    """Accounts in files need one; a server has none."""
+    assert File(tmp_path / "l").path == tmp_path / "l"
+    assert Postgres.path is None
+    assert isinstance(File(Path("l")).path, Path)

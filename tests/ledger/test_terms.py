@@ -1,0 +1,63 @@
+"""What a ledger was made for: its budget, and how it names people."""
+
+import pytest
+
+from bursar import filters
+from bursar.errors import ArgumentError, CopyRefused, LedgerError, UnknownPerson
+from bursar.ledger import Ledger
+from ledgers import ask, clean, opened
+
+
+def test_a_lost_ledger_is_not_replaced_silently(path):
+    """With create=False a missing file is an error; a folder that is not there is one always."""
+    with pytest.raises(LedgerError, match="not there"):
+        opened(path, create=False)
+    with pytest.raises(LedgerError, match="without a budget"):
+        Ledger.open(path)
+    with pytest.raises(LedgerError, match="cannot be created"):
+        opened(path / "below")
+
+
+def test_terms_are_fixed(where):
+    """Another budget or another kind of names is refused; none given takes the ledger's own."""
+    opened(where).close()
+    with pytest.raises(ArgumentError, match="budget"):
+        opened(where, budget=filters.Zcdp(rho=2.0))
+    with pytest.raises(ArgumentError, match="person"):
+        opened(where, person="BIGINT")
+    with pytest.raises(ArgumentError, match="must be a fresh"):
+        opened(where, budget=filters.Gaussian(mu=1.0))
+    with pytest.raises(ArgumentError, match="below"):
+        opened(where, budget=filters.Zcdp(rho=1e5))
+    with Ledger.open(where) as book:
+        assert book.budget == 1.0
+        assert repr(book) == f"Ledger({book.store.name!r}, rho=1.0)"
+        with pytest.raises(CopyRefused):
+            __import__("copy").copy(book)
+
+
+def test_names_of_people(where):
+    """Whole-number ledgers take numbers and their decimal text; anything else is unknown, without being quoted."""
+    with opened(where, person="BIGINT") as book:
+        book.retire("17")
+        book.restore(17)
+        for wrong in ("x", True, 1.5, 2**63, None):
+            with pytest.raises(UnknownPerson, match="whole numbers"):
+                book.spent(wrong)
+
+
+def test_names_of_people_that_are_text(where):
+    """Text ledgers take any text at all, and tell people apart to the last character; halves of characters are none."""
+    people = ["", "ann", "Ann", "ann ", "a\0b", "a\\0b", "\\x61", "é", "e\u0301", "\t", "\r\n", "'\"?%s", "\U0001f642"]
+    with opened(where) as book:
+        assert ask(book, "a", {person: place for place, person in enumerate(people, start=1)}) == set(people)
+        assert [book.spent(person) for person in people] == list(range(1, len(people) + 1))
+        for person in people[:5]:
+            book.retire(person)
+        assert ask(book, "b", dict.fromkeys(people, 1)) == set(people[5:])
+        charged = book.store.workspace.run(book.accounts.charged()).fetchall()
+        assert {person for _, person, _ in charged} == set(people)
+        assert clean(book)
+        for wrong in (17, None, b"ann", "\ud800"):
+            with pytest.raises(UnknownPerson, match="text"):
+                book.spent(wrong)

@@ -1,0 +1,66 @@
+"""Answers and quotes: made of noisy sums and public facts alone."""
+
+import pyarrow as pa
+import pytest
+
+from bursar import filters
+from bursar.errors import ArgumentError
+from bursar.queries import Count, Mean, Quantiles, Sum, Variance
+from sessions import ROWS, opened
+
+
+def test_quotes_are_public_and_change_nothing(path):
+    """A quote tells the worst price, the standard error and a margin; it needs no rows of anybody."""
+    with opened(path) as session:
+        analyst = session.analyst("ann")
+        quoted = analyst.quote(Sum("amount", 0, 10, clip=2, sigma=20.0))
+        assert quoted.rho == pytest.approx(0.005)
+        assert quoted.of_budget == pytest.approx(0.005)
+        assert quoted.standard_errors == {"sum": 200.0}
+        assert quoted.margins["sum"] == pytest.approx(392, abs=0.1)
+        assert analyst.quote(Count(rho=0.02)).rho == pytest.approx(0.02, rel=1e-12)
+        assert analyst.quote(Count(rho=0.02)).rho <= 0.02 * (1 + 1e-12)
+        with pytest.raises(ArgumentError, match="not in the data"):
+            analyst.quote(Sum("nothing", 0, 1, sigma=2.0))
+        assert len(session.ledger.entries()) == 1
+
+
+def test_intervals_hold(path):
+    """95 % intervals of counts, means, variances and medians cover what they should in at least 90 % of 200 groups."""
+    people, groups = 400, 200
+    rows = {
+        "who": [i for _ in range(groups) for i in range(people)],
+        "group": [g for g in range(groups) for _ in range(people)],
+        "v": [(i * 7 + 3 * g) % 100 + 0.5 for g in range(groups) for i in range(people)],
+    }
+    with opened(path, pa.table(rows), budget=filters.Zcdp(rho=1e3)) as session:
+        analyst, by = session.analyst("x"), {"group": list(range(groups))}
+        for number, (asked, truth) in enumerate(
+            [
+                (Count(by=by, clip=20, sigma=10.0), lambda g: people),
+                (Mean("v", 0, 100, by=by, clip=20, sigma=10.0), lambda g: 50.0),
+                (Variance("v", 0, 100, by=by, clip=20, sigma=10.0), lambda g: (100**2 - 1) / 12),
+                (Quantiles("v", tuple(range(0, 101, 5)), by=by, clip=20, sigma=3.0), lambda g: 50.0),
+            ]
+        ):
+            found = analyst.ask(asked, key=str(number))
+            held = 0
+            for g, (value, interval) in enumerate(zip(found.values, found.intervals, strict=True)):
+                low, high = interval[0] if isinstance(asked, Quantiles) else interval
+                value = value[0] if isinstance(asked, Quantiles) else value
+                held += low <= truth(g) <= high
+                assert low <= value <= high or isinstance(asked, Quantiles)
+            assert held >= 0.9 * groups, type(asked)
+
+
+def test_an_answer_is_there_when_its_column_is_not(path):
+    """What was paid for is told again under its key, whatever became of the data."""
+    with opened(path) as session:
+        first = session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a")
+    rest = {name: values for name, values in ROWS.items() if name != "amount"}
+    with opened(path, pa.table(rest)) as session:
+        assert session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a").values == first.values
+        with pytest.raises(ArgumentError, match="amount"):
+            session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="b")
+        with pytest.raises(ArgumentError, match="must be one of"):
+            session.analyst("ann").ask(5, key="c")

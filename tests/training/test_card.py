@@ -1,0 +1,112 @@
+"""Cards: what was promised and released, as data; words only in Markdown."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import training_cards
+from bursar import errors, filters, individual, mechanisms
+from bursar.training import stopping
+from training_runs import N, trainer
+
+
+def test_the_card_says_what_was_promised_and_released(data):
+    """Epsilon, delta, theorem, noise, and every mechanism with its count; nothing about single people."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=0.3), sample_rate=0.1, noise_multiplier=2.0)
+    job.fit(x, y)
+    with pytest.raises(errors.ArgumentError, match="delta=None"):
+        job.card()
+    card = job.card(delta=1e-5)
+    assert card.epsilon == pytest.approx(0.3 + np.log(7 / 8) - np.log(8e-5) / 7)
+    assert "20 times SampledGaussian(sigma=2.0" in card.to_markdown()
+    assert "Rényi" in card.to_markdown() or "Renyi" in card.to_markdown()
+    assert card.divisor == 40.0
+    assert trainer_repr_is_public(job)
+
+
+def trainer_repr_is_public(job):
+    return "spent" not in repr(job.holder_report) and "0." not in repr(job.holder_report)
+
+
+def test_the_card_says_who_counts_as_a_person(data):
+    """Without numbers of people the promise is about one record; the card must not speak of all of a person's."""
+    x, y = data
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y)
+    assert "each record is one person, so the caller declares" in job.card().to_markdown()
+    assert job.card().people_from == "record"
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
+    job.fit(x, y, torch.arange(N) // 2)
+    assert "all records of one person together" in job.card().to_markdown()
+    assert job.card().people_from == "group"
+
+
+def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(data):
+    """It lists what was released; with samples nobody's remainder is spent."""
+    x, y = data
+    job = trainer(filters.RenyiOrder(alpha=8.0, rho=1.0), sample_rate=0.5, noise_multiplier=8.0, steps=4)
+
+    def louder(run):
+        run.noise_multiplier = 8.0 if run.step < 2 else 16.0
+
+    job.fit(x, y, callbacks=[louder])
+    words = job.card(delta=1e-5).to_markdown()
+    assert "every step" not in words
+    assert "spends the remainder" not in words
+    assert "theory 5.6 for Poisson samples" in words
+    assert "2 times SampledGaussian(sigma=16.0, sensitivity=1.0, sample_rate=0.5)" in words
+
+
+def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
+    """The caller's filter may be charged elsewhere: neither the card nor accounts look at it again."""
+    budget = filters.Zcdp(rho=0.1)
+    job = trainer(budget)
+    accounts = individual.Filter(3, budget)
+    job.fit(*data)
+    before = job.card(delta=1e-5).epsilon
+    budget.charge(mechanisms.Zcdp(0.09))
+    accounts.budget.charge(mechanisms.Zcdp(0.09))
+    assert job.card(delta=1e-5).epsilon == before
+    assert individual.Filter.from_state(accounts.state()).budget.left == pytest.approx(0.1)
+
+
+def test_a_seed_of_the_counts_is_on_the_card(data):
+    """Noise from a generator of the caller's is reproducible as far as anybody can tell."""
+    for noise, words in ((np.random.default_rng(0), "not private"), (None, "operating system")):
+        job = trainer(filters.Zcdp(rho=1.0))
+        tree = stopping.Tree(steps=20, sigma=50.0)
+        job.fit(*data, counting=lambda people, n=noise, t=tree: stopping.Dropouts(people, t, noise=n))
+        assert words in job.card(delta=1e-5).to_markdown()
+
+
+def test_a_card_is_stated_at_the_budgets_own_delta(data):
+    """Another delta is refused, not ignored."""
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5))
+    job.fit(*data)
+    with pytest.raises(errors.ArgumentError, match="its own delta=1e-05"):
+        job.card(delta=1e-9)
+
+
+@pytest.mark.parametrize(("budget", "card"), training_cards.cards(), ids=repr)
+def test_a_card_names_its_theorem_and_measure_for_every_budget(budget, card):
+    """Whatever accounts per person can be made of, the card says why its promise holds, and what adds up."""
+    assert card.notion == type(budget).__name__
+    assert "theory 4." in card.theorem
+    assert card.measure
+    assert card.theorem in card.to_markdown()
+    assert json.loads(card.to_json())["reproducible"] is False
+
+
+def test_cards_are_complete_without_docstrings():
+    """Under ``python -OO``, which drops docstrings and assertions, cards are the same to the letter."""
+    printed = [
+        subprocess.run([sys.executable, *flags, training_cards.__file__], capture_output=True, text=True, check=True)
+        for flags in ((), ("-OO",))
+    ]
+    assert printed[0].stdout == printed[1].stdout
+    assert printed[0].stdout.count("theory 4.") == 2 * len(training_cards.BUDGETS)

@@ -1,0 +1,40 @@
+"""The tasks of the demonstration."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bursar.training import examples
+
+
+def test_digits_are_split_and_scaled():
+    """Ten classes, a quarter kept for the test, features bounded by how they are made."""
+    task = examples.digits()
+    assert (task.classes, len(task.train[1]) + len(task.test[1])) == (10, 1797)
+    assert len(task.test[1]) == 449
+    assert np.asarray(task.train[0]).max() <= 0.25
+    assert examples.accuracy_without_privacy(task) > 0.9
+
+
+def test_the_folder_of_adult_is_the_given_one_or_where_data_are_kept(tmp_path, monkeypatch):
+    """Both files must be there; a folder that is given is the only one that is looked at."""
+    monkeypatch.setenv("BURSAR_DATA", str(tmp_path))
+    assert examples.adult_folder() is None
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / "adult.data").touch()
+    assert examples.adult_folder() is None
+    (tmp_path / "adult" / "adult.test").touch()
+    assert examples.adult_folder() == tmp_path / "adult"
+    assert examples.adult_folder(tmp_path) is None
+
+
+def test_adult_has_the_known_sizes():
+    """32,561 people to learn from and 16,281 to judge by."""
+    root = Path(os.environ.get("BURSAR_DATA", "../shared/data"))
+    folder = examples.adult_folder()
+    if folder is None:
+        pytest.skip(f"UCI Adult is not in {root}")
+    task = examples.adult(folder)
+    assert (task.classes, len(task.train[1]), len(task.test[1])) == (2, 32_561, 16_281)

@@ -1,0 +1,59 @@
+"""From a file with a table to a folder with a model, and back."""
+
+import tomllib
+
+import numpy as np
+import pytest
+
+from bursar.errors import ArgumentError
+from bursar.training import models
+
+SCHEMA = """
+target = "bought"
+classes = ["no", "yes"]
+people = 300
+
+[columns.age]
+low = 0
+high = 100
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    ages = np.random.default_rng(0).integers(0, 101, size=300)
+    lines = [f"{age},{'yes' if age > 50 else 'no'}" for age in ages]
+    (tmp_path / "data.csv").write_text("\n".join(["age,bought", *lines]) + "\n", encoding="utf-8")
+    (tmp_path / "schema.toml").write_text(SCHEMA, encoding="utf-8")
+    return tmp_path
+
+
+def test_one_call_trains_and_saves(folder):
+    """The folder holds the model that was trained; steps are reported; what is there is refused before any step."""
+    numbers = []
+    files = {"target": "bought", "schema": folder / "schema.toml"}
+    trained = models.train_to_folder(
+        folder / "data.csv",
+        folder / "model",
+        **files,
+        observe=lambda number, _: numbers.append(number),
+        epsilon=4.0,
+        steps=20,
+        extra_steps=0,
+    )
+    assert numbers == list(range(1, 21))
+    loaded = models.load(folder / "model")
+    np.testing.assert_array_equal(loaded.coef, trained.model.coef)
+    assert trained.card.epsilon == 4.0
+    with pytest.raises(ArgumentError, match="exists already"):
+        models.train_to_folder(folder / "data.csv", folder / "model", **files, observe=pytest.fail)
+
+
+def test_a_template_holds_the_names_of_the_columns_only(folder):
+    """It can be parsed, and nothing of the rows is in it; unknown columns are named."""
+    text = models.schema_template(folder / "data.csv", target="bought")
+    assert set(tomllib.loads(text)["columns"]) == {"age"}
+    with pytest.raises(ArgumentError, match="no column 'sold'"):
+        models.schema_template(folder / "data.csv", target="sold")
+    with pytest.raises(ArgumentError, match="no column 'who'"):
+        models.schema_template(folder / "data.csv", target="bought", person="who")
