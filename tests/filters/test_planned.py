@@ -2,7 +2,7 @@
 
 import json
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pytest
 
@@ -148,7 +148,7 @@ MENU = {0.125: 1, 0.25: 2, 0.5: 4}  # losses in eighths
 def best(account_at, admits, menu):
     """The largest delta that any adaptive choice among the menu reaches, stopping whenever it likes."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def value(loss, state):
         now = max(0.0, -math.expm1(EPSILON - loss / 8)) if loss / 8 > EPSILON else 0.0
         for epsilon, places in menu.items():

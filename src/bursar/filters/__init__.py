@@ -9,6 +9,7 @@ Renyi         any mechanism: all orders at once, with weights fixed in advance
 RenyiOrder    any mechanism that cannot fail, at one order fixed in advance
 RenyiCurve    the same at several orders, against a target curve fixed in advance
 Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms: the tightest for them
+Planned       a plan of rounds, all of it under full adaptivity; anything else beside it
 Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Basic         plain sums of epsilon and delta
@@ -26,7 +27,7 @@ Rogers        Rogers et al., for comparison
 
 from bursar.filters._either import Either
 from bursar.filters._filter import Filter
-from bursar.filters._filters import Approximate, Basic, Gaussian, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
+from bursar.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from bursar.filters.published import Pure, Rogers
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Either",
     "Filter",
     "Gaussian",
+    "Planned",
     "Pure",
     "Renyi",
     "RenyiCurve",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from bursar._units import FAILURE, budget, exact
 from bursar.curves import gaussian, order_mixture, renyi, zcdp
 from bursar.errors import ArgumentError
 from bursar.filters._filter import Filter
+from bursar.notions import State
 
-__all__ = ["Approximate", "Basic", "Gaussian", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
+__all__ = ["Approximate", "Basic", "Gaussian", "Planned", "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Zcdp"]
 
 
 def _either(name: str, value: float | None, epsilon: float | None, delta: float | None) -> None:
@@ -201,6 +202,69 @@ class Residue(Filter):
     def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
         notion = notions.Residue(epsilon=epsilon, delta=delta, sum_delta=sum_delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=sum_delta)
+
+
+class Planned(Filter):
+    """A plan is admitted as often as composition fixed in advance allows; every other round at a certified price.
+
+    The account holds planned rounds. A planned round costs one of them, whatever happened before: being adaptive costs
+    nothing while the plan is kept. Any other round (other noise, another rate, another mechanism) is bought with
+    planned rounds, and what is given too much comes back as change, which pays for the next ones. More noise than
+    planned is cheap and less is dear: plan for the least noise that will be used.
+
+    Args:
+        plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch). Its rounds are
+            sampled Gaussian, Gaussian, Laplace, randomised response, pure or approximate.
+        epsilon, delta: public.
+        reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
+            that are not planned. They are bought without it too.
+        sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail.
+
+    The measure of ``spent`` and ``left`` is planned rounds, whole numbers.
+
+    Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
+    Source: theory 4.11; docs/proofs/planned-filter.md.
+
+    Raises:
+        ArgumentError: the plan does not fit once; reserve or sum_delta is out of its range.
+        Unsupported: a mechanism of the plan has no privacy loss distribution here.
+
+    >>> step = mechanisms.SampledGaussian(sigma=1.0, sample_rate=0.01)
+    >>> account = Planned(step, epsilon=2.0, delta=1e-5)
+    >>> account.left
+    1199
+    >>> account.charge(mechanisms.SampledGaussian(sigma=2.0, sample_rate=0.01))
+    >>> account.left
+    1198
+    """
+
+    def __init__(
+        self,
+        plan: mechanisms.Mechanism,
+        *,
+        epsilon: float,
+        delta: float,
+        reserve: float = 0.0,
+        sum_delta: float = 0.0,
+    ) -> None:
+        _check.number(sum_delta=sum_delta)
+        notion = notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
+        notion.prices  # noqa: B018  # a plan that does not fit is refused here
+        parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
+        super().__init__(notion, plan=plan, **parameters)
+
+    def state(self) -> State:
+        """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
+        saved = super().state()
+        plan = mechanisms.to_fields(saved["parameters"]["plan"])
+        return {**saved, "parameters": {**saved["parameters"], "plan": plan}}
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """The filter that ``state()`` described, to the last unit."""
+        _check.saved(state, "filter", "parameters", "spent", "count")
+        plan = mechanisms.from_fields(state["parameters"]["plan"])
+        return super().from_state({**state, "parameters": {**state["parameters"], "plan": plan}})
 
 
 class Approximate(Filter):

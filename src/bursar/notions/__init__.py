@@ -6,6 +6,7 @@ RenyiOrder    the Rényi divergence at one order
 RenyiCurve    the same at several orders
 OrderMixture  all orders at once, by a mixture fixed in advance
 Residue       what is left of a Gaussian
+Planned       what is left of a plan: rounds of one kind, as often as they still fit
 Approximate   V, at the rate of advanced composition
 Basic         epsilon and delta themselves
 Boundary      of an odometer: bounds on the loss at every moment at once
@@ -22,11 +23,12 @@ notion, and nothing else changes.
 0.622
 """
 
-from bursar.notions._account import Account
+from bursar.notions._account import Account, State
 from bursar.notions._additive import Basic, Gaussian, RenyiCurve, RenyiOrder, Zcdp
 from bursar.notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
 from bursar.notions._notion import Additive, Budget, Notion, Promise, Scalar, Totals, no_failures
 from bursar.notions._order_mixture import OrderMixture
+from bursar.notions._planned import Planned
 from bursar.notions._residue import Residue
 from bursar.notions._with_failures import Approximate, WithFailures
 
@@ -43,11 +45,13 @@ __all__ = [
     "Notion",
     "OrderMixture",
     "PersonBound",
+    "Planned",
     "Promise",
     "RenyiCurve",
     "RenyiOrder",
     "Residue",
     "Scalar",
+    "State",
     "Totals",
     "WithFailures",
     "Zcdp",

@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bursar import filters
+from bursar import filters, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism
-from bursar.training._state import mechanism_to_fields
 
 __all__ = ["ADJACENCY", "Card", "build_card"]
 
@@ -86,7 +85,7 @@ class Card:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
-        released = [{**mechanism_to_fields(mechanism), "times": times} for mechanism, times in self.released]
+        released = [{**mechanisms.to_fields(mechanism), "times": times} for mechanism, times in self.released]
         return {**asdict(self), "released": released}
 
     def to_json(self) -> str:

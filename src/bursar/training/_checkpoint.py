@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from bursar import mechanisms
 from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
-from bursar.training._state import mechanism_from_fields, mechanism_to_fields
 
 __all__ = ["Checkpoint"]
 
@@ -49,7 +49,7 @@ class Checkpoint:
         """Write down what people will be charged for next; returns when it is on the disk."""
         if not self._lock.held:
             raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
-        line = (json.dumps(mechanism_to_fields(mechanism)) + "\n").encode()
+        line = (json.dumps(mechanisms.to_fields(mechanism)) + "\n").encode()
         if os.write(self._journal, line) < len(line):
             raise DataError(f"checkpoint: {str(self._journal_file)!r} could not be written; nothing was released")
         os.fsync(self._journal)
@@ -87,7 +87,7 @@ class Checkpoint:
         if len(lines) < contents["seen"]:
             raise DataError("checkpoint: the journal is shorter than the checkpoint says; nothing was changed")
         try:
-            unseen = [mechanism_from_fields(json.loads(line)) for line in lines[contents["seen"] :]]
+            unseen = [mechanisms.from_fields(json.loads(line)) for line in lines[contents["seen"] :]]
         except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise DataError(f"checkpoint: {str(self._journal_file)!r} can't be read; nothing was changed") from broken
         return contents, unseen

@@ -1,7 +1,7 @@
 """The state of a training run: one frozen value, replaced at each change, and what a checkpoint keeps of it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from bursar import mechanisms
 from bursar.mechanisms import Mechanism
 
-__all__ = ["CurrentState", "TrainingState", "mechanism_from_fields", "mechanism_to_fields"]
+__all__ = ["CurrentState", "TrainingState", "plain_numbers"]
 
 History = dict[str, Any]
 
@@ -41,14 +41,14 @@ class TrainingState:
         return {name: getattr(self, name) for name in names} | {
             "answers": list(self.answers),
             "history": plain_numbers(self.history),
-            "released": [[mechanism_to_fields(mechanism), times] for mechanism, times in self.released.items()],
+            "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
         }
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
         """The state that ``to_fields`` described."""
         names = ("step", "reason", "noise_multiplier", "sample_rate", "seeded", "own_samples", "history")
-        released = {mechanism_from_fields(described): times for described, times in fields["released"]}
+        released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
             **{name: fields[name] for name in names},
             answers=tuple((step, name, answer) for step, name, answer in fields["answers"]),
@@ -70,17 +70,6 @@ class CurrentState:
         """Count a release, for which people have been charged."""
         times = self.value.released.get(mechanism, 0)
         self.update(released=MappingProxyType({**self.value.released, mechanism: times + 1}))
-
-
-def mechanism_to_fields(mechanism: Mechanism) -> dict[str, Any]:
-    """A mechanism as its kind and its parameters."""
-    return {"kind": type(mechanism).__name__, **asdict(mechanism)}  # type: ignore[call-overload]
-
-
-def mechanism_from_fields(fields: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that ``mechanism_to_fields`` described."""
-    parameters = {name: value for name, value in fields.items() if name != "kind"}
-    return getattr(mechanisms, fields["kind"])(**parameters)  # type: ignore[no-any-return]
 
 
 def plain_numbers(value: Any) -> Any:
