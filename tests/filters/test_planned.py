@@ -141,8 +141,8 @@ def test_the_epsilon_at_another_delta_is_the_one_of_the_composition():
 
 # An adversary that knows everything: the best strategy by dynamic programming over losses and the filter's states.
 
-PLAN, EPSILON, DELTA = 0.25, 1.0, 1e-2
-MENU = {0.125: 1, 0.25: 2, 0.5: 4}  # losses in eighths
+PLAN, EPSILON, DELTA = 0.125, 1.0, 1e-2
+MENU = {0.125: 2, 0.25: 4}  # losses in sixteenths
 
 
 def best(account_at, admits, menu):
@@ -150,7 +150,7 @@ def best(account_at, admits, menu):
 
     @cache
     def value(loss, state):
-        now = max(0.0, -math.expm1(EPSILON - loss / 8)) if loss / 8 > EPSILON else 0.0
+        now = max(0.0, -math.expm1(EPSILON - loss / 16)) if loss / 16 > EPSILON else 0.0
         for epsilon, places in menu.items():
             following = admits(state, epsilon)
             if following is not None:
@@ -177,7 +177,7 @@ def state_of(totals):
 
 
 def test_the_best_adversary_stays_below_delta_and_comes_near():
-    """Over the plan's own round, half of it and twice it, chosen by the results: between 0.7 and 1 of delta."""
+    """Over the plan's own round and one of twice its epsilon, chosen by the results: between 0.7 and 1 of delta."""
     remembered = lru_cache(maxsize=None)(totals_after)
     start = tuple(filters.Planned(mechanisms.Pure(PLAN), epsilon=EPSILON, delta=DELTA).state()["spent"])
     found = best(start, remembered, MENU)
