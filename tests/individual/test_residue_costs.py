@@ -176,3 +176,11 @@ def test_steps_of_unknown_contributions_are_written_off_in_full():
     assert accounts.spent()[2] == full.spent()[0]
     accounts.write_off(m.Pure(0.01))
     assert (accounts.spent()[1:] > before[1:] + full.spent()[0]).all()
+
+
+@pytest.mark.parametrize("budget", [filters.Residue(**BUDGET), filters.Renyi(**BUDGET), filters.Zcdp(**BUDGET)])
+def test_a_round_that_may_fail_is_never_free(budget):
+    """Accounts per person keep no part of delta for failures, so they refuse rounds that may fail, at epsilon 0 too."""
+    people = individual.Filter(2, budget)
+    with pytest.raises(errors.Unsupported, match="may fail"):
+        people.charge(m.Approximate(0.0, 0.1), np.array([True, True]))

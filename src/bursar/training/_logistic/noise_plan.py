@@ -9,10 +9,8 @@ Names and symbols
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 from bursar import _check, _units, calibrate, filters
-from bursar.curves import gaussian, zcdp
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Mechanism, Repeated
 
@@ -29,25 +27,32 @@ class Notion:
     """A notion of privacy in which Gaussian steps add up. Every field is public."""
 
     name: str
-    measure: str
     theorem: str
-    budget: Callable[..., Any]
+    budget: Callable[..., filters.Gaussian | filters.Zcdp]
     """A fresh filter, from epsilon= and delta= or from a parameter."""
     parameter: Callable[[float], float]
     """The parameter of a total."""
     total: Callable[[float], float]
     """The total of a parameter."""
-    cost: Callable[[Mechanism], Any]
-    largest: Callable[[float, float], float]
-    """The largest parameter that implies (epsilon, delta)."""
-    epsilon: Callable[[float, float], float]
-    """The epsilon of a parameter, at delta."""
+
+    @property
+    def measure(self) -> str:
+        """What adds up."""
+        return self.budget(1.0).notion.measure
+
+    def price(self, step: Mechanism) -> float:
+        """What a step adds to a total, rounded up."""
+        return self.budget(1.0).notion.price(step)[0] / _units.MEASURE
+
+    def largest(self, epsilon: float, delta: float) -> float:
+        """The largest parameter that implies (epsilon, delta)."""
+        budget = self.budget(epsilon=epsilon, delta=delta)
+        return budget.mu if isinstance(budget, filters.Gaussian) else budget.rho
 
 
 NOTIONS = {
     "gaussian": Notion(
         name="Gaussian differential privacy, converted exactly",
-        measure="mu squared",
         theorem=(
             "every step is a Gaussian mechanism, and squares of mu add up under full adaptivity (Koskela, Tobaben & "
             "Honkela 2023, Theorems 11 and 12; Smith & Thakurta 2022), (epsilon, delta) by their Corollary C.2; "
@@ -56,13 +61,9 @@ NOTIONS = {
         budget=lambda mu=None, **target: filters.Gaussian(mu=mu, **target),
         parameter=sqrt,
         total=lambda mu: mu * mu,
-        cost=gaussian.cost,
-        largest=lambda epsilon, delta: gaussian.mu(epsilon=epsilon, delta=delta),
-        epsilon=lambda mu, delta: float(gaussian.epsilon(mu, delta=delta)),
     ),
     "renyi": Notion(
         name="zCDP, a Rényi bound at all orders at once",
-        measure="rho",
         theorem=(
             "Rényi costs add up under full adaptivity against a budget fixed in advance (Feldman & Zrnic 2021, "
             "Theorem 4.5 and Remark 4.4), (epsilon, delta) by Canonne, Kamath & Steinke 2020, Proposition 12; "
@@ -71,9 +72,6 @@ NOTIONS = {
         budget=lambda rho=None, **target: filters.Zcdp(rho=rho, **target),
         parameter=lambda total: total,
         total=lambda rho: rho,
-        cost=zcdp.cost,
-        largest=lambda epsilon, delta: zcdp.rho(epsilon=epsilon, delta=delta),
-        epsilon=lambda rho, delta: float(zcdp.epsilon(rho, delta=delta)),
     ),
 }
 
@@ -92,7 +90,7 @@ class Plan:
     count: Gaussian | None
     """A noisy count of the people, where their number is not public."""
 
-    def budget(self) -> Any:
+    def budget(self) -> filters.Gaussian | filters.Zcdp:
         """A fresh filter that holds the whole budget."""
         if self.given:
             return self.notion.budget(epsilon=self.epsilon, delta=self.delta)
@@ -140,7 +138,7 @@ def plan(
         _check.positive(epsilon=epsilon)
         parameter = notion.largest(epsilon, delta)
     elif noise_multiplier is not None:
-        one = _units.up(notion.cost(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))) / _units.MEASURE
+        one = notion.price(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))
         share = 1 - COUNT_SHARE if counted else 1.0
         parameter = notion.parameter(one * steps / share * (1 + TINY)) * (1 + TINY)
     else:
@@ -156,7 +154,7 @@ def plan(
         sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
     else:
         sigma = noise_multiplier * max_grad_norm
-    reached = epsilon if epsilon is not None else notion.epsilon(parameter, delta)
+    reached = epsilon if epsilon is not None else notion.budget(parameter).epsilon(delta=delta)
     return Plan(notion, parameter, reached, delta, given, Gaussian(sigma, max_grad_norm), count)
 
 
