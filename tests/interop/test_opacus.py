@@ -14,13 +14,13 @@ from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExt
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
+from bursar.training._promise import _stated  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from bursar.interop import opacus as ours  # noqa: E402
 from bursar.interop.opacus import _optimizer as optimizer_module  # noqa: E402
-from bursar.training._promise import _stated  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
