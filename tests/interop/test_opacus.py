@@ -14,7 +14,6 @@ from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExt
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
-from bursar.training._promise import _stated  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
