@@ -231,13 +231,13 @@ def test_public_modules_are_the_documented_ones():
 
 
 def test_public_modules_have_a_test_file_of_their_name():
-    """A public module a/b.py is tested in tests/a/test_b.py, one on the first level in tests/test_b.py."""
+    """A public module a/b.py is tested in tests/a/test_b.py, and a package in the folder of its name too."""
     tests = SOURCE.parents[1] / "tests"
     for name in documented():
         *rooms, last = name.split(".")[1:]
-        assert any((tests.joinpath(*folders) / f"test_{last}.py").exists() for folders in (rooms, [*rooms, last])), (
-            f"{name} has no test_{last}.py"
-        )
+        file, folder = tests.joinpath(*rooms) / f"test_{last}.py", tests.joinpath(*rooms, last)
+        package = NAMES[name].name == "__init__.py"
+        assert file.exists() or (package and any(folder.glob("test_*.py"))), f"{name} has no {file.name}"
 
 
 def test_contributing_lists_the_rooms():

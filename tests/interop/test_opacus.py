@@ -14,13 +14,13 @@ from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExt
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
-from bursar.training._promise import _stated  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from bursar.interop import opacus as ours  # noqa: E402
 from bursar.interop.opacus import _optimizer as optimizer_module  # noqa: E402
+from bursar.training._card import build_card  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -705,9 +705,23 @@ def test_contributions_keep_to_their_bounds_inside_autocast():
 
 def test_the_accountant_and_the_trainers_card_say_the_same_epsilon():
     """Both ask the budget, so both are rounded up: for random budgets they are equal to the last bit."""
+    numbers = ("sigma", "noise_multiplier", "max_grad_norm", "learning_rate", "average", "divisor")
+    training = {
+        **dict.fromkeys(numbers, 1.0),
+        "steps": 1,
+        "extra_steps": 0,
+        "sample_rate": None,
+        "count_sigma": None,
+        "people_from": "record",
+        "classes_from": "caller",
+        "individual": False,
+        "spend_remainder": False,
+        "reproducible": False,
+    }
     rng = np.random.default_rng(0)
     for scale in np.exp(rng.uniform(-6, 1, 100)).tolist():
         for budget in (filters.Gaussian(mu=scale), filters.Zcdp(rho=scale), filters.RenyiOrder(alpha=16, rho=scale)):
             accountant = ours.Accountant(budget.fresh())
             accountant.step(noise_multiplier=1e6, sample_rate=1.0)
-            assert accountant.get_epsilon(1e-6) == _stated(budget, 1e-6).epsilon == budget.epsilon(delta=1e-6)
+            card = build_card(budget, delta=1e-6, **training)
+            assert accountant.get_epsilon(1e-6) == card.epsilon == budget.epsilon(delta=1e-6)

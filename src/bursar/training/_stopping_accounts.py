@@ -79,7 +79,7 @@ class StoppingAccounts(Uncopyable, ABC):
     def among(self, gathered: Callable[[Any], list[Any]]) -> None:
         """Count the people of several processes, each of which holds the accounts of its own people.
 
-        ``Trainer.fit`` calls it; in a loop of one's own, before the first charge, in every process.
+        ``Trainer.fit`` calls it; in a loop of your own, before the first charge, in every process.
 
         Args:
             gathered: gives every process's value, in the same order everywhere, e.g. by

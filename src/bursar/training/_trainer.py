@@ -53,7 +53,7 @@ OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
 
 
 class Trainer:
-    """Trains a module so that nobody's account exceeds the budget, whatever happens on the way.
+    """Train a module so that no account exceeds the budget, whatever happens on the way.
 
     Args:
         module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
@@ -63,14 +63,14 @@ class Trainer:
             ``individual.Filter``, private: accounts that are in use already, which are charged.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
-        noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which somebody who
+        noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
             contributes C in each of ``steps`` steps keeps within the budget.
         extra_steps: public. So many steps more, for those who have budget left. Only with individual accounts.
         divisor: public. The fixed number of people that sums are divided by: a public number or a noisy count.
-        individual: public. Whether everybody is charged for the own contribution, or all for the worst case.
+        individual: public. Whether each person is charged for their own contribution, or all for the worst case.
         spend_remainder: public. Clip a gradient to what its person can still pay (FZ Alg. 8), rather than leave that
             person out (Alg. 3). Without sampling only.
-        sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: everybody, always.
+        sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: all, always.
         refresh_every: public. With sampling, after how many steps bounds are assigned anew; None: once an epoch.
         slack: public. With sampling, how much larger than the last norm a person's bound is.
         memory: public, bytes. See ``training.Gradients``.
@@ -172,11 +172,11 @@ class Trainer:
             callbacks: each is called with the run before the first step and after every step; see ``Run``. One that
                 has a method ``ended`` is told, with the run, when it is over, however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
-            losses: private, fresh: filled with everybody's steps, for epsilons that are computed afterwards. Its
+            losses: private, fresh: filled with each person's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
             checkpoint_every: steps between two checkpoints.
-            resume: go on from the folder, with the same records in the same order and the same budget. Everybody is
+            resume: go on from the folder, with the same records in the same order and the same budget. Each person is
                 first charged for what may have been released since its last checkpoint.
 
         Returns:

@@ -2,13 +2,13 @@
 
 Individual accounts let people whose gradients are small go on after the others have left. Who leaves first is whom the
 model gets wrong, and these people are not spread evenly over groups. So filtering can make a model worse for a group,
-and whoever trains with it should look. What is seen is a function of everybody's data: whether or not the groups
+so look at the groups when you train with it. What is seen is a function of private data: whether or not the groups
 themselves are public, losses and spends by group are private, and nothing that is run next may depend on them.
 
 Names and symbols
     groups        for each attribute (say "sex") the group of each person, (n,); private or public
     shares        the share of each person's budget that is used, (n,), in [0, 1]; private
-    start         the first step after which somebody's budget is used up; private, because it depends on their data
+    start         the first step after which a person's budget is used up; private, because it depends on their data
 
 Source: Koskela, Tobaben & Honkela (2023), section 6.
 """
@@ -111,7 +111,7 @@ class GroupWatch:
         return f"GroupWatch({MARK})"
 
     def look(self, step: int, parameters: Any) -> None:
-        """Note everything at the first step after which somebody has nothing left, and at the last step."""
+        """Keep all rows at the first step after which a person has nothing left, and at the last step."""
         if not self._started and bool(np.max(np.asarray(self._shares()), initial=0.0) >= USED_UP):
             self._started = True
             self._note(START, step, parameters)

@@ -3,7 +3,7 @@
 A policy reads what is public in the run, sets ``noise_multiplier`` or ``sample_rate`` for the next step, asks a
 question that is paid for (``run.noisy_sum``), or stops. The guarantee holds whatever a policy does: that is what
 filters are for. What it remembers it keeps in ``run.history`` by its class's name, and so in checkpoints: a run has one
-of each class at most. One's own is a function:
+of each class at most. A policy of your own is a function:
 
     def halve_at_the_end(run):
         if run.step == run.steps - 100:
@@ -157,7 +157,7 @@ class EarlyStopping:
             early; the attribute is up to date whatever other callbacks have asked since.
         sigma: public. The noise on the count, which is charged to the accounts.
 
-    Guarantee: the odometer's, at the time of stopping, for everybody.
+    Guarantee: the odometer's, at the time of stopping, for every person.
     Source: theory 6.1 to 6.3; Lécuyer (2021), section 5.
     """
 

@@ -61,7 +61,7 @@ class Dropouts(StoppingAccounts):
         least: public, in (0, 1). A person who can contribute less than this share of a step's sensitivity has
             dropped out.
 
-    Use it in place of the accounts: in ``descend``, or in a loop of one's own. Public after each charge: ``count``,
+    Use it in place of the accounts: in ``descend``, or in a loop of your own. Public after each charge: ``count``,
     and its ``standard_error``. It cannot be saved: after a restart, make a new one, which books its price anew and
     counts the drops from then on.
 

@@ -1,0 +1,40 @@
+"""Filters as papers state them, beside the ones that are recommended."""
+
+import math
+
+import pytest
+
+from bursar import filters
+from bursar import mechanisms as m
+from bursar.filters import published
+
+
+def admitted(account, step):
+    """How many equal rounds one after the other."""
+    while account.admits(step):
+        account.charge(step)
+    return account.count
+
+
+def test_users_of_the_papers_find_the_names_in_the_room_itself():
+    """Each published filter is served as filters.NAME too."""
+    for name in published.__all__:
+        assert getattr(filters, name) is getattr(published, name)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_feldman_and_zrnic_admit_by_their_formula(epsilon):
+    """Half the sum of epsilon squared against (sqrt(l + epsilon) - sqrt(l))^2, l = log(1 / delta): theory 4.7."""
+    start = math.log(1e5)
+    rho = (math.sqrt(start + epsilon) - math.sqrt(start)) ** 2
+    assert admitted(filters.Pure(epsilon=epsilon, delta=1e-5), m.Pure(0.05)) == math.floor(rho / (0.05**2 / 2))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_recommended_filters_admit_more(epsilon):
+    """Zcdp admits at least as many pure rounds as Feldman & Zrnic's filter, which admits more than Rogers et al."""
+    counts = [
+        admitted(make(epsilon=epsilon, delta=1e-5), m.Pure(0.02))
+        for make in (filters.Zcdp, filters.Pure, filters.Rogers)
+    ]
+    assert counts[0] >= counts[1] > counts[2] > 0
