@@ -137,7 +137,8 @@ class Prices:
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
-        block, here, spare = {mechanism: count}, rounds_at(level), slack / FAILURE * (1 - 2.0**-40)
+        block: dict[Hashable, int] = {mechanism: count}
+        here, spare = rounds_at(level), slack / FAILURE * (1 - 2.0**-40)
         size = count * self.size(mechanism)
 
         def buys(change: int) -> bool:
