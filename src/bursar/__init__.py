@@ -12,7 +12,7 @@ individual   FOR WHOM: one account per person
 calibrate    how much noise, how many steps
 compare      all bounds side by side
 interop      events of dp_accounting
-ledger       THE RECORD: what was asked, what it cost everybody, what was answered
+ledger       THE RECORD: what was asked, what it cost each person, what was answered
 queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
 report       pictures

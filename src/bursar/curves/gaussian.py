@@ -96,7 +96,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
 
 
 def delta(mu: ArrayLike, /, *, epsilon: ArrayLike) -> NDArray[np.float64]:
-    """The delta that holds at epsilon, for everybody's mu.
+    """The delta that holds at epsilon, for each person's mu.
 
     Args:
         mu: (...), private or public; negative or NaN counts as infinite.
@@ -145,7 +145,7 @@ def _mills(t: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def epsilon(mu: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
-    """The epsilon that holds at delta, for everybody's mu.
+    """The epsilon that holds at delta, for each person's mu.
 
     Args:
         mu: (...), private or public; negative or NaN counts as infinite.

@@ -73,11 +73,11 @@ def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law,
     Raises:
         Unsupported: no privacy loss distribution is known for this mechanism, or its losses count as infinite.
     """
-    found = discrete_law(mechanism, fine=True, points=True)
-    if found is None:
+    both = discrete_law(mechanism, fine=True, points=True)
+    if both is None:
         raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
     remove, add = (
-        _on_grid(one.losses, one.masses, one.ceiling, one.error, step, cut) for one in found if isinstance(one, Points)
+        _on_grid(one.losses, one.masses, one.ceiling, one.error, step, cut) for one in both if isinstance(one, Points)
     )
     return remove, add
 

@@ -33,7 +33,7 @@ ROUND_UP = 1.0 + 2.0**-48
 """Factor that covers the rounding of a few operations."""
 
 LARGEST_EPSILON = 100.0  # from this epsilon on a mechanism counts as revealing everything
-SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing everybody in the sample
+SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing all people in the sample
 LARGEST_NOISE = 1e6  # more relative noise counts as this much
 
 

@@ -259,7 +259,7 @@ def sampled_gaussian(
 
 
 def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
-    """An epsilon that holds at delta, for everybody's curve: the best order of a budget fixed in advance.
+    """An epsilon that holds at delta, for each person's curve: the best order of a budget fixed in advance.
 
     Args:
         values: (..., m), private or public, nats; NaN and negative count as infinite.

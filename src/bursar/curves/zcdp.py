@@ -111,7 +111,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
 
 
 def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
-    """An epsilon that holds at delta, for everybody's rho.
+    """An epsilon that holds at delta, for each person's rho.
 
     Args:
         rho: (...), private or public, nats; negative or NaN counts as infinite.
@@ -166,7 +166,7 @@ def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: flo
 
 
 def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
-    """A delta that holds at epsilon, for everybody's rho.
+    """A delta that holds at epsilon, for each person's rho.
 
     Args:
         rho: (...), private or public, nats; negative or NaN counts as infinite.

@@ -45,7 +45,7 @@ class Audience:
     def __post_init__(self) -> None:
         lengths = {len(labels) for labels in self.groups.values()}
         if len(lengths) != 1:
-            raise ArgumentError("groups must have at least one attribute, each with a label for everybody")
+            raise ArgumentError("groups must have at least one attribute, each with a label for every person")
 
     def __repr__(self) -> str:
         return f"Audience({MARK})"

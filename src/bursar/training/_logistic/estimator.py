@@ -24,7 +24,7 @@ __all__ = ["LogisticRegression"]
 class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
-    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of everybody's clipped
+    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
     gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes, and stays
     until the own budget is used up; so those with budget left can go on in `extra_steps` further steps.
 
@@ -32,10 +32,10 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    epsilon, delta : the guarantee, for everybody. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
+    epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
     max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
     learning_rate : step size, on the mean gradient.
-    steps : how many steps somebody who contributes the whole clip can pay for.
+    steps : how many steps a person who contributes the whole clip can pay for.
     extra_steps : further steps for people with budget left; unused without individual accounting. Too many do harm: the
         people who are still there at the end are the ones the model already fits.
     individual : one account for each person (Feldman & Zrnic, Algorithm 8), or one worst case (Algorithm 7).
@@ -54,7 +54,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
     n_iter_ : steps taken; public.
     card_ : the guarantee (`bursar.training.Card`); public.
-    holder_report_ : PRIVATE, for the data holder: everybody's share of the budget spent, and how many are active over
+    holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
         time. It is not in the repr, and left out when the model is pickled or copied.
 
     Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
@@ -214,7 +214,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> float:
-        """The public number of people: given, or counted with noise that everybody pays for."""
+        """The public number of people: given, or counted with noise that each person pays for."""
         if planned.count is None:
             return float(self.n_people)  # type: ignore[arg-type]
         counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))

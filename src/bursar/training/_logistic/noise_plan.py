@@ -17,7 +17,7 @@ from bursar.mechanisms import Gaussian, Mechanism, Repeated
 __all__ = ["NOTIONS", "Notion", "Plan", "plan"]
 
 COUNT_SHARE = 0.01
-"""The share of everybody's budget that a noisy count of the people costs, where their number is not public."""
+"""The share of each person's budget that a noisy count of the people costs, where their number is not public."""
 
 TINY = 1e-12
 
@@ -120,7 +120,7 @@ def plan(
         delta: public, in (0, 1).
         noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.
         max_grad_norm: public. The clip.
-        steps: public. How often somebody may contribute the whole clip.
+        steps: public. How often a person may contribute the whole clip.
         counted: public. Whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
 
     Guarantee: a count and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
@@ -159,7 +159,7 @@ def plan(
 
 
 def check_worst_case(planned: Plan, steps: int) -> None:
-    """Raise BudgetExceeded where steps that everybody pays in full do not fit; nothing is spent by asking."""
+    """Raise BudgetExceeded where steps that all people pay in full do not fit; nothing is spent by asking."""
     budget = planned.budget()
     if planned.count is not None:
         budget.charge(planned.count)
