@@ -62,3 +62,11 @@ def test_costs_of_several_mechanisms_are_added_exactly():
     single = renyi.cost(one, 3.0)
     assert renyi.cost(m.Repeated(one, 10**6 + 1), 3.0) == (10**6 + 1) * Fraction(single)
     assert renyi.cost(m.Composed((one, m.Gaussian(3.0), one)), 3.0) == 2 * Fraction(single) + Fraction(3, 18)
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(1e-4, 1.0), (1e-9, 0.01), (1e-300, 1e-3)])
+def test_a_delta_that_no_float_holds_is_not_zero(rho, epsilon):
+    """Zero would promise pure differential privacy."""
+    assert zcdp.delta(rho, epsilon=epsilon) > 0
+    assert zcdp.Zcdp(rho).delta(epsilon=epsilon) > 0
+    assert zcdp.delta(0.0, epsilon=epsilon) == 0

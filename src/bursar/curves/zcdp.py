@@ -195,7 +195,7 @@ def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
     slope, shift = alpha * safe - epsilon, np.log1p(-1 / alpha)
     size = lam * (alpha * safe + epsilon + np.abs(shift)) + np.log(alpha)
     log_delta = lam * (slope + shift) - np.log(alpha) + _GUARD * size
-    bound = np.exp(np.minimum(log_delta, 0.0)) * (1 + 1e-15)
+    bound = np.exp(np.minimum(log_delta, 0.0)) * (1 + 1e-15) + 1e-320  # never 0, which would be a pure promise
     return np.where(rhos == 0, 0.0, np.where(known, np.minimum(bound, 1.0), 1.0))
 
 

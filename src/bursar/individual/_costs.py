@@ -9,7 +9,7 @@ Source: theory 2.1 (a person's own norm in place of the sensitivity), 2.8, 4.8, 
 
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from math import inf, nextafter
+from math import inf, nextafter, sqrt
 from typing import Protocol, cast
 
 import numpy as np
@@ -21,17 +21,17 @@ from bursar._units import RANGE, Units, times
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions import Notion
 
-__all__ = ["TINY", "Costs", "Quadratic", "at_least_tiny", "costs_of"]
+__all__ = ["Costs", "Quadratic", "at_least", "costs_of"]
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
 _MOST = 10**180  # units at the sensitivity, which is 1e-60 or more: the factor still fits a float
-TINY = 1e-150  # smaller contributions are rounded up to this, lest their squares vanish
+TINY = 1e-150  # no square that a cost is made of is below the square of this: it would vanish
 
 
-def at_least_tiny(norms: Array, xp: Library) -> Array:
-    """Contributions between 0 and TINY as TINY; 0 stays 0, and NaN stays NaN."""
-    return xp.where((norms > 0) & (norms < TINY), TINY, norms)
+def at_least(smallest: float, norms: Array, xp: Library) -> Array:
+    """Contributions between 0 and the smallest that is told apart as that one; 0 stays 0, and NaN stays NaN."""
+    return xp.where((norms > 0) & (norms < smallest), smallest, norms)
 
 
 class Costs(Protocol):
@@ -68,13 +68,18 @@ class Quadratic:
     sensitivity: float
 
     @property
+    def smallest(self) -> float:
+        """Smaller contributions, but for 0, are rounded up to this, lest their costs vanish."""
+        return min(max(TINY, TINY / sqrt(min(self.factor))), self.sensitivity)
+
+    @property
     def grid(self) -> NDArray[np.float64]:
         """1,025 contributions up to the sensitivity."""
         return np.linspace(0.0, self.sensitivity, 1025)
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
         known = (given >= 0) & (given <= self.sensitivity)
-        safe = at_least_tiny(xp.where(known, given, self.sensitivity), xp)
+        safe = at_least(self.smallest, xp.where(known, given, self.sensitivity), xp)
         factor = xp.asarray(self.factor, dtype=xp.float64, device=given.device)
         full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
         top = xp.astype(full, xp.float64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar._arrays import NUMPY
-from bursar.individual._costs import TINY, Quadratic, at_least_tiny
+from bursar.individual._costs import Quadratic, at_least
 
 __all__ = ["charge_all"]
 
@@ -42,16 +42,17 @@ def _charge_span(
 ) -> None:
     size = min(_BLOCK, norms.size)
     real, low = np.empty(size), np.empty(size, np.bool_)
+    smallest = costs.smallest
     with np.errstate(all="ignore"):  # NaN and overflow become costs of people who are not known, see below
         for start in range(0, norms.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             norm, held, fits = norms[block], spent[block], active[block]
             f, k = real[: norm.size], low[: norm.size]
-            known = norm.min() >= TINY and norm.max() <= costs.sensitivity  # False where there is a NaN
+            known = norm.min() >= smallest and norm.max() <= costs.sensitivity  # False where there is a NaN
             if known:
                 c = _units(costs, norm, float(norm.max()), f)
             else:
-                norm = cast(NDArray[np.float64], at_least_tiny(norm, NUMPY))
+                norm = cast(NDArray[np.float64], at_least(smallest, norm, NUMPY))
                 np.logical_and(norm >= 0.0, norm <= costs.sensitivity, out=k)
                 c = _units(costs, np.where(k, norm, costs.sensitivity), costs.sensitivity, f)
             if costs.full[0] > most:  # a person who would pay more than the budget cannot pay: no sum may overflow
