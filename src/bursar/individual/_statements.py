@@ -26,7 +26,7 @@ class LossStatement:
         return "LossStatement(private: print it for the person it is about, and for nobody else)"
 
     def __str__(self) -> str:
-        mine = "This statement is itself computed from your data: whoever you show it to learns something about them."
+        mine = "This statement is itself computed from your data: anyone you show it to learns something about them."
         return f"For person {self.person} alone: {self._said()} {mine}"
 
     def _said(self) -> str:
