@@ -436,16 +436,18 @@ def test_a_budget_is_a_filter():
         calibrate.sigma(1.0, 10)
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [filters.Zcdp(rho=1.0), filters.Gaussian(mu=1.0), filters.RenyiCurve(orders=[2.0, 8.0], values=[1.0, 4.0])],
-)
-@pytest.mark.parametrize("noise", [1.0, 1e60])
-def test_no_contribution_is_free(budget, noise):
+@pytest.mark.parametrize("kind", ["zcdp", "gaussian", "curve"])
+@pytest.mark.parametrize("noise", [1.0, 1e59])
+def test_no_contribution_is_free(kind, noise):
     """However small it is beside the sensitivity, a contribution above 0 costs at least one unit; 0 costs nothing."""
+    budget = {
+        "zcdp": lambda: filters.Zcdp(rho=1.0),
+        "gaussian": lambda: filters.Gaussian(mu=1.0),
+        "curve": lambda: filters.RenyiCurve(orders=[2.0, 8.0], values=[1.0, 4.0]),
+    }[kind]()
     people = individual.Filter(4, budget)
     norms = np.array([1e-110, 5e-324, 0.0, 1e-20 * noise])
-    assert people.charge(mechanisms.Gaussian(noise * 10, noise), norms).all()
+    assert people.charge(m.Gaussian(noise * 10, noise), norms).all()
     spent = people.state()["spent"]
     assert (spent[[0, 1, 3]] >= 1).all()
     assert (spent[2] == 0).all()
