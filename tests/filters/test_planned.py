@@ -105,6 +105,26 @@ def test_states_that_were_tampered_with_are_refused():
             filters.Planned.from_state({**state, "spent": spent})
 
 
+def test_a_state_with_other_units_of_change_is_refused():
+    """Change is counted in steps of a grid: another grid would make it worth more."""
+    state = budget().state()
+    with pytest.raises(ArgumentError, match="units"):
+        filters.Planned.from_state({**state, "units": {**state["units"], "step": 2 * state["units"]["step"]}})
+
+
+def test_rounds_that_reveal_nearly_all_are_refused_without_a_crash():
+    """Little noise, in the plan's grid and outside of what it can hold."""
+    account = filters.Planned(mechanisms.Gaussian(10.0), epsilon=1.0, delta=1e-6)
+    for sigma in (0.021, 0.025, 0.033, 0.05):
+        assert not account.admits(mechanisms.Gaussian(sigma))
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(20.0, 10), (400.0, 500)])
+def test_large_budgets_are_used(epsilon, least):
+    """The Gaussian bound is a little above: nothing is lost where all losses are far above zero."""
+    assert filters.Planned(mechanisms.Gaussian(1.0), epsilon=epsilon, delta=1e-6).left >= least
+
+
 def test_bad_arguments_are_named():
     """A reserve outside [0, 1), a plan that is nothing or does not fit, a share of delta that is none."""
     for reserve in (-0.1, 1.0, math.nan):

@@ -46,6 +46,8 @@ class Dots:
 
 def sampled_losses(log_ratios: Floats, rate: float) -> Floats:
     """log(1 - rate + rate P/Q): the loss of a sampled round, to full accuracy near zero and far out."""
+    if rate == 1:
+        return log_ratios
     with np.errstate(divide="ignore"):
         excess = rate * np.expm1(np.minimum(log_ratios, _LARGEST_EXPONENT))
         low = np.log((1 - rate) + rate * np.exp(np.minimum(log_ratios, 0.0)))

@@ -17,7 +17,7 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, inf, log, sqrt
+from math import exp, expm1, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,8 @@ def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law,
 
 def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: float, cut: float) -> Law:
     """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
+    if not np.isfinite(losses).all():
+        raise Unsupported("a round reveals so much that some of its losses count as infinite")
     order = np.argsort(losses)
     losses, masses = losses[order] + error * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
     below = int(np.searchsorted(np.cumsum(masses), cut))
@@ -188,6 +190,7 @@ class Grid:
             spectrum, doubt = self._composed(tuple(bundle.items()), side)
             density, error = self._density(spectrum, doubt)
             value = float((density[above] * -np.expm1(epsilon - self._places[above])).sum()) + error
+            value += 4 * (8 + log(self.size)) * _ULP * float(np.abs(density).sum())  # of NumPy's pairwise sum
             value += self._outside(bundle, side) + self._leak(bundle, side)
             worst = max(
                 worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items()))
@@ -220,6 +223,8 @@ class Grid:
         doubt[:live] = around_doubt[:live] * size
         doubt[:live] += (beside + around_doubt[:live]) * (right_doubt[:live] + left_doubt[:live] + rounding)
         density, error = self._density(around * difference, doubt)
+        error += 4 * self.size * _ULP * float(np.abs(density).sum())
+        error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         error += self._leak(less, side) * (1 + self._leak(context, side))
         least = min(float(self._curve(density).min()), float(density.sum()))
@@ -254,16 +259,16 @@ class Grid:
         return product, doubt
 
     def _density(self, spectrum: Spectrum, doubt: Floats) -> tuple[Floats, float]:
-        """The weights that belong to Fourier coefficients, and a bound on the error of any sum of them.
+        """The weights that belong to Fourier coefficients, and a bound on the error of any exact sum of them.
 
-        The bound holds for sums with factors in [-1, 1] too, and for those in ``_curve``.
+        The bound holds for sums with factors in [-1, 1] too. Errors of adding up are the caller's.
         """
         padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
         padded[: len(spectrum)] = spectrum
         density = np.roll(fft.irfft(padded, self.size), -self.low)
         error = sqrt(float((self._twice * doubt**2).sum()))
         error += self._gamma * float((self._twice * np.abs(padded)).sum())
-        return density, error + 4 * self.size * _ULP * float(np.abs(density).sum())
+        return density, error
 
     def _outside(self, bundle: Bundle, side: int) -> float:
         """A bound on twice the mass of losses outside the window: what is missing there, and what is folded in."""
@@ -277,7 +282,7 @@ class Grid:
 
     def _leak(self, bundle: Bundle, side: int) -> float:
         """A bound on the mass of infinite losses."""
-        return 1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items())
+        return expm1(min(1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items()), 700.0))
 
 
 def _power(spectrum: Spectrum, count: int) -> Spectrum:

@@ -99,8 +99,16 @@ class Prices:
         self.change = floor(reserve * full * self.worth)
         self.rounds = self._fitting(target, epsilon, full, self.change) if self.change else full
         if not self.rounds:
-            raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}")
+            beside = f" beside reserve={reserve!r}" if full else ""
+            raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
+        leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
+        self._leaks = 1.01 * self.rounds * sum(leaks)
         self._priced = lru_cache(maxsize=2**12)(self._price)
+
+    def units(self) -> dict[str, float | int]:
+        """What change is counted in: the same for every account that shares saved states."""
+        grid = self._grid
+        return {"step": grid.step, "size": grid.size, "low": grid.low, "rounds": self.rounds, "change": self.change}
 
     def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
         """What so many planned rounds and so much change promise at any epsilon.
@@ -138,7 +146,7 @@ class Prices:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
         block: dict[Hashable, int] = {mechanism: count}
-        here, spare = rounds_at(level), slack / FAILURE * (1 - 2.0**-40)
+        here, spare = rounds_at(level), slack / FAILURE / (1 + self._leaks) * (1 - 2.0**-20)
         size = count * self.size(mechanism)
 
         def buys(change: int) -> bool:
@@ -175,7 +183,8 @@ class Prices:
         cut = 1e-3 * SLACK * self._delta / rounds
         parts = [(laws(mechanism, 1e-3, cut), count * rounds) for mechanism, count in self._plan]
         ends = [reach([(both[side], count) for both, count in parts], 1e-3, OUTSIDE) for side in (0, 1)]
-        low, high = MARGIN * min(end[0] for end in ends) - 0.05, MARGIN * max(end[1] for end in ends) + 0.05
+        low = MARGIN * min(0.0, *(end[0] for end in ends)) - 0.05
+        high = MARGIN * max(0.0, *(end[1] for end in ends)) + 0.05
         size = 2 ** min(max(SMALLEST_SIZE, ceil(log2((high - low) / step))), finest)
         step = (high - low) / size
         grid = Grid(step, floor(low / step), size)

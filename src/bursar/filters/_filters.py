@@ -257,14 +257,19 @@ class Planned(Filter):
         """Everything needed to go on later, as plain numbers and lists (JSON-able). Restore it once only."""
         saved = super().state()
         plan = mechanisms.to_fields(saved["parameters"]["plan"])
-        return {**saved, "parameters": {**saved["parameters"], "plan": plan}}
+        units = cast(notions.Planned, self._notion).prices.units()
+        return {**saved, "parameters": {**saved["parameters"], "plan": plan}, "units": units}
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """The filter that ``state()`` described, to the last unit."""
-        _check.saved(state, "filter", "parameters", "spent", "count")
+        _check.saved(state, "filter", "parameters", "spent", "count", "units")
         plan = mechanisms.from_fields(state["parameters"]["plan"])
-        return super().from_state({**state, "parameters": {**state["parameters"], "plan": plan}})
+        plain = {name: value for name, value in state.items() if name != "units"}
+        account = super().from_state({**plain, "parameters": {**state["parameters"], "plan": plan}})
+        if state["units"] != cast(notions.Planned, account._notion).prices.units():
+            raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
+        return account
 
 
 class Approximate(Filter):

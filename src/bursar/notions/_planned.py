@@ -11,7 +11,7 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import ceil, floor, inf
+from math import ceil, exp, floor, inf
 from typing import ClassVar
 
 from bursar import _check, mechanisms
@@ -122,13 +122,13 @@ class Planned(WithFailures[int]):
     def _converted(self, delta: float) -> float:
         prices, aside = self.prices, float(exact(self.sum_delta)) + self._slack / FAILURE
         low, high = 0.0, float(self.epsilon)
-        while (prices.delta(prices.rounds, prices.change, epsilon=high) + aside) * (1 + planned.ERRORS) > delta:
+        while (prices.delta(prices.rounds, prices.change, epsilon=high) + aside) * exp(planned.ERRORS) > delta:
             low, high = high, 2 * high
             if high > 1e3 * self.epsilon:
                 return inf
-        while high - low > 1e-6 * high:
+        while high - low > 1e-6 * high and high > 1e-9 * self.epsilon:
             middle = (low + high) / 2
-            bound = (prices.delta(prices.rounds, prices.change, epsilon=middle) + aside) * (1 + planned.ERRORS)
+            bound = (prices.delta(prices.rounds, prices.change, epsilon=middle) + aside) * exp(planned.ERRORS)
             low, high = (low, middle) if bound <= delta else (middle, high)
         return high
 
@@ -156,7 +156,7 @@ class Planned(WithFailures[int]):
         plan = list(left.plan)
         for place, (planned_leaf, _) in enumerate(self.parts):
             if leaf == planned_leaf:
-                taken = min(count, plan[place])
+                taken = min(count, max(0, plan[place]))
                 plan[place] -= taken
                 count -= taken
         return replace(left, plan=tuple(plan)), count
