@@ -9,7 +9,7 @@ from bursar import _extras
 from bursar.errors import MissingExtra
 
 HIDDEN = {
-    "duckdb": ("from bursar.ledger._workspace import Desk; Desk(None)", "queries"),
+    "duckdb": ("from bursar._workspace import Workspace; Workspace(None)", "queries"),
     "matplotlib": ("from bursar.report.figures import figure; figure(1, 1)", "plots"),
     "torch": ("from bursar.training import Trainer", "torch"),
     "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),

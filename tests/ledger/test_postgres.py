@@ -496,7 +496,7 @@ def test_the_command_line(where, tmp_path):
     assert "NO" not in run("ledger", "verify", where, "--replay", plan)
     assert "rows" in run("ledger", "show", where)
     (tmp_path / "record").write_text(run("ledger", "export", where))
-    assert "2 entries, unbroken" in run("ledger", "check", tmp_path / "record")
+    assert "2 entries, unbroken" in run("ledger", "check-export", tmp_path / "record")
     run("ledger", "retire", where, "--person", "2")
     assert "1 answer used" in run("statement", where, "--person", "2")
     run("ledger", "show", where.replace("schema=", "schema=none_"), code=1)
