@@ -16,7 +16,7 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import exp, expm1, inf, log, sqrt
 
 import numpy as np
@@ -36,6 +36,7 @@ Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_PI = _LONG("3.14159265358979323846264338327950288")
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
 _TILTS = np.geomspace(0.02, 4000.0, 60)  # of Chernoff bounds, in both directions
 
@@ -76,18 +77,18 @@ def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law,
     both = discrete_law(mechanism, fine=True, points=True)
     if both is None:
         raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
-    remove, add = (
-        _on_grid(one.losses, one.masses, one.ceiling, one.error, step, cut) for one in both if isinstance(one, Points)
-    )
+    remove, add = (_on_grid(one, step, cut) for one in both if isinstance(one, Points))
     return remove, add
 
 
-def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: float, cut: float) -> Law:
+def _on_grid(points: Points, step: float, cut: float) -> Law:
     """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
+    losses, masses, leak, error = points.losses, points.masses, points.ceiling, points.error
     if not np.isfinite(losses).all():
         raise Unsupported("a round reveals so much that some of its losses count as infinite")
-    order = np.argsort(losses)
-    losses, masses = losses[order] + error * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
+    raised = losses + (error * (1 + np.abs(losses)) if points.loss_errors is None else points.loss_errors)
+    order = np.argsort(raised)
+    losses, masses = raised[order] + step * 2.0**-40, masses[order]
     below = int(np.searchsorted(np.cumsum(masses), cut))
     losses[:below] = losses[below]
     within = np.cumsum(masses[::-1])[::-1] > cut
@@ -102,14 +103,19 @@ def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: fl
     return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * _ULP)
 
 
-def change(step: float) -> tuple[Law, Law]:
+def change(step: float, share: float = 1.0) -> tuple[Law, Law]:
     """The smallest round there is on the grid: randomised response with losses of one step either way.
 
-    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step.
+    Args:
+        step: public, > 0; nats.
+        share: public, in (0, 1]; the probability with which it runs at all, known to everybody.
+
+    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step that runs
+        with this probability.
     Source: theory 2.3.
     """
     truth = 1 / (1 + exp(-step))
-    law = Law(-1, np.array([1 - truth, 0.0, truth]), 0.0, 8 * _ULP)
+    law = Law(-1, np.array([share * (1 - truth), 1 - share, share * truth]), 0.0, 8 * _ULP)
     return law, law
 
 
@@ -133,17 +139,27 @@ class _Seen:
     """One direction of one kind of round, as the grid computes with it."""
 
     def __init__(self, law: Law, step: float, size: int) -> None:
-        folded = np.zeros(size, _LONG)
-        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
-        self.spectrum: Spectrum = fft.rfft(folded)
-        fine = 8 * (2 + log(size) / log(2)) * float(np.finfo(_LONG).eps)
-        self.larger = np.abs(self.spectrum).astype(np.float64) * (1 + _ULP) + fine
+        self.spectrum: Spectrum
+        self.spectrum, self.fine = _spectrum(law, size)
+        self.larger = np.abs(self.spectrum).astype(np.float64) * (1 + _ULP) + self.fine
         self.leak, self.error = law.leak, law.error
         places = step * (law.first + np.arange(len(law.weights)))
         with np.errstate(divide="ignore"):
             logs = np.log(law.weights)
         self.up = np.array([_log_sum(logs + tilt * places) for tilt in _TILTS])
         self.down = np.array([_log_sum(logs - tilt * places) for tilt in _TILTS])
+
+
+def _spectrum(law: Law, size: int) -> tuple[Spectrum, float]:
+    """Fourier coefficients of a law in long precision, and a bound on the error of each: of few losses, term by term."""
+    eps = float(np.finfo(_LONG).eps)
+    if len(law.weights) > 4 or size < 4:
+        folded = np.zeros(size, _LONG)
+        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
+        return fft.rfft(folded), 8 * (2 + log(size) / log(2)) * eps
+    angles = 2 * _PI * (np.arange(size // 2 + 1, dtype=_LONG) / size)
+    terms = [weight * np.exp(-1j * (law.first + at) * angles) for at, weight in enumerate(law.weights.astype(_LONG))]
+    return np.asarray(np.sum(terms, axis=0)), 8 * (4 + max(abs(law.first), abs(law.first + len(terms)))) * eps
 
 
 def _log_sum(exponents: Floats) -> float:
@@ -177,6 +193,10 @@ class Grid:
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
         self._kinds[kind] = (_Seen(both[0], self.step, self.size), _Seen(both[1], self.step, self.size))
+
+    def remove(self, kind: Hashable) -> None:
+        """Forget a kind of round that is in no bundle any more."""
+        del self._kinds[kind]
 
     def delta(self, bundle: Bundle, epsilon: float) -> float:
         """An upper bound on the curve of a composition at one epsilon, in both directions.
@@ -221,7 +241,7 @@ class Grid:
         rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = 2.0 * around_doubt  # coefficients that were left out: their size, times at most two
         doubt[:live] = around_doubt[:live] * size
-        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt[:live] + left_doubt[:live] + rounding)
+        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt + left_doubt + rounding)
         density, error = self._density(around * difference, doubt)
         error += 4 * self.size * _ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
@@ -230,10 +250,16 @@ class Grid:
         least = min(float(self._curve(density).min()), float(density.sum()))
         return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
 
+    @cached_property
+    def _ratios(self) -> tuple[Floats, Floats]:
+        """exp(-loss) and exp(loss) at each loss of the window."""
+        return np.exp(-self._places), np.exp(self._places)
+
     def _curve(self, density: Floats) -> Floats:
         """The curve at each loss of the window: what lies above it, less what it weighs under the other law."""
         mass = np.cumsum(density[::-1])[::-1]
-        weighed = np.cumsum((density * np.exp(-self._places))[::-1])[::-1] * np.exp(self._places)
+        down, up = self._ratios
+        weighed = np.cumsum((density * down)[::-1])[::-1] * up
         return np.asarray(mass - weighed)
 
     def _compose(
@@ -241,20 +267,21 @@ class Grid:
     ) -> tuple[Spectrum, Floats]:
         """Fourier coefficients of a composition in long precision, and a bound on the error of each.
 
-        Only the first coefficients are worked out, as many as asked for or as matter; of the others the bound is on
-        their size.
+        Only the first coefficients are worked out: as many as asked for, or as many as matter; then the bound is on
+        the size of the others.
         """
-        half = self.size // 2 + 1
-        sizes, least, rounds = np.ones(half), np.ones(half), 0
+        half = self.size // 2 + 1 if live is None else live
+        sizes, least, fine = np.ones(half), np.ones(half), 0.0
         for kind, count in bundle:
-            larger = self._kinds[kind][side].larger
-            sizes, least, rounds = sizes * larger**count, np.minimum(least, larger), rounds + count
+            seen = self._kinds[kind][side]
+            larger = seen.larger[:half]
+            sizes, least, fine = sizes * larger**count, np.minimum(least, larger), fine + count * seen.fine
         if live is None:
             live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
         product: Spectrum = np.ones(live, dtype=np.clongdouble)
         for kind, count in bundle:
             product = product * _power(self._kinds[kind][side].spectrum[:live], count)
-        doubt = (2 * self._fine * rounds) * sizes / least
+        doubt = (2 * fine) * sizes / least
         doubt[live:] = sizes[live:]
         return product, doubt
 

@@ -75,6 +75,7 @@ class Prices:
         rounds: how many planned rounds there are at the start.
         change: how much change there is at the start.
         worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
+        slack: the part of delta that pays for slack.
 
     Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
         what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
@@ -103,7 +104,27 @@ class Prices:
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
         leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
         self._leaks = 1.01 * self.rounds * sum(leaks)
+        self.slack = SLACK * delta * (1 - 2.0**-40)
         self._priced = lru_cache(maxsize=2**12)(self._price)
+
+    @property
+    def plan(self) -> Plan:
+        """The mechanisms of one planned round, and how often each runs in it."""
+        return self._plan
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of losses on which purchases are certified."""
+        return self._grid
+
+    @property
+    def cut(self) -> float:
+        """The mass of a law's ends that counts as infinite or is moved up."""
+        return self._cut
+
+    def spare(self, slack: float) -> float:
+        """By how much the curves of a purchase may differ, for it to use at most so much slack beside all else."""
+        return slack / (1 + self._leaks) * (1 - 2.0**-20)
 
     def units(self) -> dict[str, float | int]:
         """What change is counted in: the same for every account that shares saved states."""
@@ -146,7 +167,7 @@ class Prices:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
         block: dict[Hashable, int] = {mechanism: count}
-        here, spare = rounds_at(level), slack / FAILURE / (1 + self._leaks) * (1 - 2.0**-20)
+        here, spare = rounds_at(level), self.spare(slack / FAILURE)
         size = count * self.size(mechanism)
 
         def buys(change: int) -> bool:

@@ -26,6 +26,7 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.RenyiCurve,
     filters.Renyi,
     filters.Residue,
+    filters.Planned,
 )
 
 
@@ -35,8 +36,8 @@ class Filter(Accounts):
     Args:
         people: public or private as the caller decides: a whole number n (people are then rows 0 to n-1), or the ids of
             the people, hashable and different.
-        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue: what each person may spend. It
-            is a description here and is never charged itself.
+        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned: what each person may
+            spend. It is a description here and is never charged itself.
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
     Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
@@ -58,7 +59,7 @@ class Filter(Accounts):
     ) -> None:
         if not isinstance(budget, _BUDGETS):
             raise Unsupported(
-                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue"
+                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue, Planned"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
@@ -130,10 +131,9 @@ class Filter(Accounts):
         else:
             norms = self._xp.full(shape, costs.sensitivity, dtype=self._xp.float64, device=self._device)
         broke = ~self.charge(step, norms)
-        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
-        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, MOST)
+        nothing_left = self._notion.person_nothing_left()
         with self._lock:
-            self._spent[broke, ...] = nothing_left
+            self._spent[broke, ...] = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -195,12 +195,16 @@ class Filter(Accounts):
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
-        return self._show(self._spent, people)
+        return self._notion.person_spent(self._chosen(people), self._xp)
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
-        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
-        return self._show(most - self._spent, people)
+        return self._notion.person_left(self._chosen(people), self._xp)
+
+    def _chosen(self, people: People | None) -> Array:
+        """The totals of some people, in their order."""
+        rows = self._rows(people)
+        return self._spent if rows is None else self._xp.take(self._spent, rows, axis=0)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
@@ -209,6 +213,7 @@ class Filter(Accounts):
                 "budget": self._budget.state(),
                 "ids": None if self._rows_of is None else list(self._rows_of),
                 "spent": to_numpy(self._spent).copy(),
+                **({} if self._notion.person_units() is None else {"units": self._notion.person_units()}),
             }
 
     @classmethod
@@ -224,8 +229,10 @@ class Filter(Accounts):
         accounts = cls(people, budget, xp=xp, device=device)
         if spent.shape != tuple(accounts._spent.shape) or spent.dtype != np.int64 or np.any(spent < 0):
             raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
-        if np.any(spent > (accounts._most[0] if len(accounts._most) == 1 else MOST)):
+        if not accounts._notion.person_holds(spent):
             raise ArgumentError("state: spent must fit the budget it came from")
+        if state.get("units") != accounts._notion.person_units():
+            raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
 

@@ -8,10 +8,13 @@ from math import inf
 from operator import add, le
 from typing import ClassVar, Generic, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask
-from bursar._units import Units, times, to_float
-from bursar.curves import renyi, residue
+from bursar._units import MEASURE, RANGE, Units, times, to_float
+from bursar.curves import planned_table, renyi, residue
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "no_failures"]
@@ -79,7 +82,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | None:
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | planned_table.Table | None:
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 
@@ -167,6 +170,32 @@ class Budget(Notion, Generic[Measure]):
     @abstractmethod
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        """For accounts per person: totals of a person who can contribute nothing any more."""
+        limits = self.person_limits()
+        return limits if len(limits) == 1 else (RANGE // 2,) * len(limits)
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        """For accounts per person: whether saved totals, (n, m) int64, can be those of accounts with this budget."""
+        limits = self.person_limits()
+        most = limits[0] if len(limits) == 1 else RANGE // 2
+        return bool(np.all(spent >= 0) and np.all(spent <= most))
+
+    def person_units(self) -> dict[str, float] | None:
+        """For saved accounts per person: what their totals are counted in, where it depends on more than the budget."""
+        return None
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """For accounts per person: what is left, (n,) or (n, m) float64, private, in the notion's measure."""
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        left: Array = xp.astype(limits - spent, xp.float64) / MEASURE
+        return left[:, 0] if left.shape[1] == 1 else left
+
+    def person_spent(self, spent: Array, xp: Library) -> Array:
+        """For accounts per person: what was spent, (n,) or (n, m) float64, private, in the notion's measure."""
+        shown: Array = xp.astype(spent, xp.float64) / MEASURE
+        return shown[:, 0] if shown.shape[1] == 1 else shown
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         """For accounts per person: who can pay, and the totals afterwards.

@@ -14,11 +14,15 @@ from functools import cached_property, lru_cache
 from math import ceil, exp, floor, inf
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, exact, up
-from bursar.curves import planned, renyi, residue
-from bursar.errors import ArgumentError
-from bursar.notions._notion import Totals
+from bursar._arrays import Array, Library, Mask
+from bursar._units import FAILURE, RANGE, exact, up
+from bursar.curves import planned, planned_table, renyi, residue
+from bursar.errors import ArgumentError, Unsupported
+from bursar.notions._notion import Totals, no_failures
 from bursar.notions._with_failures import WithFailures
 
 __all__ = ["Planned"]
@@ -64,6 +68,11 @@ class Planned(WithFailures[int]):
     def parts(self) -> planned.Plan:
         """The mechanisms of one planned round, and how often each runs in it."""
         return tuple(mechanisms.leaves(self.plan).items())
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How often each mechanism runs in one planned round."""
+        return tuple(count for _, count in self.parts)
 
     @cached_property
     def prices(self) -> planned.Prices:
@@ -118,6 +127,65 @@ class Planned(WithFailures[int]):
     def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> int | float:  # type: ignore[override]
         after = self.after(totals, mechanism)
         return inf if inf in after else self.left(totals) - self.left(after)
+
+    def person_limits(self) -> tuple[int, ...]:
+        """How often each mechanism of the plan is there; change is got and paid on the way."""
+        if self.sum_delta or self.reserve:
+            raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
+        return (*(count * self.prices.rounds for _, count in self.parts), 0, 0)
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        return self.person_limits()
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
+        start = self.person_limits()[:-2]
+        units = np.max(used, axis=0, initial=0) <= np.asarray(start)
+        most_got = used.sum(axis=1) * planned_table.largest_worth(self.prices)
+        return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
+
+    def person_units(self) -> dict[str, float]:
+        return {**self.prices.units(), "share": planned_table.SHARE}
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """Whole planned rounds."""
+        left = None
+        for column, (_, count) in enumerate(self.parts):
+            rounds = (count * self.prices.rounds - spent[:, column]) // count
+            left = rounds if left is None else xp.minimum(left, rounds)
+        return xp.astype(left, xp.float64)
+
+    def person_spent(self, spent: Array, xp: Library) -> Array:
+        """Planned rounds that do not fit any more."""
+        return self.prices.rounds - self.person_left(spent, xp)
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        fits = xp.all(cost < RANGE, axis=1)
+        after = spent + xp.where(fits[:, None], cost, 0)
+        limits = xp.asarray(self.person_limits()[:-2], dtype=xp.int64, device=spent.device)
+        fits = fits & xp.all(after[:, :-2] <= limits, axis=1) & (after[:, -2] <= after[:, -1])
+        return xp.where(fits[:, None], after, spent), fits
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        """A round of the plan as the plan has it."""
+        if isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1:
+            leaf = mechanisms.Gaussian(leaf.sigma, leaf.sensitivity)
+        for planned_leaf, _ in self.parts:
+            if isinstance(planned_leaf, mechanisms.SampledGaussian) and planned_leaf.sample_rate == 1:
+                gaussian = mechanisms.Gaussian(planned_leaf.sigma, planned_leaf.sensitivity)
+                leaf = planned_leaf if leaf == gaussian else leaf
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> planned_table.Table:
+        """For accounts per person: the prices of one round by norm and by what is left.
+
+        Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
+        Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+        """
+        if leaf not in dict(self.parts):
+            no_failures(leaf, "an account per person")
+        self.person_limits()
+        return planned_table.table(self.prices, leaf)
 
     def _converted(self, delta: float) -> float:
         prices, aside = self.prices, float(exact(self.sum_delta)) + self._slack / FAILURE
