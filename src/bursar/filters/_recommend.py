@@ -48,6 +48,9 @@ class Recommendation:
     Attributes:
         budget: a fresh filter.
         why: one sentence.
+
+    Guarantee: the filter's own, which does not depend on the choice.
+    Source: the filter's own.
     """
 
     budget: Filter
