@@ -86,7 +86,7 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
 
     Guarantee: an account that starts with the planned rounds of ``prices`` and no change, and gives for every round what
         some table says for a norm not below the person's and a level not above what is left, is (epsilon, delta)-DP at
-        every stopping time; whatever the tables, slacks add up to at most ``SLACK`` times delta.
+        every stopping time; whatever the tables, slacks add up to at most the part of delta for them.
     Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
 
     Raises:
@@ -227,17 +227,17 @@ class _Rows:
         grid.add(ROW, laws)
         size = lattice.spread(laws[0], grid.step) ** 2 / grid.step**2 / SHARE
         self._size, self._smaller = size, max(self._size - size, 0.0)
-        self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.slack
+        self._overhead = 1.001 * max(law.error for law in laws) / ERRORS * self._prices.all_slack
 
     def _payment_at(self, level: int, bound: int) -> int:
         """The least payment found beside so many planned rounds, below a bound that is a payment already."""
         ratio = self._ratios.get(level, LARGEST_RATIO)
-        least = ceil(4 * self._overhead * self._all_change / self._prices.slack)
+        least = ceil(4 * self._overhead * self._all_change / self._prices.all_slack)
         most = min(bound, ceil(LARGEST_RATIO * self._size) + least, 64 * self.worth)
         low = floor(max(least, 0.99 * self._size if ratio == LARGEST_RATIO else (0.5 + 0.5 * ratio) * self._size))
 
         def pays(change: int) -> bool:
-            slack = self._prices.slack / 2 * change / self._all_change - self._overhead
+            slack = self._prices.all_slack / 2 * change / self._all_change - self._overhead
             return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack)
 
         found = _near_least(pays, low, ceil(ratio * self._size), most, FINENESS * self._size)
@@ -255,7 +255,7 @@ class _Rows:
         def exchanges(net: int) -> bool:
             given = -(-net // self.worth)
             taken = tuple(given * count for count in self.unit)
-            slack = self._prices.slack / 2 * sum(taken) / self._all_units - self._overhead
+            slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
             less = {ROW: 1, CHANGE: given * self.worth - net}
             return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack)
 
@@ -272,7 +272,7 @@ class _Rows:
         for level in reversed(self._levels):
 
             def converts(lost: int, level: int = level) -> bool:
-                slack = self._prices.slack / 2 * sum(self.unit) / self._all_units
+                slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
                 less, more = {CHANGE: self.worth - lost}, self._as_bundle(self.unit)
                 return self._covers(less, more, self._bundle(level, self.unit), slack)
 
