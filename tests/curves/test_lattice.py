@@ -192,7 +192,7 @@ def test_rounds_without_a_distribution_are_refused():
 
 @pytest.mark.parametrize(("q", "z"), [(1e-4, 0.5), (0.001, 0.8), (0.01, 2.0), (0.3, 20.0), (1.0, 5.0)])
 def test_losses_are_within_their_own_error_bounds(q, z):
-    """Against 40 digits: each loss is within the bound kept for it, which is far below the general one at small rates."""
+    """Against 40 digits: each loss is within the bound kept for it, far below the general one at small rates."""
     both = _laws.law(mechanisms.SampledGaussian(z, 1.0, q), fine=True, points=True)
     edges = _laws._irregular_edges(z, _laws.FINE_PARTS)
     for sign, one in zip((1, -1), both, strict=True):

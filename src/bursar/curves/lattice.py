@@ -147,7 +147,7 @@ class _Seen:
 
 
 def _spectrum(law: Law, size: int) -> tuple[Spectrum, float]:
-    """Fourier coefficients of a law in long precision, and a bound on the error of each: of few losses, term by term."""
+    """Fourier coefficients of a law in long precision, and a bound on the error of each; few losses term by term."""
     eps = float(np.finfo(_LONG).eps)
     if len(law.weights) > 4 or size < 4:
         folded = np.zeros(size, _LONG)
@@ -233,6 +233,24 @@ class Grid:
         Source: docs/proofs/planned-filter.md, sections 2 and 4.
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
+
+    def seems_to_cover(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
+        """What ``covers`` is likely to say, at a fraction of its price: for searches. It proves nothing."""
+        for side in (0, 1):
+            around, _ = self._composed(tuple(context.items()), side)
+            size = 1 << max(10, (16 * len(around) - 1).bit_length())
+            if size >= self.size:
+                return self.covers(less, more, context, slack)
+            live, turns = len(around), np.arange(len(around)) * (self.low / self.size % 1)
+            right, left = (self._compose(tuple(each.items()), side, live)[0] for each in (more, less))
+            padded = np.zeros(size // 2 + 1, dtype=np.complex128)
+            padded[:live] = around * (right - left) * np.exp(2j * np.pi * turns)
+            density, stride = fft.irfft(padded, size), self.size // size
+            down, up = (ratios[::stride] for ratios in self._ratios)
+            curve = np.cumsum(density[::-1])[::-1] - np.cumsum((density * down)[::-1])[::-1] * up
+            if not float(curve.min()) >= -slack:
+                return False
+        return True
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""

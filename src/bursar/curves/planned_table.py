@@ -7,9 +7,9 @@ Names and symbols
     unit       what an exchange takes of the plan; worth, the variance of its loss in change
     net        what an exchange costs: worth times the units given, less the change that comes back
 
-A round is bought for change, or for planned rounds with change given back. Each purchase uses a part of the slack that is
-fixed in advance, in proportion to what it takes: what all purchases of a person take adds up to at most what there can
-ever be, and so do their slacks.
+A round is bought for change, or for planned rounds with change given back. Each purchase uses a part of the slack that
+is fixed in advance, in proportion to what it takes: what all purchases of a person take adds up to at most what there
+can ever be, and so do their slacks.
 
 Source: theory 4.11; docs/proofs/planned-filter.md, section 6
 """
@@ -38,13 +38,14 @@ NEVER = 2**62
 SHARE = 1 / 16
 """The probability with which a round of change runs: small contributions are paid to about one per cent."""
 
-LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)  # parts of the planned rounds
-EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.35, 0.12, 0.03), (0.25, 0.02)  # of these, where single norms are looked at
+LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # parts of the planned rounds
+EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # of these, where single norms are looked at
 FINENESS = 0.005  # how near to the least price a search comes: of a payment, or of a planned round
 LARGEST_RATIO = 1.6  # of a payment to what the variance suggests: dearer rounds are exchanged
 LARGEST_PART = 0.5  # of the planned rounds that are left, for one round
 SMALLEST_PART = 0.15  # of a planned round: cheaper rounds are exchanged by way of change
 LEAST_LEVEL = 8  # planned rounds; with fewer left none but planned rounds are admitted
+CERTIFICATES = 4  # tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
 
 
@@ -81,12 +82,12 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
         mechanism: one round, public (no Repeated, no Composed).
 
     Returns:
-        A table, built in seconds and remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart above a quarter of it and 9 %
-        apart below.
+        A table, built in seconds and remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart above a quarter of
+        it and 9 % apart below.
 
-    Guarantee: an account that starts with the planned rounds of ``prices`` and no change, and gives for every round what
-        some table says for a norm not below the person's and a level not above what is left, is (epsilon, delta)-DP at
-        every stopping time; whatever the tables, slacks add up to at most the part of delta for them.
+    Guarantee: an account that starts with the planned rounds of ``prices`` and no change, and gives for every round
+        what some table says for a norm not below the person's and a level not above what is left, is
+        (epsilon, delta)-DP at every stopping time.
     Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
 
     Raises:
@@ -95,15 +96,12 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
     if prices.change:
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
     norms = _norms(mechanism)
-    levels = [level for level in (floor(part * prices.rounds) for part in LEVELS) if level >= LEAST_LEVEL]
-    levels = sorted(dict.fromkeys(levels))
+    levels = sorted({floor(part * prices.rounds) for part in LEVELS if part * prices.rounds >= LEAST_LEVEL + 1})
     rows = _Rows(prices, mechanism, levels)
-    nets, payments = [], []
-    for norm in reversed(norms):  # from the dearest to the cheapest: each price is a bound on the next
-        net, payment = rows.prices_at(norm if len(norms) > 1 else None)
-        nets.append(net)
-        payments.append(payment)
-    net, change = (np.array([[0] * (len(levels) + 1), *reversed(each)], np.int64) for each in (nets, payments))
+    found = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+    nothing = [0] * (len(levels) + 1)
+    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(found))], np.int64)
+    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(found))], np.int64)
     given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
     back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
     return Table(np.array([0.0, *norms]), np.array([0, *levels], np.int64), given, back, change, rows.unit, rows.worth)
@@ -151,7 +149,9 @@ def _relative_noise(mechanism: mechanisms.Mechanism) -> Fraction | None:
     match mechanism:
         case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
             return 1 / Fraction(epsilon) if epsilon else None
-        case mechanisms.SampledGaussian(noise, norm) | mechanisms.Gaussian(noise, norm) | mechanisms.Laplace(noise, norm):
+        case (
+            mechanisms.SampledGaussian(noise, norm) | mechanisms.Gaussian(noise, norm) | mechanisms.Laplace(noise, norm)
+        ):
             return Fraction(noise) / Fraction(norm)
     return None
 
@@ -161,35 +161,45 @@ def _from(prices: list[int], column: int, price: int) -> list[int]:
     return [*prices[:column], *(min(each, price) for each in prices[column:])]
 
 
-def _near_least(holds: Callable[[int], bool], low: int, guess: int, most: int, near: float) -> int | None:
-    """A number up to ``most`` for which this holds, about ``near`` above the least above ``low``; None if none is found."""
+Holds = Callable[[int, bool], bool]
+"""Whether a price is enough: certainly (True), or only as far as a quick look tells."""
+
+
+def _near_least(holds: Holds, low: int, guess: int, most: int, near: float) -> int | None:
+    """A number up to ``most`` that is certainly enough, about ``near`` above the least; None if none is found.
+
+    The search takes quick looks, and certifies what it has found.
+    """
     if most <= low:
         return None
     high, step = min(max(guess, low + 1), most), max(1, floor(2 * near))
-    if not holds(high):
-        while high < most:
-            low, high, step = high, min(most, high + step), 2 * step
-            if holds(high):
-                break
-        else:
+    while not holds(high, False):
+        if high >= most:
             return None
+        low, high, step = high, min(most, high + step), 2 * step
     while high - low > max(1.0, near):
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        low, high = (low, middle) if holds(middle, False) else (middle, high)
+    for _ in range(CERTIFICATES):
+        if high <= most and holds(high, True):
+            return high
+        high += max(1, floor(near))
+    return most if holds(most, True) else None
 
 
 class _Rows:
-    """Prices norm by norm, decreasing. A search proves nothing: what ``Grid.covers`` says yes to goes into the table."""
+    """Prices norm by norm, decreasing. A search proves nothing; what ``Grid.covers`` says yes to is in the table."""
 
     def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, levels: list[int]) -> None:
         self._prices, self._mechanism, self._levels = prices, mechanism, levels
         self._counts = tuple(count for _, count in prices.plan)
         worths = [_worth(prices, one) for one, _ in prices.plan]
         same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
-        self.unit = tuple(int(place == same[0]) for place in range(len(worths))) if same else self._counts
+        same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
+        nearest = min(same, key=worths.__getitem__, default=-1)
+        self.unit = tuple(int(place == nearest) for place in range(len(worths))) if same else self._counts
         self.worth = sum(one * count for one, count in zip(worths, self.unit, strict=True))
-        self._planned = prices.plan[same[0]][0] if same else None
+        self._planned = prices.plan[nearest][0] if same else None
         self._all_change = prices.rounds * sum(one * count for one, count in zip(worths, self._counts, strict=True))
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
         if CHANGE not in prices.grid:
@@ -201,7 +211,7 @@ class _Rows:
 
     def prices_at(self, norm: float | None) -> tuple[list[int], list[int]]:
         """(net, payment) at no level and at every level, for the next smaller norm."""
-        round_ = self._mechanism if norm is None else replace(self._mechanism, sensitivity=norm)  # type: ignore[call-arg]
+        round_ = self._mechanism if norm is None else replace(self._mechanism, sensitivity=norm)  # type: ignore[type-var]
         self._look_at(round_)
         net, payment = self._net, self._payment
         if self._planned is not None and _dominates(self._planned, round_):
@@ -236,11 +246,11 @@ class _Rows:
         most = min(bound, ceil(LARGEST_RATIO * self._size) + least, 64 * self.worth)
         low = floor(max(least, 0.99 * self._size if ratio == LARGEST_RATIO else (0.5 + 0.5 * ratio) * self._size))
 
-        def pays(change: int) -> bool:
+        def pays(change: int, surely: bool) -> bool:
             slack = self._prices.all_slack / 2 * change / self._all_change - self._overhead
-            return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack)
+            return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack, surely)
 
-        found = _near_least(pays, low, ceil(ratio * self._size), most, FINENESS * self._size)
+        found = _near_least(pays, low, ceil(ratio * self._size), most, 1.5 * FINENESS * self._size)
         if found is None:
             return NEVER
         self._ratios[level] = found / self._size
@@ -250,19 +260,19 @@ class _Rows:
         """The least net price found; a bound that is a net price already is improved only if it is worth while."""
         fine = FINENESS * self.worth
         most = min(bound - 2 * ceil(fine), floor(LARGEST_PART * level) * self.worth)
-        low = floor(max(self._size, bound - 2 * self._smaller - 3 * fine) if bound < NEVER else self._size)
+        low = floor(max(self._size, bound - 1.3 * self._smaller - 3 * fine) if bound < NEVER else self._size)
 
-        def exchanges(net: int) -> bool:
+        def exchanges(net: int, surely: bool) -> bool:
             given = -(-net // self.worth)
             taken = tuple(given * count for count in self.unit)
             slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
-            less = {ROW: 1, CHANGE: given * self.worth - net}
-            return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack)
+            less: Bundle = {ROW: 1, CHANGE: given * self.worth - net}
+            return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack, surely)
 
         guess = most if bound < NEVER else ceil(1.1 * self._size)
-        if bound < NEVER and not exchanges(most):
+        if bound < NEVER and not exchanges(most, False):
             return NEVER
-        found = _near_least(exchanges, low, guess, most, 2 * fine)
+        found = _near_least(exchanges, low, guess, most, 3 * fine)
         return NEVER if found is None else found
 
     def _conversions(self) -> dict[int, int]:
@@ -271,10 +281,10 @@ class _Rows:
         lost = self.worth // 50
         for level in reversed(self._levels):
 
-            def converts(lost: int, level: int = level) -> bool:
+            def converts(lost: int, surely: bool, level: int = level) -> bool:
                 slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
-                less, more = {CHANGE: self.worth - lost}, self._as_bundle(self.unit)
-                return self._covers(less, more, self._bundle(level, self.unit), slack)
+                less: Bundle = {CHANGE: self.worth - lost}
+                return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, surely)
 
             found = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
             if found is None:
@@ -283,10 +293,11 @@ class _Rows:
             lost = found
         return converted
 
-    def _covers(self, less: Bundle, more: Bundle, context: Bundle | None, slack: float) -> bool:
+    def _covers(self, less: Bundle, more: Bundle, context: Bundle | None, slack: float, surely: bool) -> bool:
         if context is None or not slack > 0:
             return False
-        return self._prices.grid.covers(less, more, context, self._prices.spare(slack))
+        grid = self._prices.grid
+        return (grid.covers if surely else grid.seems_to_cover)(less, more, context, self._prices.spare(slack))
 
     def _as_bundle(self, counts: Sequence[int]) -> Bundle:
         return {one: count for (one, _), count in zip(self._prices.plan, counts, strict=True) if count}

@@ -59,7 +59,8 @@ class Filter(Accounts):
     ) -> None:
         if not isinstance(budget, _BUDGETS):
             raise Unsupported(
-                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue, Planned"
+                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or "
+                "Planned"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")

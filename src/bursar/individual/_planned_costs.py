@@ -99,9 +99,7 @@ class FromPlan:
             for part in (self.table.given, self.table.back, self.table.change)
         )
         sold, paid = (given > 0) & (given < NEVER), (change > 0) & (change < NEVER)
-        return _Prices(
-            xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), cast(Mask, sold), paid
-        )
+        return _Prices(xp.take(levels, column), xp.where(sold, given, 1), back, xp.where(paid, change, 1), sold, paid)
 
     def _pay(self, left: _Left, prices: _Prices, xp: Library) -> None:
         """As many rounds as the change that each person has pays for."""
@@ -114,7 +112,9 @@ class FromPlan:
 
         The last exchange is not followed by payments: the level may be another one then.
         """
-        unit = [(one, count, each) for one, count, each in zip(left.mechanisms, self.plan, self.table.unit, strict=True)]
+        unit = [
+            (one, count, each) for one, count, each in zip(left.mechanisms, self.plan, self.table.unit, strict=True)
+        ]
         price, back = prices.change, prices.back
         # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price
         last = -(-((left.todo + 1) * price - left.change + back) // (price + back)) - 1
@@ -124,7 +124,7 @@ class FromPlan:
                 taken = prices.given * each
                 times = xp.minimum(times, xp.minimum(one // taken, (one - prices.level * count) // taken + 1))
         times = xp.where(prices.sold & (left.todo > 0), times, 0)
-        lost = cast(Mask, (left.todo > 0) & (times <= 0))
+        lost: Mask = (left.todo > 0) & (times <= 0)
         times = xp.where(lost, 0, times)
         runs = xp.where(prices.paid & (times > 0), (left.change + (times - 1) * back) // price, 0)
         left.mechanisms = [one - times * prices.given * each for one, _, each in unit]

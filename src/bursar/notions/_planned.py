@@ -149,11 +149,10 @@ class Planned(WithFailures[int]):
 
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds."""
-        left = None
-        for column, (_, count) in enumerate(self.parts):
-            rounds = (count * self.prices.rounds - spent[:, column]) // count
-            left = rounds if left is None else xp.minimum(left, rounds)
-        return xp.astype(left, xp.float64)
+        columns = [
+            (count * self.prices.rounds - spent[:, column]) // count for column, (_, count) in enumerate(self.parts)
+        ]
+        return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
 
     def person_spent(self, spent: Array, xp: Library) -> Array:
         """Planned rounds that do not fit any more."""
