@@ -154,9 +154,29 @@ class Planned(WithFailures[int]):
         ]
         return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
 
-    def person_spent(self, spent: Array, xp: Library) -> Array:
+    def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
         """Planned rounds that do not fit any more."""
-        return self.prices.rounds - self.person_left(spent, xp)
+        return self.person_left(opening, xp) - self.person_left(spent, xp)
+
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A share of the planned rounds, whole ones, rounded down."""
+        rounds = self.prices.rounds
+        kept = np.where(shares == 1, rounds, np.floor(shares * rounds * (1 - 2.0**-50))).astype(np.int64)
+        columns = [count * (rounds - kept) for count in self.counts]
+        return np.stack([*columns, np.zeros_like(kept), np.zeros_like(kept)], axis=1)
+
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
+        rounds = min(
+            (count * self.prices.rounds - used) // count for count, used in zip(self.counts, opening, strict=False)
+        )
+        if rounds == self.prices.rounds:
+            return self.statement(delta).epsilon
+        own = inf if delta < self.delta else float(self.epsilon)
+        if not rounds:
+            return 0.0
+        if at_most is not None:
+            return at_most if self._bound(rounds, 0, at_most) <= delta else inf
+        return min(own, self._least_epsilon(rounds, 0, delta))
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         fits = xp.all(cost < RANGE, axis=1)
@@ -187,16 +207,23 @@ class Planned(WithFailures[int]):
         return planned_table.table(self.prices, leaf)
 
     def _converted(self, delta: float) -> float:
-        prices, aside = self.prices, float(exact(self.sum_delta)) + self._slack / FAILURE
+        return self._least_epsilon(self.prices.rounds, self.prices.change, delta)
+
+    def _bound(self, rounds: int, change: int, epsilon: float) -> float:
+        """The delta at epsilon of an account that starts with so much."""
+        aside = float(exact(self.sum_delta)) + self._slack / FAILURE
+        return (self.prices.delta(rounds, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
+
+    def _least_epsilon(self, rounds: int, change: int, delta: float) -> float:
+        """About the least epsilon with this delta, rounded up."""
         low, high = 0.0, float(self.epsilon)
-        while (prices.delta(prices.rounds, prices.change, epsilon=high) + aside) * exp(planned.ERRORS) > delta:
+        while self._bound(rounds, change, high) > delta:
             low, high = high, 2 * high
             if high > 1e3 * self.epsilon:
                 return inf
         while high - low > 1e-6 * high and high > 1e-9 * self.epsilon:
             middle = (low + high) / 2
-            bound = (prices.delta(prices.rounds, prices.change, epsilon=middle) + aside) * exp(planned.ERRORS)
-            low, high = (low, middle) if bound <= delta else (middle, high)
+            low, high = (low, middle) if self._bound(rounds, change, middle) <= delta else (middle, high)
         return high
 
     @cached_property
