@@ -21,7 +21,7 @@ class Summary:
             of people's names, and when it was made.
         entries: the number of entries of the record.
         head: number and hash of the last entry, as ``verify`` takes it.
-        questions: number, time, analyst, purpose, key, question and "rho at most" (or "epsilon at most") of each, in order.
+        questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order.
     """
 
     terms: dict[str, Any]
