@@ -90,7 +90,7 @@ def test_steps_or_noise_but_not_both(both):
 
 @pytest.mark.parametrize("sample_rate", [1.0, 0.01])
 def test_noise_of_a_run_fixed_in_advance(sample_rate):
-    """It is the least, to a relative 1e-4, whose certified epsilon keeps to the budget; planned filters need as much."""
+    """It is the least, to a relative 1e-4, whose certified epsilon keeps to the budget; a plan needs as much."""
     fixed = calibrate.in_advance(epsilon=1.0, delta=1e-5, steps=50, max_grad_norm=3.0, sample_rate=sample_rate)
     assert fixed.filter == "fixed in advance"
     assert fixed.sigma == pytest.approx(3 * fixed.noise_multiplier)

@@ -56,17 +56,10 @@ def test_epsilon_begins_with_the_run_that_was_fixed():
 
 
 def test_sizes_and_epochs_are_a_second_way_to_say_rate_and_steps():
-    """60 000 people in batches of 600 for two epochs are 200 steps at rate 0.01; the same for noise and for bounds."""
+    """60 000 people in batches of 600 are rate 0.01, and two epochs 200 steps; what does not divide is rounded up."""
     sizes = ("--dataset-size", 60_000, "--batch-size", 600)
-    for command in (
-        ("epsilon", "--noise-multiplier", 1.1, "--json"),
-        ("calibrate", "--epsilon", 1, "--json"),
-        ("compare", "--noise-multiplier", 1.1, "--points", 1, "--json"),
-    ):
-        if command[0] != "compare":  # takes long
-            said = output(*command, "--sample-rate", 0.01, "--steps", 20).stdout
-            assert output(*command, *sizes, "--epochs", 0.2).stdout == said
-            assert output(*command, "--sample-rate", 0.01, "--epochs", 0.2).stdout == said
+    said = output("epsilon", "--noise-multiplier", 1.1, "--sample-rate", 0.01, "--steps", 20, "--json").stdout
+    assert output("epsilon", "--noise-multiplier", 1.1, *sizes, "--epochs", 0.2, "--json").stdout == said
     assert rate_and_steps(sample_rate=None, steps=None, dataset_size=60_000, batch_size=600, epochs=2.0) == (0.01, 200)
     rate, steps = rate_and_steps(sample_rate=None, steps=None, dataset_size=1001, batch_size=100, epochs=5.0)
     assert steps == 5 * 11
@@ -90,7 +83,10 @@ def test_calibrate_prints_noise_or_steps():
     assert "not a Gaussian" in sampled["filters"][0]["note"]
     assert sampled["filters"][0]["steps"] is None
     assert "1950" in output("calibrate", "--epsilon", 1, "--noise-multiplier", 2, "--sample-rate", 0.01).stdout
-    assert [row["steps"] for row in (sampled["fixed"], *sampled["filters"][-2:])] == [2429, 2425, 2284]
+    fixed, planned = sampled["fixed"]["steps"], sampled["filters"][4]["steps"]
+    exact = individual.losses([[fixed], [fixed + 1]], [2.0], sample_rate=0.01, delta=1e-5)
+    assert exact[0] <= 1.0 < exact[1]
+    assert 0.99 * fixed <= planned <= fixed
 
 
 @pytest.mark.parametrize(

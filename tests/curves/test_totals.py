@@ -81,9 +81,8 @@ def test_where_there_is_a_formula_it_is_the_tightest():
         (m.Repeated(m.Gaussian(20.0), 50), "Gaussian DP, exact"),
         (m.Repeated(m.Repeated(m.Pure(0.1), 5), 10), "pure DP, exact"),
         (m.Repeated(m.SampledGaussian(5.0, 1.0, 0.01), 10**7 + 1), "Rényi DP"),
-        (m.Repeated(m.SampledGaussian(0.01, 1.0, 0.01), 3), "Rényi DP"),
     ):
-        assert tightest(run, delta=DELTA).notion == name
-        assert tightest(run, delta=DELTA).epsilon == min(row.epsilon for row in totals(run, delta=DELTA))
+        best = tightest(run, delta=DELTA)
+        assert (best.notion, best.epsilon) == (name, min(row.epsilon for row in totals(run, delta=DELTA)))
     nested = m.Repeated(m.Repeated(m.Pure(0.1), 5), 10)
     assert tightest(nested, delta=DELTA).epsilon == optimum(m.Pure(0.1), 50, DELTA)
