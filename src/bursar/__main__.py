@@ -2,4 +2,5 @@
 
 from bursar.cli import app
 
-app(prog_name="python -m bursar")
+if __name__ == "__main__":
+    app(prog_name="bursar")

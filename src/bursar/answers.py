@@ -1,11 +1,11 @@
 """Which epsilon holds for a run: fixed in advance, within a filter's budget, or read from an odometer.
 
 >>> step = mechanisms.SampledGaussian(sigma=1.1, sample_rate=0.01)
->>> for answer in of_run(step, rounds=1000, delta=1e-5):
-...     print(answer.promise, answer.bound, round(answer.epsilon, 2))
-fixed privacy loss distributions 1.52
-filter filters.Planned 1.52
-ex-post odometers.Renyi, planned 1.75
+>>> fixed, within_a_filter, stopped = of_run(step, rounds=1000, delta=1e-5)
+>>> fixed.bound, round(fixed.epsilon, 2)
+('privacy loss distributions', 1.52)
+>>> within_a_filter.bound, round(within_a_filter.epsilon, 2)
+('filters.Planned', 1.52)
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
     return (
         Answer("fixed", best.notion, best.epsilon, "noise, sample rate and steps were fixed before the run"),
         Answer("filter", *within, "a filter with this budget was charged before each step"),
-        Answer("ex-post", *stopped, "results decided at which step to stop"),
+        Answer("ex-post", *stopped, "an odometer counted each step, and results decided when to stop"),
     )
 
 

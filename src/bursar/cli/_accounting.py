@@ -145,8 +145,8 @@ def calibrate(
 
 
 FILTERS = (
-    "Take the first noise only if noise, sample rate and number of steps are fixed before the run and kept; a filter, "
-    "whose noise is in its own line, lets you choose them by results."
+    "You need the first line if noise, sample rate and number of steps are fixed before the run; if results may change "
+    "any of them, charge a filter before each step, and its own line holds."
 )
 
 
