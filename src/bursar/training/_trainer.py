@@ -26,23 +26,19 @@ from bursar.training._arguments import (
     check_optimizer,
     check_options,
     checked_callbacks,
-    least_noise_multiplier,
     refresh_interval,
+    settled_budget,
 )
 from bursar.training._card import Card, build_card
 from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
-from bursar.training._distributed import NoiseGenerator, Processes, noise_generator
+from bursar.training._distributed import Processes, noise_generator
 from bursar.training._logistic.descent import Everybody
 from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
-from bursar.training._questions import Questions
 from bursar.training._records import Records
-from bursar.training._releases import Releases
-from bursar.training._resume import Resumable
 from bursar.training._run import Run
-from bursar.training._settings import Performance, Settings
-from bursar.training._state import CurrentState, TrainingState
+from bursar.training._settings import Settings
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients._batches import as_inputs, check_batch
 
@@ -61,6 +57,9 @@ class Trainer:
         optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
         budget: public. A fresh filter: what each person may spend in this training; it is copied, not charged. Or an
             ``individual.Filter``, private: accounts that are in use already, which are charged.
+        epsilon, delta: public, in place of a budget. The filter is then the one that ``filters.recommend`` names for
+            the noise and rate of the steps, or with accounts per person the best that these can have; the card says
+            why.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
@@ -87,10 +86,12 @@ class Trainer:
         module: nn.Module,
         loss: Callable[..., Tensor],
         optimizer: torch.optim.Optimizer,
-        budget: filters.Filter | PersonFilter,
+        budget: filters.Filter | PersonFilter | None = None,
         *,
         max_grad_norm: float,
         divisor: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int | None = None,
         noise_multiplier: float | None = None,
         extra_steps: int = 0,
@@ -112,23 +113,27 @@ class Trainer:
             noise_multiplier=noise_multiplier,
             individual=individual,
         )
-        self._performance = Performance(
-            memory=memory, refresh_every=refresh_interval(refresh_every, sample_rate), slack=float(slack)
-        )
+        self._refresh_every, self._slack = refresh_interval(refresh_every, sample_rate), float(slack)
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
         self._people = budget if isinstance(budget, PersonFilter) else None
-        public = budget.budget if isinstance(budget, PersonFilter) else budget
-        if not isinstance(public, filters.Filter) or public.count:
-            raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
+        chosen = settled_budget(
+            budget,
+            epsilon=epsilon,
+            delta=delta,
+            steps=steps,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            sample_rate=sample_rate,
+            individual=individual,
+        )
         self._settings = Settings(
-            budget=public.fresh(),  # ours: the card must not change with the caller's
+            budget=chosen.budget.fresh(),  # ours: the card must not change with the caller's
+            why=chosen.why,
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
-            noise_multiplier=least_noise_multiplier(
-                noise_multiplier, public, steps=steps, max_grad_norm=max_grad_norm, sample_rate=sample_rate
-            ),
+            noise_multiplier=chosen.noise_multiplier,
             steps=steps,
             last_step=None if steps is None else steps + (extra_steps if individual else 0),
             individual=individual,
@@ -195,10 +200,8 @@ class Trainer:
         records = self._records(inputs, targets, people)
         self._check_losses(losses, records.person_count)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-        noise, coins = (
-            noise_generator(self._gradients.parameters[0].device, self._seed),
-            np.random.default_rng(self._seed),
-        )
+        noise = noise_generator(self._gradients.parameters[0].device, self._seed)
+        contributions = self._contributions(np.random.default_rng(self._seed))
         self._gradients.prepare(records.inputs, targets)
         with ExitStack() as stack:
             folder = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
@@ -206,16 +209,27 @@ class Trainer:
                 stack.callback(folder.close)
             loaded = None if folder is None else folder.load()
             accounts = self._accounts(records, losses, shares, None if loaded is None else loaded[0]["accounts"])
-            loop, resumable = self._assembled(records, accounts, noise, coins, folder)
+            loop = Loop(
+                settings=self._settings,
+                module=self._module,
+                optimizer=self._optimizer,
+                gradients=self._gradients,
+                contributions=contributions,
+                records=records,
+                accounts=accounts,
+                processes=self._processes,
+                noise=noise,
+                checkpoint=folder,
+            )
             if loaded is not None:
-                resumable.restore(*loaded, self._processes)
+                loop.restore(*loaded)
             self._loop = loop
             self._processes.broadcast_module(self._module)
             for callback in callbacks:
                 if hasattr(callback, "ended"):
                     stack.callback(callback.ended, loop.run)
             if counting is not None:
-                loop.count_with(counting, self._processes)
+                loop.count_with(counting)
             loop.train(callbacks, save_every=checkpoint_every)
         return loop.run
 
@@ -226,59 +240,12 @@ class Trainer:
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
         return Records(inputs, targets, people, 0 if self._people is None else len(self._people.spent()))
 
-    def _assembled(
-        self,
-        records: Records,
-        accounts: TrainingAccounts,
-        noise: NoiseGenerator,
-        coins: np.random.Generator,
-        folder: Checkpoint | None,
-    ) -> tuple[Loop, Resumable]:
-        """The parts of a run, put together; nothing is charged yet."""
-        settings = self._settings
-        current = CurrentState(
-            TrainingState(
-                noise_multiplier=settings.noise_multiplier, sample_rate=settings.sample_rate, seeded=settings.seeded
-            )
-        )
-        releases = Releases(current=current, processes=self._processes, noise=noise, checkpoint=folder)
-        questions = Questions(self._module, records, accounts, releases)
-        resumable = Resumable(
-            checkpoint=folder,
-            settings=settings,
-            current=current,
-            module=self._module,
-            optimizer=self._optimizer,
-            accounts=accounts,
-            records=records,
-        )
-        run = Run(
-            self._module,
-            self._optimizer,
-            settings=settings,
-            current=current,
-            budget_admits=accounts.admits,
-            ask=questions.noisy_sum,
-        )
-        loop = Loop(
-            settings=settings,
-            current=current,
-            run=run,
-            gradients=self._gradients,
-            contributions=self._contributions(coins),
-            records=records,
-            accounts=accounts,
-            releases=releases,
-            resumable=resumable,
-        )
-        return loop, resumable
-
     def _contributions(self, coins: np.random.Generator) -> FullBatch | Poisson:
         if self._settings.sample_rate is None:
             return FullBatch(spend_remainder=self._settings.spend_remainder)
         return Poisson(
-            refresh_every=self._performance.refresh_every,
-            slack=self._performance.slack,
+            refresh_every=self._refresh_every,
+            slack=self._slack,
             individual=self._settings.individual,
             own_samples=isinstance(self._settings.budget, OWN_SAMPLES),
             coins=coins,
@@ -309,6 +276,7 @@ class Trainer:
         return build_card(
             settings.budget,
             delta=delta,
+            why=settings.why,
             individual=settings.individual,
             spend_remainder=settings.individual and settings.spend_remainder and settings.sample_rate is None,
             sample_rate=settings.sample_rate,
