@@ -20,6 +20,7 @@ from scipy import special
 from bursar import _check, mechanisms
 from bursar._search import last_true
 from bursar._units import as_float, exact
+from bursar.curves import _discrete
 from bursar.errors import Unsupported
 
 __all__ = ["Gaussian", "cost", "delta", "epsilon", "mu", "of"]
@@ -89,6 +90,11 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             raise Unsupported(
                 "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
             )
+        case mechanisms.DominatingPair():
+            mu = _discrete.mu(leaf)
+            if mu == inf:
+                raise Unsupported("a DominatingPair whose loss may be infinite in either order is mu-GDP for no mu")
+            return Fraction(mu) ** 2
     raise Unsupported(
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
         "use filters.Zcdp, Renyi or Residue"
