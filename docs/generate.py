@@ -10,6 +10,7 @@ import typer
 
 MODULES = (
     "bursar.mechanisms",
+    "bursar.noise",
     "bursar.curves.zcdp",
     "bursar.curves.gaussian",
     "bursar.curves.renyi",

@@ -12,7 +12,7 @@ privacy curve is nowhere below that of the pair. The curve of the pair is leak +
 finite losses. With s and t the sums of their p_i and q_i, the masses are p_i / s, and the losses are raised by
 log(t/s) where that is positive, so that they are losses of two laws again. Both only raise the curve.
 
-Source: docs/proofs/dominating-pairs.md; theory 2.9
+Source: docs/proofs/dominating-pairs.md; theory 2.10
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def _direction(p: Floats, q: Floats) -> Direction:
 def _losses(p: Floats, q: Floats) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         near = np.log1p(np.clip((p - q) / np.where(q > 0, q, 1.0), -0.9, None))
-        return np.where(np.abs(p - q) < q / 2, near, np.log(p) - np.log(q))
+        return np.asarray(np.where(np.abs(p - q) < q / 2, near, np.log(p) - np.log(q)))
 
 
 def _take(masses: Floats, surplus: float) -> None:
@@ -147,7 +147,7 @@ def _renyi(one: Direction, lam: Floats) -> Floats:
         high = logsumexp(exponents + np.log(one.masses), axis=1) / some
         value = np.where(far, high, near)
         values[start : start + step] = value + 2 * one.error * (1 + np.where(far, 2 / some, spread) + value)
-    return np.minimum(values, one.losses[-1] + 2 * one.error)
+    return np.asarray(np.minimum(values, one.losses[-1] + 2 * one.error))
 
 
 @lru_cache(maxsize=256)

@@ -165,7 +165,7 @@ def failure(mechanism: mechanisms.Mechanism) -> Fraction:
 
     Guarantee: an (epsilon, delta)-DP mechanism post-processes "reveal all with probability delta, else randomised
     response with epsilon"; a dominating pair fails with the probability of an infinite loss.
-    Source: theory 2.4, 2.9; Kairouz, Oh & Viswanath (2015).
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015).
     """
     failures = Fraction(0)
     for leaf, count in mechanisms.leaves(mechanism).items():
@@ -181,7 +181,7 @@ def without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
 
     Guarantee: with probability ``failure(leaf)`` the round may reveal everything; else it is no easier to tell apart
     than what is returned, which cannot fail.
-    Source: theory 2.4, 2.9; Kairouz, Oh & Viswanath (2015); docs/proofs/dominating-pairs.md.
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015); docs/proofs/dominating-pairs.md.
 
     >>> without_failures(mechanisms.Approximate(0.1, 1e-9))
     Pure(epsilon=0.1)
