@@ -44,6 +44,7 @@ MODULES = (
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.training.models",
+    "bursar.training.features",
     "bursar.training.tables",
     "bursar.training.examples",
     "bursar.report.spends",
