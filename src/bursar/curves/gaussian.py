@@ -26,7 +26,13 @@ from bursar.errors import Unsupported
 __all__ = ["Gaussian", "cost", "delta", "epsilon", "mu", "of"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
-_GUARD = 4e-12  # over the relative error of Mills' ratio and its differences in _delta
+_GUARD = 4e-12
+"""Over the relative error of ``_delta`` beside that of its exponents; Mills' ratio R is off by at most 8 ULP (tested).
+
+``close``: 1 - t R(t) > 1 / (t**2 + 3), and t < 38.5 where delta is a float, so 8 ULP of t R(t) are 2.7e-12 of it; the
+rule of Gauss and Legendre on a span of at most 0.3 (1 + t) adds less than 1e-13. ``right``: R(t + mu) <= 0.8 R(t), so
+16 ULP become 80. ``left``: the first term is at least 0.5, and the difference at least a tenth of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Names and symbols
 A curve is a list of points (epsilon, delta), all of which hold for the same run. Between two points delta is convex in
 exp(epsilon), so it is at most on the chord; every point is a lower bound on the trade-off function.
 
-Source: theory 8.1; Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2.4 and 2.12
+Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2.4 and 2.12
 """
 
 from collections.abc import Callable, Iterable
@@ -100,7 +100,7 @@ class Curve:
 
         Guarantee: every test of whether a person was in the data that has false positive rate at most alpha has false
             negative rate at least beta, whichever of the two it takes as given, if the points hold.
-        Source: Dong, Roth & Su (2022), Proposition 2.4; Wasserman & Zhou (2010); theory 8.1.
+        Source: Dong, Roth & Su (2022), Proposition 2.4; Wasserman & Zhou (2010).
         """
         rate = np.asarray(alpha, np.float64)
         if not ((rate >= 0) & (rate <= 1)).all():

@@ -59,7 +59,7 @@ class Filter(Account[Budget[Any]]):
             deltas: public, in (0, 1): where the promise is read; by default 160 of them, and the filter's own.
 
         Guarantee: at every point of the curve, all that this filter ever admits is together (epsilon, delta)-DP.
-        Source: the filter's own; theory 8.1.
+        Source: the filter's own; Dong, Roth & Su (2022), Proposition 2.4.
 
         Raises:
             Unsupported: the filter promises nothing at these deltas.
