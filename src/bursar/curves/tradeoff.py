@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar._units import as_float
-from bursar.curves import approximate, gaussian, losses, pairs, renyi, zcdp
+from bursar.curves import _discrete, approximate, gaussian, losses, pairs, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "of"]
@@ -238,7 +238,7 @@ def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[f
     rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
     if any(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds) or not 1 <= sum(rounds.values()) <= FEW_ROUNDS:
         raise Unsupported("no few points")
-    sides = [[pairs.of(leaf, cut=SMALLEST_DELTA)] * count for leaf, count in rounds.items()]
+    sides = [[_pairs_of(leaf)] * count for leaf, count in rounds.items()]
     each = [both for same in sides for both in same]
     if prod(max(len(pair.losses) for pair in both) for both in each) > MOST_POINTS:
         raise Unsupported("too many points")
@@ -252,6 +252,14 @@ def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[f
         corners = np.append(corners[:: len(corners) // points], corners[-1])
     corners = np.union1d(corners, np.linspace(0.0, corners[-1], points))  # the larger of both orders has others
     return [(at, min(1.0, max(law.delta(epsilon=at) for law in laws) * _ROUND_UP + fails)) for at in corners.tolist()]
+
+
+def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[pairs.Pair, ...]:
+    """The pairs of one round that does not fail; those of one's own with all their points."""
+    if isinstance(leaf, mechanisms.DominatingPair) and renyi.failure(leaf) < 1:
+        both = _discrete.directions(leaf)
+        return tuple(pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
+    return pairs.of(leaf, cut=SMALLEST_DELTA)
 
 
 def _composed(one: pairs.Pair, other: pairs.Pair) -> pairs.Pair:
