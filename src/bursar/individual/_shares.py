@@ -19,8 +19,8 @@ from bursar.notions import Budget
 
 __all__ = ["checked_shares", "opening", "promised", "shares"]
 
-MOST_DIFFERENT = 1000  # epsilons; more are rounded down onto a grid of so many
-PRECISION = 2.0**-30  # of a share that is looked for
+MOST_DIFFERENT = 100  # epsilons; more are rounded down onto a grid of so many
+PRECISION = 1e-4  # relative: of a share that is looked for
 
 
 def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]:
@@ -61,8 +61,8 @@ def shares(epsilons: ArrayLike, budget: filters.Filter, /, *, delta: float | Non
         delta: public; by default the budget's own.
 
     Returns:
-        (n,) in (0, 1], as private as the epsilons: for ``individual.Filter(n, budget, shares=...)``. Of more than a
-        thousand different epsilons some are rounded down, by less than one per cent of the range.
+        (n,) in (0, 1], as private as the epsilons: for ``individual.Filter(n, budget, shares=...)``. More than a
+        hundred different epsilons are rounded down onto a geometric grid of a hundred.
 
     Guarantee: a person with this share is promised at most the epsilon given, at delta.
     Source: theory 5.10.
@@ -96,7 +96,7 @@ def _share(notion: Budget[object], epsilon: float, delta: float, whole: float) -
     if epsilon == whole:
         return 1.0
     low, high = 0.0, 1.0
-    while high - low > PRECISION and high > 1e-9:
+    while high - low > PRECISION * high and high > 1e-9:
         middle = (low + high) / 2
         units = tuple(opening(notion, np.array([middle]))[0].tolist())
         low, high = (
