@@ -89,7 +89,7 @@ def _moments(losses: Floats, masses: Floats) -> tuple[float, float]:
     return mean, fsum((masses * (losses - mean) ** 2).tolist())
 
 
-def _normalised(losses: Floats, masses: Floats, ceiling: float, error: float, loss_errors: Floats | None) -> Law:
+def _normalised(losses: Floats, masses: Floats, ceiling: float, error: float, loss_errors: Floats | None = None) -> Law:
     """A law from raw masses: empty points dropped, masses made to add up to one (section 1 of the proof)."""
     used = masses > 0
     losses, masses = losses[used], masses[used]
