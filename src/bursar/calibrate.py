@@ -22,6 +22,7 @@ from bursar.filters import Filter
 __all__ = ["Calibration", "by_filter", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
+_MOST_NOISE = 1e60  # that a mechanism may have
 
 _FILTERS: dict[str, Callable[..., Filter]] = {
     "Gaussian": filters.Gaussian,
@@ -55,10 +56,12 @@ def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     _check.positive(sensitivity=sensitivity)
 
     def fits(sigma: float) -> bool:
-        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(sigma, sensitivity, sample_rate), steps))
+        noise = min(sigma, _MOST_NOISE)
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps))
 
-    if not fits(sensitivity * 1e9 * steps):
-        raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise")
+    if not fits(_MOST_NOISE):
+        why = "a step costs one unit of the account at least, and its noise is at most 1e60"
+        raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise: {why}")
     return first_true(fits, start=sensitivity)
 
 
