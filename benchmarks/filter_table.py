@@ -49,7 +49,7 @@ def admitted(make: object, plan: Mechanism) -> int | None:
 
 
 def fixed(plan: Mechanism, epsilon: float, guess: int) -> int:
-    """The largest number whose certified epsilon fits, were everything fixed in advance."""
+    """The largest number whose certified epsilon fits, were everything fixed in advance; at least the guess."""
     leaves = mechanisms.leaves(plan)
 
     def fits(rounds: int) -> bool:
@@ -57,8 +57,6 @@ def fixed(plan: Mechanism, epsilon: float, guess: int) -> int:
         return float(losses.epsilons(counts, list(leaves), delta=DELTA)[0]) <= epsilon
 
     rounds = guess
-    while not fits(rounds):
-        rounds -= max(1, rounds // 1000)
     while fits(rounds + max(1, rounds // 1000)):
         rounds += max(1, rounds // 1000)
     return rounds

@@ -61,6 +61,14 @@ def test_impossible_targets_are_refused():
         calibrate.steps(filters.Zcdp(rho=1.0), m.Zcdp(0.0))
 
 
+def test_sampled_noise_for_the_residue_filter_is_found_in_few_walks():
+    """Within a part in 5,000 of the least: the steps fit, and a thousandth less noise is too little."""
+    budget = filters.Residue(epsilon=1.0, delta=1e-5)
+    sigma = calibrate.sigma(budget, 300, sensitivity=2.0, sample_rate=0.02)
+    assert calibrate.steps(budget, m.SampledGaussian(sigma, 2.0, 0.02)) >= 300
+    assert calibrate.steps(budget, m.SampledGaussian(sigma * 0.997, 2.0, 0.02)) < 300
+
+
 def test_what_no_noise_can_do_is_said():
     """A sensitivity as large as the largest noise, and more steps than an account has units."""
     with pytest.raises(CalibrationFailed, match="noise is at most 1e60"):

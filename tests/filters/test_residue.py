@@ -44,9 +44,9 @@ def test_sampled_gaussian_steps(row, share):
 def test_a_table_is_built_in_seconds_and_used_in_microseconds():
     """A whole run over all states with a mechanism that is new: below 10 s; the same again: 20,000 charges a second."""
     step = m.SampledGaussian(1.7, 1.0, 0.013)
-    start = time.perf_counter()
+    start = time.process_time()
     steps = calibrate.steps(filters.Residue(epsilon=4.0, delta=1e-5), step)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     account = filters.Residue(epsilon=4.0, delta=1e-5)
     start = time.perf_counter()
     for _ in range(1000):
