@@ -73,7 +73,7 @@ class _Side:
         spectrum = np.ones(size // 2 + 1, np.complex128)
         for one, count in self.parts:
             spectrum = spectrum * fft.rfft(_folded(one, step, size)) ** count
-        excess = np.maximum(-np.expm1(epsilon - step * (low + np.arange(size))), 0.0)
+        excess = -np.expm1(np.minimum(epsilon - step * (low + np.arange(size)), 0.0))
         return lambda rounds: float(np.roll(fft.irfft(spectrum**rounds, size), -low) @ excess)
 
 

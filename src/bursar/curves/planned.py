@@ -42,6 +42,7 @@ MOST_ROUNDS = 10**7
 
 LOST = 0.002
 FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
+LEAST_DELTA = 1e-14  # numbers are worked out to about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 STEP = 0.1  # of the grid, in standard deviations of one planned round's loss, where the finest size allows it
 FEW = 400  # planned rounds; up to here the step is a quarter of that
@@ -94,6 +95,10 @@ class Prices:
     """
 
     def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
+        if delta < LEAST_DELTA:
+            raise ArgumentError(
+                f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
+            )
         self._plan, self._delta = plan, delta
         about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE)
         self._grid, self._cut = self._fitted(about)

@@ -28,6 +28,7 @@ from bursar.curves import gaussian, pairs
 from bursar.curves._certificate import LARGEST_SHARE, certified, gaps
 
 __all__ = [
+    "LEAST_SLACK",
     "PER_OCTAVE",
     "Table",
     "cost",
@@ -47,7 +48,8 @@ HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs 
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
 TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
 TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
-LEAST_SLACK = FAILURE // 10**20  # of a row of a table, where the whole slack is more
+LEAST_SLACK = FAILURE // 10**20
+"""Slack of a round in units of FAILURE, at least, where there is that much: with less, rounding is dear."""
 
 
 def grid(level: int) -> int:
@@ -147,7 +149,8 @@ def _least_certified(rounds: tuple[pairs.Pair, ...], square: float, slack: float
     """A cost that is certified, near the least one; inf if none is."""
     most, cost = square * LARGEST_SHARE, 0.0
     for pair in sorted(rounds, key=lambda pair: -float(pair.masses @ pair.losses**2)):
-        cost = _least(gaps(pair, square=square, slack=slack), cost or float(pair.masses @ pair.losses**2), cost, most)
+        guess = cost or max(float(pair.masses @ pair.losses**2), 1 / MEASURE)  # nothing costs less than a unit
+        cost = _least(gaps(pair, square=square, slack=slack), guess, cost, most)
         if cost == inf:
             return inf
     step = SEARCH_PRECISION
