@@ -29,6 +29,7 @@ FLOORS = {
     "notions": 3,
     "filters": 4,
     "odometers": 4,
+    "answers": 5,
     "calibrate": 5,
     "individual": 5,
     "compare": 6,
@@ -38,6 +39,7 @@ FLOORS = {
     "training": 7,
     "report": 8,
     "cli": 9,
+    "__main__": 10,
 }
 # on the ground floor, who may use whom
 GROUND = {
@@ -261,6 +263,7 @@ BOUNDS = [
     "bursar.curves.gaussian",
     "bursar.curves.renyi",
     "bursar.curves.approximate",
+    "bursar.curves.tradeoff",
     "bursar.filters",
     "bursar.odometers",
     "bursar.individual",
@@ -275,6 +278,7 @@ RECORDS = {
     ("bursar.curves.gaussian", "Gaussian"),
     ("bursar.curves.renyi", "Renyi"),
     ("bursar.curves.approximate", "Approximate"),
+    ("bursar.curves.tradeoff", "Curve"),
     ("bursar.filters", "Filter"),
     ("bursar.odometers", "Odometer"),
     ("bursar.odometers", "Rounds"),
