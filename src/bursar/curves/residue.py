@@ -154,11 +154,13 @@ def _least_certified(rounds: tuple[pairs.Pair, ...], square: float, slack: float
         if cost == inf:
             return inf
     step = SEARCH_PRECISION
-    while (raised := cost * (1 + step)) <= most:
+    while True:
+        raised = min(cost * (1 + step), most)
         if all(certified(pair, square=square, cost=raised, slack=slack) for pair in rounds):
             return raised
+        if raised == most:
+            return inf
         step *= 2
-    return inf
 
 
 def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least: float, most: float) -> float:
@@ -171,7 +173,7 @@ def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least:
     if cost == least and gap.min() >= 0:
         return least
     before, at_before = cost, gap
-    for _ in range(60):
+    for turn in range(200):
         right = gap.min() >= 0
         low, high = (low, cost) if right else (cost, high)
         if cost == most and not right:
@@ -179,7 +181,7 @@ def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least:
         if high <= low * (1 + SEARCH_PRECISION / 4):
             return high
         wanted = _secant(before, at_before, cost, gap) if before != cost else cost * (0.97 if right else 1.03)
-        if not low < wanted < min(high, most * 2):
+        if not low < wanted < min(high, most * 2) or (turn > 6 and high == inf and wanted < 2 * low):
             wanted = 2 * low if high == inf else (max(low, high / 4) * high) ** 0.5
         if abs(wanted - cost) <= SEARCH_PRECISION / 8 * cost and high < inf:
             return wanted
