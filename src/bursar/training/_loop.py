@@ -98,6 +98,11 @@ class Loop:
         last = self._settings.last_step
         return self.run.reason is None and (last is None or self.run.step < last)
 
+    def _steps_left(self) -> int:
+        """How many steps are left, the next one counted; 1 where the budget decides."""
+        last = self._settings.last_step
+        return 1 if last is None else last - self.run.step
+
     def _call(self, callbacks: Sequence[Callback]) -> None:
         for callback in callbacks:
             callback(self.run)
@@ -106,7 +111,9 @@ class Loop:
         step = self.run.next_step()
         noisy = self._releases.release(
             step,
-            lambda: self._contributions.charge_and_sum(self._gradients, self._records, self.accounts.for_steps, step),
+            lambda: self._contributions.charge_and_sum(
+                self._gradients, self._records, self.accounts.for_steps, step, self._steps_left()
+            ),
         )
         if self._stopping is not None:
             self.run.counting = self._stopping.answer
