@@ -17,12 +17,12 @@ import numpy as np
 from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "koskela_2023"))
-from groups import Data, Settings, adult, diabetes130, part  # noqa: E402
+from groups import Data, Settings, adult, diabetes130, part
 
-from bursar import filters, individual, mechanisms  # noqa: E402
-from bursar.curves import gaussian  # noqa: E402
-from bursar.report import figures  # noqa: E402
-from bursar.training import LogisticGradients, descend  # noqa: E402
+from bursar import filters, individual, mechanisms
+from bursar.curves import gaussian
+from bursar.report import figures
+from bursar.training import LogisticGradients, descend
 
 HERE = Path(__file__).parent
 DELTA = 1e-5

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
-from bursar.mechanisms import Gaussian, Mechanism, repeated
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
 from bursar.training._pace import paced_allowance
 
 __all__ = ["Everybody", "Gradients", "descend"]
@@ -83,11 +83,11 @@ class Everybody:
         """The state of the public filter."""
         return self._filter.state()
 
-    def allowance(self, step: Any) -> Array:
+    def allowance(self, step: Mechanism) -> Array:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
         return np.full(self._people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
 
-    def charge(self, step: Any, norms: Array) -> NDArray[np.bool_]:
+    def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
         self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))
