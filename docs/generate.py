@@ -29,6 +29,7 @@ MODULES = (
     "bursar.odometers",
     "bursar.odometers.published",
     "bursar.individual",
+    "bursar.answers",
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",
