@@ -84,6 +84,8 @@ class Trainer:
     Source: theory 5.1 to 5.3, 5.6, 5.7; Feldman & Zrnic (2021), Theorem 4.5, Algorithms 3, 7 and 8.
     """
 
+    _loop: Loop | None = None
+
     def __init__(
         self,
         module: nn.Module,
@@ -147,9 +149,7 @@ class Trainer:
             sample_rate=sample_rate,
             seeded=seed is not None,
         )
-        self._processes = Processes(group)
-        self._seed = seed
-        self._loop: Loop | None = None
+        self._processes, self._seed = Processes(group), seed
 
     @property
     def module(self) -> nn.Module:
