@@ -19,6 +19,7 @@ MODULES = (
     "bursar.curves.rogers",
     "bursar.curves.pairs",
     "bursar.curves.planned",
+    "bursar.curves.planned_table",
     "bursar.curves.residue",
     "bursar.curves.lattice",
     "bursar.curves.losses",
