@@ -82,8 +82,8 @@ class Renyi(Filter):
     order the weights are centred (default: the best order for Gaussian noise; a plan matters for small sample rates,
     whose best orders are much lower); or orders and weights themselves (weights > 0; they are scaled to add up to 1).
     All are fixed before the first charge, and any mechanism may still be charged, whatever the plan. sum_delta, the
-    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise
-    nothing; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
+    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise a
+    thousandth; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
     last the plain sum of the epsilons of pure mechanisms.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
@@ -185,7 +185,7 @@ class Residue(Filter):
     and from then on basic composition is all there is.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). A hundredth of
+    half if the first mechanism charged may fail, otherwise a thousandth; fixed from the first charge on). A hundredth of
     the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is inf once only
     basic composition is left.
 
@@ -279,7 +279,7 @@ class Approximate(Filter):
     epsilon squared (of 2 rho for Gaussian and other zCDP mechanisms), the next one included, and d = delta - sum_delta.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). The measure of
+    half if the first mechanism charged may fail, otherwise a thousandth; fixed from the first charge on). The measure of
     ``spent`` and ``left`` is V.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
 from bursar._arrays import NUMPY, Array, Library, Mask
-from bursar._units import FAILURE, MEASURE, RANGE, budget, exact, up
+from bursar._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, up
 from bursar.errors import Unsupported
 from bursar.notions._notion import Notion, Totals
-from bursar.notions._with_failures import check_share
+from bursar.notions._with_failures import check_share, default_share
 
 __all__ = ["Boundary", "PersonBound", "as_floats"]
 
@@ -81,9 +81,9 @@ class PersonBound(Notion):
 class Boundary(PersonBound):
     """A notion with a bound on the realised loss at every moment at once.
 
-    Attributes (public): delta of the promise; sum_delta, the part of it kept for rounds that may fail. None: half of
-    delta if the first mechanism charged may fail, which is known before there is a result, otherwise nothing. A part
-    of delta that is left over on one path of the interaction may not be spent on another.
+    Attributes (public): delta of the promise; sum_delta, the part of it kept for rounds that may fail. None: what
+    ``default_share`` says once the first round is charged, before there is a result. A part of delta that is left over
+    on one path of the interaction may not be spent on another.
     """
 
     sum_delta: float | None = None
@@ -138,9 +138,9 @@ class Boundary(PersonBound):
         return tuple([total + units for total, units in zip(totals, price, strict=True)])
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
-        if self.sum_delta is not None:
+        if self.sum_delta is not None or not mechanisms.rounds(mechanism):
             return self, after
-        return replace(self, sum_delta=self.delta / 2 if after[self.width] else 0.0), after
+        return replace(self, sum_delta=default_share(self.delta, may_fail=bool(after[self.width]))), after
 
     def chosen(self) -> dict[str, float | None]:
         return {"sum_delta": self.sum_delta}
@@ -162,7 +162,7 @@ class Boundary(PersonBound):
     def _kept(self, *, failing: bool) -> Fraction:
         """The share of delta for rounds that may fail."""
         if self.sum_delta is None:  # nothing was charged yet
-            return Fraction(1, 2) if failing else Fraction(0)
+            return exact(default_share(self.delta, may_fail=failing)) / exact(self.delta)
         return exact(self.sum_delta) / exact(self.delta)
 
     def rest(self, delta: float, kept: Fraction) -> float:
@@ -197,7 +197,7 @@ class Boundary(PersonBound):
 
 def as_floats(totals: Totals) -> NDArray[np.float64]:
     """Units as float64 of the measure, rounded up."""
-    floats = np.asarray([float(total) for total in totals])
+    floats = np.asarray([as_float(total) for total in totals])
     return np.where(floats > 0, floats / MEASURE * (1 + 6e-16), 0.0)
 
 

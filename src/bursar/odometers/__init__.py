@@ -19,7 +19,7 @@ GaussianRestarts  Koskela et al.: the same for Gaussian filters
 >>> odometer = Renyi(delta=1e-6)
 >>> odometer.charge(mechanisms.Gaussian(sigma=20.0))
 >>> round(odometer.epsilon(), 3), round(odometer.ex_post_epsilon(), 3)
-(0.293, 0.238)
+(0.292, 0.237)
 """
 
 from bursar.odometers._capped import Capped, Rounds
