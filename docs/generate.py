@@ -10,6 +10,7 @@ import typer
 
 MODULES = (
     "bursar.mechanisms",
+    "bursar.noise",
     "bursar.curves.zcdp",
     "bursar.curves.gaussian",
     "bursar.curves.renyi",
@@ -43,6 +44,7 @@ MODULES = (
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.training.models",
+    "bursar.training.features",
     "bursar.training.tables",
     "bursar.training.examples",
     "bursar.report.spends",

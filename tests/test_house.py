@@ -24,6 +24,7 @@ FLOORS = {
     "_uncopyable": 0,
     "_workspace": 0,
     "mechanisms": 1,
+    "noise": 1,
     "curves": 2,
     "notions": 3,
     "filters": 4,

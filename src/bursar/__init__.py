@@ -4,6 +4,7 @@ An account holds whole units of something that adds up; a boundary turns what it
 below are loaded when they are first used, so that ``import bursar`` is quick.
 
 mechanisms   WHAT was run
+noise        exact noise in whole numbers
 curves       WHAT it costs
 notions      WHAT a total means: prices, and what a budget promises
 filters      WHETHER it fits: a budget fixed in advance
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         interop,
         ledger,
         mechanisms,
+        noise,
         notions,
         odometers,
         queries,
@@ -50,6 +52,7 @@ __all__ = [
     "interop",
     "ledger",
     "mechanisms",
+    "noise",
     "notions",
     "odometers",
     "queries",

@@ -187,3 +187,11 @@ def test_rounds_without_a_distribution_are_refused():
         lattice.laws(mechanisms.Zcdp(0.1), 1e-3, 1e-20)
     with pytest.raises(Unsupported):
         lattice.laws(mechanisms.SampledGaussian(0.001, 1.0, 0.1), 1e-3, 1e-20)
+
+
+def test_a_huge_loss_counts_as_infinite_and_not_as_a_huge_array():
+    """At most a few million places on either side of zero, and the curve is above the exact one."""
+    remove, add = lattice.laws(mechanisms.Pure(450.0), 1e-7, 1e-12)
+    assert len(remove.weights) <= 2 * lattice.MOST_PLACES + 2
+    assert remove.leak > 0.999
+    assert add.leak > 0.999

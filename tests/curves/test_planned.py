@@ -32,6 +32,9 @@ def fixed(mechanism, epsilon, delta, rounds, *, lower=False):
         (0.01, 1.0, 2.0, 1188),
         (0.001, 0.8, 1.0, 16_300),
         (1, 20, 1.0, 28),
+        (0.1, 0.8, 8.0, 49),
+        (0.001, 0.5, 2.0, 79),
+        (0.001, 4, 0.3, 122_000),
     ],
 )
 def test_the_plan_gets_what_composition_fixed_in_advance_gets(q, z, epsilon, least):
@@ -41,6 +44,24 @@ def test_the_plan_gets_what_composition_fixed_in_advance_gets(q, z, epsilon, lea
     assert rounds >= least
     assert fixed(step, epsilon, DELTA, rounds, lower=True)
     assert not fixed(step, epsilon, DELTA, math.ceil((rounds + 1) / 0.99))
+
+
+@pytest.mark.parametrize(("q", "z", "epsilon"), [(0.001, 0.5, 1.0), (0.01, 0.8, 2.0), (0.1, 0.8, 8.0), (0.1, 2.0, 2.0)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-7])
+def test_few_rounds_are_all_there(q, z, epsilon, delta):
+    """None is lost to the slack where there are fewer than two hundred; some of delta is left for it."""
+    step = mechanisms.SampledGaussian(z, 1.0, q)
+    if fixed(step, epsilon, delta, 1):
+        found = prices(step, epsilon, delta)
+        assert not fixed(step, epsilon, delta, math.ceil((found.rounds + 1) / (1 if found.rounds < 200 else 0.995)))
+        assert found.delta(found.rounds, found.change, epsilon=epsilon) <= delta * (1 - found.slack) * (1 - 9e-5)
+        assert planned.LEAST_SLACK <= found.slack <= planned.SLACK
+
+
+def test_the_most_rounds_are_a_limit():
+    """A round that is nearly free does not take the account beyond it, nor does one that is free."""
+    assert prices(mechanisms.SampledGaussian(20.0, 1.0, 1e-5), 1.0).rounds <= planned.MOST_ROUNDS
+    assert prices(mechanisms.Pure(0.0), 1.0).rounds <= planned.MOST_ROUNDS
 
 
 def test_planned_rounds_of_randomised_response_are_counted_to_the_last():

@@ -28,7 +28,7 @@ from bursar.curves.losses._laws import Law as Points
 from bursar.curves.losses._laws import law as discrete_law
 from bursar.errors import Unsupported
 
-__all__ = ["Grid", "Law", "change", "laws", "reach", "spread"]
+__all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
 Floats = NDArray[np.float64]
 Spectrum = NDArray[np.complexfloating]
@@ -36,8 +36,10 @@ Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # of 64 bits or more, as the machine has it
+MOST_PLACES = 2**22  # of a law on either side of 0; larger losses count as infinite, and lower ones are moved up
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
-_TILTS = np.geomspace(0.02, 4000.0, 60)  # of Chernoff bounds, in both directions
+TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
+"""Of Chernoff bounds, in both directions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,9 @@ def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: fl
     losses, masses = losses[order] + error * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
     below = int(np.searchsorted(np.cumsum(masses), cut))
     losses[:below] = losses[below]
-    within = np.cumsum(masses[::-1])[::-1] > cut
+    within = (np.cumsum(masses[::-1])[::-1] > cut) & (losses < MOST_PLACES * step)
+    within[0] |= not within.any()
+    losses = np.maximum(losses, -MOST_PLACES * step)
     leak, losses, masses = leak + 2 * float(masses[~within].sum()), losses[within], masses[within]
     low = np.floor(losses / step)
     upper = np.clip(np.expm1(-np.clip(losses - low * step, 0.0, step)) / np.expm1(-step), 0.0, 1.0)
@@ -113,15 +117,6 @@ def change(step: float) -> tuple[Law, Law]:
     return law, law
 
 
-def reach(bundle: Sequence[tuple[Law, int]], step: float, outside: float) -> tuple[float, float]:
-    """Losses between which all but so much of a composition's mass lies, on either side: Chernoff's inequality."""
-    low, high = np.zeros(len(_TILTS)), np.zeros(len(_TILTS))
-    for law, count in bundle:
-        seen = _Seen(law, step, 2)
-        low, high = low + count * seen.down, high + count * seen.up
-    return -float(((low - log(outside)) / _TILTS).min()), float(((high - log(outside)) / _TILTS).min())
-
-
 def spread(law: Law, step: float) -> float:
     """The standard deviation of the loss, about; no bound."""
     places = step * (law.first + np.arange(len(law.weights)))
@@ -132,18 +127,19 @@ def spread(law: Law, step: float) -> float:
 class _Seen:
     """One direction of one kind of round, as the grid computes with it."""
 
-    def __init__(self, law: Law, step: float, size: int) -> None:
+    def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
         folded = np.zeros(size, _LONG)
         np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
         self.spectrum: Spectrum = fft.rfft(folded)
         fine = 8 * (2 + log(size) / log(2)) * float(np.finfo(_LONG).eps)
-        self.larger = np.abs(self.spectrum).astype(np.float64) * (1 + _ULP) + fine
+        self.larger = np.abs(self.spectrum.astype(np.complex128)) * (1 + 4 * _ULP) + fine
+        self.log_larger = np.log(self.larger) + _ULP
         self.leak, self.error = law.leak, law.error
         places = step * (law.first + np.arange(len(law.weights)))
         with np.errstate(divide="ignore"):
             logs = np.log(law.weights)
-        self.up = np.array([_log_sum(logs + tilt * places) for tilt in _TILTS])
-        self.down = np.array([_log_sum(logs - tilt * places) for tilt in _TILTS])
+        self.up = np.array([_log_sum(logs + tilt * places) for tilt in tilts])
+        self.down = np.array([_log_sum(logs - tilt * places) for tilt in tilts])
 
 
 def _log_sum(exponents: Floats) -> float:
@@ -158,11 +154,13 @@ class Grid:
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
     inequality and counted as an error. Kinds of rounds are added by name and remembered.
 
-    Args (public): step, in nats; low, the place of the least loss of the window; size, a power of two.
+    Args (public): step, in nats; low, the place of the least loss of the window; size, a power of two; tilts > 0, at
+    which the mass outside the window is bounded (any are valid).
     """
 
-    def __init__(self, step: float, low: int, size: int) -> None:
+    def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
         self.step, self.low, self.size = step, low, size
+        self._tilts = np.asarray(tilts, np.float64)
         self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
         self._places = step * (low + np.arange(size))
         self._gamma = 8 * (2 + log(size) / log(2)) * _ULP
@@ -176,7 +174,9 @@ class Grid:
 
     def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
         """Make a kind of round known, by its laws in both directions."""
-        self._kinds[kind] = (_Seen(both[0], self.step, self.size), _Seen(both[1], self.step, self.size))
+        remove = _Seen(both[0], self.step, self.size, self._tilts)
+        same = both[1] is both[0]
+        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts))
 
     def delta(self, bundle: Bundle, epsilon: float) -> float:
         """An upper bound on the curve of a composition at one epsilon, in both directions.
@@ -184,18 +184,22 @@ class Grid:
         Guarantee: not below the curve of either direction.
         Source: docs/proofs/planned-filter.md, section 4.
         """
-        worst = 0.0
-        above = self._places > epsilon
-        for side in (0, 1):
-            spectrum, doubt = self._composed(tuple(bundle.items()), side)
-            density, error = self._density(spectrum, doubt)
-            value = float((density[above] * -np.expm1(epsilon - self._places[above])).sum()) + error
-            value += 4 * (8 + log(self.size)) * _ULP * float(np.abs(density).sum())  # of NumPy's pairwise sum
-            value += self._outside(bundle, side) + self._leak(bundle, side)
-            worst = max(
-                worst, value * exp(sum(count * self._kinds[kind][side].error for kind, count in bundle.items()))
-            )
-        return worst * (1 + 1e-12)
+        return max(self.delta_of_side(bundle, epsilon, side) for side in (0, 1))
+
+    def delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
+        """The same in one direction: 0 for "remove", 1 for "add".
+
+        Guarantee: not below the curve of this direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        spectrum, doubt = self._composed(tuple(bundle.items()), side)
+        density, error = self._density(spectrum, doubt)
+        first = int(np.searchsorted(self._places, epsilon))
+        value = float((density[first:] * -np.expm1(epsilon - self._places[first:])).sum()) + error
+        value += 4 * (8 + log(self.size)) * _ULP * float(np.abs(density).sum())  # of NumPy's pairwise sum
+        value += self._outside(bundle, side) + self._leak(bundle, side)
+        errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
+        return value * exp(errors) * (1 + 1e-12)
 
     def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
         """Whether ``less`` beside the context is nowhere easier to tell apart than ``more`` beside it, up to the slack.
@@ -245,10 +249,11 @@ class Grid:
         their size.
         """
         half = self.size // 2 + 1
-        sizes, least, rounds = np.ones(half), np.ones(half), 0
+        logs, least, rounds = np.full(half, 1e-9), np.ones(half), 0  # the first covers the rounding of what follows
         for kind, count in bundle:
-            larger = self._kinds[kind][side].larger
-            sizes, least, rounds = sizes * larger**count, np.minimum(least, larger), rounds + count
+            seen = self._kinds[kind][side]
+            logs, least, rounds = logs + count * seen.log_larger, np.minimum(least, seen.larger), rounds + count
+        sizes = np.exp(logs)
         if live is None:
             live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
         product: Spectrum = np.ones(live, dtype=np.clongdouble)
@@ -272,12 +277,12 @@ class Grid:
 
     def _outside(self, bundle: Bundle, side: int) -> float:
         """A bound on twice the mass of losses outside the window: what is missing there, and what is folded in."""
-        up, down = np.zeros(len(_TILTS)), np.zeros(len(_TILTS))
+        up, down = np.zeros(len(self._tilts)), np.zeros(len(self._tilts))
         for kind, count in bundle.items():
             up += count * self._kinds[kind][side].up
             down += count * self._kinds[kind][side].down
         top, bottom = self.step * (self.low + self.size), self.step * (self.low - 1)
-        right, left = float((up - _TILTS * top).min()), float((down + _TILTS * bottom).min())
+        right, left = float((up - self._tilts * top).min()), float((down + self._tilts * bottom).min())
         return 2 * (exp(min(right, 0.0)) + exp(min(left, 0.0)))
 
     def _leak(self, bundle: Bundle, side: int) -> float:

@@ -18,28 +18,33 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, floor, log2, sqrt
+from math import ceil, floor, log2
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE
-from bursar.curves import gaussian
-from bursar.curves.lattice import Grid, change, laws, reach, spread
+from bursar.curves._rounds import Guess, guess, largest
+from bursar.curves.lattice import Grid, change, laws, spread
 from bursar.errors import ArgumentError
 
-__all__ = ["MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
+__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
 
 Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
 """The mechanisms of one planned round, and how often each runs in it."""
 
 SLACK = 0.01
-"""Part of delta that pays for slack: it costs less than 0.2 % of the planned rounds."""
+"""Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
+
+LEAST_SLACK = 5e-4
+"""Part of delta that pays for slack, at least."""
 
 MOST_ROUNDS = 10**7
 """Of the plan; no more are looked for."""
 
+LOST = 0.002
+FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
 ERRORS = 1e-4  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 STEP = 0.1  # of the grid, in standard deviations of one planned round's loss, where the finest size allows it
-SMALLEST_SIZE, FINEST_SIZE = 14, 18  # of the grid, as powers of two
+SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN = 1.3  # by which the window is wider than the plan needs
 PER_OCTAVE = 4  # levels of k between one power of two and the next
@@ -74,11 +79,12 @@ class Prices:
     Attributes:
         rounds: how many planned rounds there are at the start.
         change: how much change there is at the start.
+        slack: the part of delta that pays for slack, at most ``SLACK``.
         worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
 
     Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
         what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
-        to at most ``SLACK`` times delta.
+        to at most ``slack`` times delta.
     Source: theory 4.11; docs/proofs/planned-filter.md.
 
     Raises:
@@ -88,16 +94,16 @@ class Prices:
 
     def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
         self._plan, self._delta = plan, delta
-        target = delta * (1 - SLACK) * (1 - ERRORS) * (1 - 1e-12)
-        variance = sum(count * spread(laws(one, 1e-3, 1e-20)[0], 1e-3) ** 2 for one, count in plan)
-        most = min(MOST_ROUNDS, ceil(1.2 * gaussian.mu(epsilon=epsilon, delta=delta) ** 2 / max(variance, 1e-12)) + 20)
-        self._grid, self._cut = self._fitted(most, 0.05 * sqrt(variance), SMALLEST_SIZE)
-        coarse = self._fitting(target, epsilon, most, 0)
-        self._grid, self._cut = self._fitted(ceil(1.02 * coarse) + 2, STEP * sqrt(variance), FINEST_SIZE)
-        self.worth = max(1, round(variance / self._grid.step**2))
-        full = self._fitting(target, epsilon, ceil(1.2 * coarse) + 20, 0)
+        about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE)
+        self._grid, self._cut = self._fitted(about)
+        self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
+        target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
+        full, self.slack = self._start(target, epsilon, max(about.rounds, 1), most)
         self.change = floor(reserve * full * self.worth)
-        self.rounds = self._fitting(target, epsilon, full, self.change) if self.change else full
+        self.rounds = full
+        if self.change:
+            kept = max(1, floor((1 - reserve) * full))
+            self.rounds = self._fitting(target * (1 - self.slack), epsilon, kept, full, self.change)
         if not self.rounds:
             beside = f" beside reserve={reserve!r}" if full else ""
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
@@ -140,7 +146,7 @@ class Prices:
     def overhead(self, mechanism: mechanisms.Mechanism) -> int:
         """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
         error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
-        return ceil(error / ERRORS * SLACK * self._delta * FAILURE)
+        return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
 
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
         if mechanism not in self._grid:
@@ -167,27 +173,39 @@ class Prices:
     def _bundle(self, rounds: int) -> dict[Hashable, int]:
         return {mechanism: count * rounds for mechanism, count in self._plan}
 
-    def _fitting(self, target: float, epsilon: float, most: int, change: int) -> int:
-        """The most planned rounds that fit beside so much change; ``most`` is above it."""
-        few, many = 0, most
-        while many - few > 1:
-            middle = (few + many) // 2
-            if self.delta(middle, change, epsilon=epsilon) <= target:
-                few = middle
-            else:
-                many = middle
-        return few
+    def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
+        """How many planned rounds there are at the start, and the part of delta that pays for slack.
 
-    def _fitted(self, rounds: int, step: float, finest: int) -> tuple[Grid, float]:
-        """A grid whose window holds so many planned rounds, and the mass of a law's ends that it leaves out."""
-        cut = 1e-3 * SLACK * self._delta / rounds
-        parts = [(laws(mechanism, 1e-3, cut), count * rounds) for mechanism, count in self._plan]
-        ends = [reach([(both[side], count) for both, count in parts], 1e-3, OUTSIDE) for side in (0, 1)]
-        low = MARGIN * min(0.0, *(end[0] for end in ends)) - 0.05
-        high = MARGIN * max(0.0, *(end[1] for end in ends)) + 0.05
-        size = 2 ** min(max(SMALLEST_SIZE, ceil(log2((high - low) / step))), finest)
+        All but LOST of the rounds that fit are kept: the slack is what they leave of delta, at most ``SLACK``.
+        """
+        full = self._fitting(target * (1 - LEAST_SLACK), epsilon, guess, most, 0)
+        kept = ceil((1 - LOST) * full)
+        left = 1 - self.delta(kept, 0, epsilon=epsilon) / target
+        if left < SLACK or kept == full:
+            return kept, min(SLACK, max(LEAST_SLACK, left))
+        return self._fitting(target * (1 - SLACK), epsilon, full, full, 0), SLACK
+
+    def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
+        """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``."""
+        first = {**self._bundle(max(guess, 1)), _CHANGE: change}
+        worse = max((0, 1), key=lambda side: self._grid.delta_of_side(first, epsilon, side))
+
+        def delta(rounds: int) -> float:
+            return self._grid.delta_of_side({**self._bundle(rounds), _CHANGE: change}, epsilon, worse)
+
+        found = largest(delta, target, guess=guess, most=most, to=FOUND_TO)
+        if not found or self.delta(found, change, epsilon=epsilon) <= target:
+            return found
+        return largest(lambda n: self.delta(n, change, epsilon=epsilon), target, guess=found, most=found, to=FOUND_TO)
+
+    def _fitted(self, about: Guess) -> tuple[Grid, float]:
+        """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
+        cut = 1e-3 * SLACK * self._delta / (ceil(1.02 * about.rounds) + 2)
+        low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
+        wanted = ceil(log2((high - low) / (STEP * about.deviation))) if about.deviation > 1e-15 else 0
+        size = 2 ** min(max(SMALLEST_SIZE, wanted), FINEST_SIZE)
         step = (high - low) / size
-        grid = Grid(step, floor(low / step), size)
+        grid = Grid(step, floor(low / step), size, about.tilts)
         for mechanism, _ in self._plan:
             grid.add(mechanism, laws(mechanism, step, cut))
         grid.add(_CHANGE, change(step))

@@ -16,6 +16,8 @@ Basic         plain sums of epsilon and delta
 Pure          Feldman & Zrnic for pure mechanisms, for comparison
 Rogers        Rogers et al., for comparison
 
+Which one to take, :func:`recommend` says from epsilon, delta and the mechanism that will be charged most often.
+
 >>> from bursar import mechanisms
 >>> budget = Gaussian(epsilon=1.0, delta=1e-6)
 >>> step = mechanisms.Gaussian(sigma=100.0)
@@ -28,6 +30,7 @@ Rogers        Rogers et al., for comparison
 from bursar.filters._either import Either
 from bursar.filters._filter import Filter
 from bursar.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
+from bursar.filters._recommend import Recommendation, recommend
 from bursar.filters.published import Pure, Rogers
 
 __all__ = [
@@ -38,10 +41,12 @@ __all__ = [
     "Gaussian",
     "Planned",
     "Pure",
+    "Recommendation",
     "Renyi",
     "RenyiCurve",
     "RenyiOrder",
     "Residue",
     "Rogers",
     "Zcdp",
+    "recommend",
 ]

@@ -318,7 +318,7 @@ def _best_order(plan: mechanisms.Mechanism, epsilon: float, delta: float) -> flo
     lam = np.geomspace(0.3, 3000, 80)
     orders = 1 + np.where(lam > 15, np.round(lam), lam)
     alone = np.array([renyi.budget(order, epsilon=epsilon, delta=delta) for order in orders])
-    return float(orders[int(np.argmax(alone / renyi.values(plan, orders)))])
+    return float(orders[int(np.argmax(alone / np.maximum(renyi.values(plan, orders), 1e-300)))])
 
 
 def _chosen(

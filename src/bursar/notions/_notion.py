@@ -215,6 +215,9 @@ class Scalar(Additive[float]):
     def limits(self) -> tuple[int, ...]:
         return (self.limit,)
 
+    def holds(self, totals: Totals) -> bool:
+        return totals[0] <= self.limit
+
     def spent(self, totals: Totals) -> float:
         return to_float(totals[0])
 

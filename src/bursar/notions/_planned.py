@@ -135,7 +135,7 @@ class Planned(WithFailures[int]):
     @cached_property
     def _slack(self) -> int:
         """Of the start, in FAILURE units."""
-        return floor((exact(self.delta) - exact(self.sum_delta)) * Fraction(planned.SLACK) * FAILURE)
+        return floor((exact(self.delta) - exact(self.sum_delta)) * Fraction(self.prices.slack) * FAILURE)
 
     def _left(self, totals: Totals) -> _Left:
         rounds = self.prices.rounds

@@ -56,38 +56,36 @@ class Residue(WithFailures[float]):
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         if not isinstance(mechanism, mechanisms.Mechanism):
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
-        rounds = list(mechanisms.in_order(mechanism))
-        pure = totals[1] + sum(times(count, up(certain(leaf))) for leaf, count in rounds)
-        failures = totals[3] + sum(count * up(renyi.failure(leaf), per=FAILURE) for leaf, count in rounds)
-        delta = self.share((0, 0, 0, failures))
-        start, slacks = self._start(delta), floor(delta * SLACK * FAILURE)
+        rounds = [(_round(leaf), count) for leaf, count in mechanisms.in_order(mechanism)]
+        pure = totals[1] + sum([times(count, each.pure) for each, count in rounds])
+        failures = totals[3] + sum([count * each.failures for each, count in rounds])
+        start, slacks = self._start(self.share((0, 0, 0, failures)))
         square, slack = start - totals[0], slacks - int(totals[2])
-        for leaf, count in rounds:
-            square, slack = _run(leaf, count, square, slack)
+        for each, count in rounds:
+            square, slack = _run(each, count, square, slack)
         return start - square, pure, slacks - slack, failures
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
-        if after[0] > self._start(self.share(after)):  # by basic composition, from now on
+        if after[0] > self._start(self.share(after))[0]:  # by basic composition, from now on
             after = (inf, *after[1:])
         return super().settle(mechanism, after)
 
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
-        if totals[1] <= budget(self.epsilon):
-            return True
-        return totals[0] <= self._start(delta) and totals[2] <= delta * SLACK * FAILURE
+        start, slacks = self._start(delta)
+        return totals[1] <= self._pure_limit or (totals[0] <= start and totals[2] <= slacks)
 
     def spent(self, totals: Totals) -> float:
         return to_float(totals[0])
 
     def left(self, totals: Totals) -> float:
-        return to_float(max(0, self._start(self.share(totals)) - totals[0]), down=True) if totals[0] < inf else 0.0
+        return to_float(max(0, self._start(self.share(totals))[0] - totals[0]), down=True) if totals[0] < inf else 0.0
 
     def asked(self, totals: Totals, mechanism: mechanisms.Mechanism) -> float:
         after = self.after(totals, mechanism)[0]
         return to_float(inf if after == inf else after - totals[0])
 
     def person_limits(self) -> tuple[int, ...]:
-        return (self._start(exact(self.delta)),)  # nothing is set aside: no round may fail
+        return (self._start(exact(self.delta))[0],)  # nothing is set aside: no round may fail
 
     def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "an account per person")
@@ -110,28 +108,50 @@ class Residue(WithFailures[float]):
         no_failures(leaf, "an account per person")
         if residue.needs_no_slack(leaf) is not None:
             return None
-        slack = floor(exact(self.delta) * SLACK * FAILURE)
-        return residue.table(leaf, most=self.person_limits()[0], slack=slack)
+        start, slack = self._start(exact(self.delta))
+        return residue.table(leaf, most=start, slack=slack)
 
     @cached_property
-    def _start(self) -> Callable[[Fraction], int]:
-        """For a part of delta: the units of b squared at the start."""
+    def _pure_limit(self) -> int:
+        return budget(self.epsilon)
+
+    @cached_property
+    def _start(self) -> Callable[[Fraction], tuple[int, int]]:
+        """For a part of delta: the units of b squared and of slack at the start."""
         return lru_cache(maxsize=4)(self._start_units)
 
-    def _start_units(self, delta: Fraction) -> int:
+    def _start_units(self, delta: Fraction) -> tuple[int, int]:
         share = delta * (1 - SLACK)
-        return budget(Fraction(gaussian.mu(epsilon=self.epsilon, delta=float(share) * (1 - 1e-15))) ** 2)
+        mu = gaussian.mu(epsilon=self.epsilon, delta=float(share) * (1 - 1e-15))
+        return budget(Fraction(mu) ** 2), floor(delta * SLACK * FAILURE)
 
 
-def _run(leaf: mechanisms.Mechanism, count: int, square: Units, slack: int) -> tuple[Units, int]:
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What a round takes whatever is left, in units; square is None where b squared pays by what is left."""
+
+    leaf: mechanisms.Mechanism
+    pure: Units
+    failures: int
+    square: Units | None
+    size: Units
+
+
+@lru_cache(maxsize=256)
+def _round(leaf: mechanisms.Mechanism) -> _Round:
+    square = residue.needs_no_slack(leaf)
+    size = up(residue.size(leaf)) if square is None else 0
+    return _Round(leaf, up(certain(leaf)), int(up(renyi.failure(leaf), per=FAILURE)), square, size)
+
+
+def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Units, int]:
     """What is left of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
 
     The same as one round after the other, but rounds at one grid point and with one slack are taken in one go.
     """
-    exactly = residue.needs_no_slack(leaf)
-    if exactly is not None:
-        return square - count * exactly, slack
-    size = up(residue.size(leaf))
+    if each_round.square is not None:
+        return square - count * each_round.square, slack
+    leaf, size = each_round.leaf, each_round.size
     while count and square >= 0:
         left = int(square)
         each = _slack(size, left, slack)

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import floor
 from typing import ClassVar, Self, TypeVar
 
 from bursar import _check, mechanisms
@@ -68,8 +67,7 @@ class WithFailures(Budget[Measure]):
         """Whether the totals of the rounds that do not fail imply (epsilon, delta)-DP for this part of delta."""
 
     def holds(self, totals: Totals) -> bool:
-        aside = self.aside(totals)
-        return totals[-1] <= floor(aside * FAILURE) and self.holds_for(totals, exact(self.delta) - aside)
+        return totals[-1] <= self.aside(totals) * FAILURE and self.holds_for(totals, self.share(totals))
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
         if self.sum_delta is not None or not mechanisms.rounds(mechanism):
@@ -81,13 +79,23 @@ class WithFailures(Budget[Measure]):
 
     def aside(self, totals: Totals) -> Fraction:
         """The part of delta for failures, at totals after the first charge."""
-        if self.sum_delta is not None:
-            return exact(self.sum_delta)
-        return exact(default_share(self.delta, may_fail=bool(totals[-1])))
+        return self._asides[totals[-1] > 0]
 
     def share(self, totals: Totals) -> Fraction:
         """The part of delta for the losses of rounds that do not fail."""
-        return exact(self.delta) - self.aside(totals)
+        return self._shares[totals[-1] > 0]
+
+    @cached_property
+    def _asides(self) -> tuple[Fraction, Fraction]:
+        """The part of delta for failures if the first charge cannot fail, and if it can."""
+        if self.sum_delta is not None:
+            return exact(self.sum_delta), exact(self.sum_delta)
+        return exact(default_share(self.delta, may_fail=False)), exact(default_share(self.delta, may_fail=True))
+
+    @cached_property
+    def _shares(self) -> tuple[Fraction, Fraction]:
+        without, with_failures = self._asides
+        return exact(self.delta) - without, exact(self.delta) - with_failures
 
     def refusal(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         after = self.after(totals, mechanism)

@@ -1,0 +1,294 @@
+"""Features of images that no data was needed for: scattering transforms, kept on disk (extra ``torch``).
+
+The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
+model on them is hard to beat at small epsilon (Tramèr & Boneh 2021). What a mean over people costs, a mean of features
+costs too: see :func:`noisy_mean`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from math import pi
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from bursar import _check, _disk
+from bursar._arrays import to_numpy
+from bursar.errors import ArgumentError
+from bursar.individual import AccountsPerPerson
+from bursar.mechanisms import Gaussian
+from bursar.training._distributed import Processes, noise_generator
+
+__all__ = ["Scattering", "cached", "noisy_mean"]
+
+_BATCH = 2048  # records that are summed in double precision at a time
+
+
+class Scattering(nn.Module):
+    """The scattering transform of images: averages of moduli of wavelet transforms, of order 0, 1 and 2.
+
+    Morlet wavelets at ``scales`` octaves and ``angles`` orientations, averaged over windows of 2**scales pixels. There
+    is nothing to train. The numbers are those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``.
+
+    Args:
+        shape: public. (height, width) of the images, each at least 2**(scales + 1).
+        scales: public. J >= 1: each output value describes a window of 2**J pixels.
+        angles: public. L >= 1.
+        order: public. 1 or 2: how many wavelets are applied one after the other at most.
+
+    Attributes:
+        channels: output channels for each input channel: 1 + J L, and L^2 J (J - 1) / 2 more of order 2.
+        output_shape: (channels, height, width) for each input channel.
+
+    Guarantee: the output of a record depends on that record and on public settings alone.
+    Source: Bruna & Mallat (2013), Invariant scattering convolution networks; Tramèr & Boneh (2021).
+    """
+
+    def __init__(self, shape: tuple[int, int], *, scales: int = 2, angles: int = 8, order: int = 2) -> None:
+        super().__init__()
+        _check.whole(1, scales=scales, angles=angles)
+        if order not in (1, 2):
+            raise ArgumentError(f"order={order!r} must be 1 or 2")
+        if len(shape) != 2 or min(shape) < 2 ** (scales + 1):
+            raise ArgumentError(f"shape={shape!r} must be (height, width), each at least 2**(scales + 1) pixels")
+        self.shape, self.scales, self.angles, self.order = (int(shape[0]), int(shape[1])), scales, angles, order
+        window = 2**scales
+        padded = [((side + window) // window + 1) * window for side in self.shape]
+        self._padding = [
+            half
+            for side, full in zip(self.shape, padded, strict=True)
+            for half in ((full - side) // 2, (full - side + 1) // 2)
+        ]
+        self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
+        self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
+        for (kind, scale, level), spectrum in _filters((padded[0], padded[1]), scales, angles).items():
+            self.register_buffer(_name(kind, scale, level), spectrum, persistent=False)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order={self.order}"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features of images.
+
+        Args:
+            images: (records, channels, height, width), or (records, height, width) for one channel; float32 or float64.
+
+        Returns:
+            (records, channels * self.channels, *self.output_shape[1:]) of the images' type: for each input channel the
+            average, then order 1 by scale and angle, then order 2.
+
+        Raises:
+            ArgumentError: images of another shape, or not of floats.
+        """
+        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
+            raise ArgumentError(f"images must have the shape (records, channels, {self.shape[0]}, {self.shape[1]})")
+        if images.dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
+        images = images.unsqueeze(1) if images.ndim == 3 else images
+        flat = images.reshape(-1, 1, *self.shape)
+        top, bottom, left, right = self._padding
+        spectrum = torch.fft.fft2(nn.functional.pad(flat, (left, right, top, bottom), mode="reflect"))
+        orders: tuple[list[Tensor], ...] = ([self._averaged(spectrum, 0)], [], [])
+        for scale in range(self.scales):
+            first = self._modulus(spectrum, scale, 0)
+            orders[1].append(self._averaged(first, scale))
+            if self.order == 2 and scale < self.scales - 1:
+                orders[2].append(self._second_order(first, scale))
+        parts = torch.cat([part for parts in orders for part in parts], dim=1)
+        return parts.reshape(images.shape[0], -1, *self.output_shape[1:])
+
+    def _second_order(self, first: Tensor, scale: int) -> Tensor:
+        """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
+        records = first.shape[0]
+        one_by_one = first.reshape(-1, 1, *first.shape[2:])
+        parts = []
+        for larger in range(scale + 1, self.scales):
+            second = self._averaged(self._modulus(one_by_one, larger, scale), larger)
+            parts.append(second.reshape(records, self.angles, self.angles, *second.shape[2:]))
+        return torch.cat(parts, dim=2).reshape(records, -1, *parts[0].shape[3:])
+
+    def _modulus(self, spectrum: Tensor, scale: int, level: int) -> Tensor:
+        """The spectrum of the modulus of what the wavelets of a scale make of it, at their own resolution."""
+        wavelets = self.get_buffer(_name("wavelet", scale, level)).to(spectrum.real.dtype)
+        filtered = _thinned(spectrum * wavelets, 2 ** (scale - level))
+        modulus: Tensor = torch.fft.fft2(torch.fft.ifft2(filtered).abs())
+        return modulus
+
+    def _averaged(self, spectrum: Tensor, level: int) -> Tensor:
+        """Averages over windows, without the margin."""
+        window = self.get_buffer(_name("window", self.scales, level)).to(spectrum.real.dtype)
+        averaged = _thinned(spectrum * window, 2 ** (self.scales - level))
+        inner: Tensor = torch.fft.ifft2(averaged).real[..., 1:-1, 1:-1]
+        return inner
+
+
+def cached(
+    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 500
+) -> NDArray[np.float32]:
+    """Features of all images, computed once and then read from a folder; they need not fit into memory.
+
+    Args:
+        transform: public, e.g. a :class:`Scattering`; its ``repr`` names its settings. Called with ``batch`` images at
+            a time; it must treat each record by itself.
+        images: (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole numbers from 0 to 255 are
+            divided by 255.
+        folder: private, as the images are; made where it is missing. One file for each pair of settings and images.
+        batch: records at a time.
+
+    Returns:
+        (records, ...) float32, read-only, mapped from the file.
+
+    Raises:
+        ArgumentError: images of the wrong shape or type, or an unfinished or foreign file in the folder.
+    """
+    _check.whole(1, batch=batch)
+    images = np.asarray(images)
+    if images.ndim < 2 or not len(images):
+        raise ArgumentError("images must be an array of at least one record with at least one axis each")
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+        raise ArgumentError(f"images must be floats, or uint8 from 0 to 255, not {images.dtype}")
+    about = {"transform": repr(transform), "images": _digest(images, batch), "shape": list(images.shape)}
+    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    folder = Path(folder)
+    _disk.private_folder(folder)
+    path = folder / f"features-{key}.npy"
+    if not path.exists():
+        _write(transform, images, path, batch)
+    features: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+    if features.dtype != np.float32 or len(features) != len(images):
+        raise ArgumentError(f"folder: {path.name} does not hold these features: delete it")
+    return features
+
+
+def noisy_mean(
+    features: Tensor, accounts: AccountsPerPerson, *, sigma: float, max_norm: float, divisor: float
+) -> Tensor:
+    """The mean of features over people, with noise: paid from the accounts that train the model.
+
+    Args:
+        features: (people, ...) private, one record for each person; floats.
+        accounts: private, of the same people in the same order.
+        sigma: public. Standard deviation of the noise on each entry of the sum.
+        max_norm: public. Each person's features are shortened to this L2 norm, or to what the person can still pay.
+        divisor: public. The fixed number of people that the noisy sum is divided by.
+
+    Returns:
+        (...) public.
+
+    Raises:
+        ArgumentError: features that are not finite, before anything is charged.
+
+    Guarantee: a Gaussian mechanism with sensitivity ``max_norm``, each person charged for their own length.
+    Source: theory 2.1, 5.1, 5.3.
+    """
+    _check.positive(sigma=sigma, max_norm=max_norm, divisor=divisor)
+    step = Gaussian(float(sigma), float(max_norm))
+    flat = features.detach().reshape(len(features), -1)
+    norms = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(flat, _BATCH)])
+    if not bool(torch.isfinite(norms).all()):
+        raise ArgumentError("features must be finite")
+    room = torch.from_numpy(to_numpy(accounts.allowance(step))).to(norms)
+    lengths = torch.minimum(norms, room.clamp(max=step.sensitivity))
+    takes_part = torch.from_numpy(to_numpy(accounts.charge(step, lengths.cpu().numpy()))).to(norms.device)
+    # a hair shorter than was charged, whatever the rounding of norms and products
+    factors = torch.where(takes_part & (norms > 0), lengths / norms.clamp(min=1e-300) * (1 - 1e-9), 0.0)
+    total = torch.zeros(flat.shape[1], dtype=torch.float64, device=norms.device)
+    for part, factor in zip(torch.split(flat, _BATCH), torch.split(factors, _BATCH), strict=True):
+        total += factor @ part.double()
+    noisy = Processes().noisy_total([total], step.sigma, noise_generator(total.device, None))[0]
+    return (noisy / divisor).to(features.dtype).reshape(features.shape[1:])
+
+
+def _write(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic], path: Path, batch: int) -> None:
+    """Compute the features of all images and give them their name when they are complete."""
+    first = _apply(transform, images[:1])
+    with _disk.whole_file(path) as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(images), *first.shape[1:])}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(images), batch):
+            part = images[start : start + batch]
+            features = _apply(transform, part)
+            if features.shape != (len(part), *first.shape[1:]):
+                raise ArgumentError("transform: it must give every record features of one shape")
+            file.write(np.ascontiguousarray(features, "<f4").tobytes())
+
+
+def _apply(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic]) -> NDArray[np.float32]:
+    scale = 255 if images.dtype == np.uint8 else 1
+    batch = torch.from_numpy(np.ascontiguousarray(images, np.float32) / np.float32(scale))
+    with torch.no_grad():
+        features: NDArray[np.float32] = transform(batch).to("cpu", torch.float32).numpy()
+    if not np.isfinite(features).all():
+        raise ArgumentError("transform: the features of every record must be finite")
+    return features
+
+
+def _digest(images: NDArray[np.generic], batch: int) -> str:
+    """A digest of the values, their type and shape."""
+    digest = hashlib.sha256(f"{images.dtype.str} {images.shape}".encode())
+    for start in range(0, len(images), batch):
+        digest.update(np.ascontiguousarray(images[start : start + batch]).tobytes())
+    return digest.hexdigest()
+
+
+def _name(kind: str, scale: int, level: int) -> str:
+    return f"{kind}_{scale}_{level}"
+
+
+def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[tuple[str, int, int], Tensor]:
+    """Fourier transforms, which are real, by kind, scale, and the octave by which their input is thinned already."""
+    spectra = {}
+    for scale in range(scales):
+        wavelets = np.stack(
+            [_morlet(padded, scale, (int(angles / 2 - 1) - k) * pi / angles, 4 / angles) for k in range(angles)]
+        )
+        for level in range(scale + 1):
+            spectra["wavelet", scale, level] = torch.from_numpy(_cropped(wavelets, level))
+    window = np.fft.fft2(_gabor(padded, 0.8 * 2 ** (scales - 1), 0.0, 0.0, 1.0)).real[None]
+    for level in range(scales):
+        spectra["window", scales, level] = torch.from_numpy(_cropped(window, level))
+    return spectra
+
+
+def _morlet(shape: tuple[int, int], scale: int, angle: float, slant: float) -> NDArray[np.float64]:
+    """The Fourier transform of a Morlet wavelet: a plane wave in a Gaussian window, with mean zero."""
+    sigma, frequency = 0.8 * 2**scale, 3 / 4 * pi / 2**scale
+    wave = _gabor(shape, sigma, angle, frequency, slant)
+    window = _gabor(shape, sigma, angle, 0.0, slant)
+    spectrum: NDArray[np.float64] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
+    return spectrum
+
+
+def _gabor(
+    shape: tuple[int, int], sigma: float, angle: float, frequency: float, slant: float
+) -> NDArray[np.complex128]:
+    """A plane wave in a Gaussian window, wrapped around the edges."""
+    height, width = shape
+    rows, columns = np.mgrid[-2 * height : 3 * height, -2 * width : 3 * width]
+    along = rows * np.cos(angle) + columns * np.sin(angle)
+    across = -rows * np.sin(angle) + columns * np.cos(angle)
+    wide = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2) + 1j * frequency * along)
+    wrapped: NDArray[np.complex128] = wide.reshape(5, height, 5, width).sum(axis=(0, 2))
+    return wrapped / (2 * pi * sigma**2 / slant)
+
+
+def _cropped(spectra: NDArray[np.float64], level: int) -> NDArray[np.float64]:
+    """Filters for signals that are thinned 2**level times: the frequencies that are left."""
+    factor = 2**level
+    _, height, width = spectra.shape
+    kept = spectra.copy()
+    kept[:, height // (2 * factor) : height // (2 * factor) + height - height // factor] = 0
+    kept[:, :, width // (2 * factor) : width // (2 * factor) + width - width // factor] = 0
+    folded: NDArray[np.float64] = kept.reshape(-1, factor, height // factor, factor, width // factor).sum(axis=(1, 3))
+    return folded
+
+
+def _thinned(spectrum: Tensor, factor: int) -> Tensor:
+    """The spectrum of every factor-th pixel of a signal."""
+    *rest, height, width = spectrum.shape
+    return spectrum.reshape(*rest, factor, height // factor, factor, width // factor).mean(dim=(-4, -2))
