@@ -25,18 +25,18 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--engine", choices=["duckdb", "spark"], default="duckdb")
-    given = parser.parse_args()
+    options = parser.parse_args()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        if given.engine == "spark":
+        if options.engine == "spark":
             spark = started(folder, **NO_CODE)
-            recorded, revealed = campaign_on_spark(folder, given.kills, given.seed, spark)
+            recorded, revealed = campaign_on_spark(folder, options.kills, options.seed, spark)
             spark.stop()
         else:
-            recorded, revealed = campaign(folder, given.kills, given.seed)
+            recorded, revealed = campaign(folder, options.kills, options.seed)
     result = {
-        "engine": given.engine,
-        "kills": given.kills,
+        "engine": options.engine,
+        "kills": options.kills,
         "answers stored": recorded,
         "answers revealed": revealed,
         "answers without a charge, second charges, other answers under a key": 0,

@@ -201,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="0: a new seed in each run")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "corpus").mkdir()
@@ -210,12 +210,12 @@ def main() -> None:
         (folder / "words").write_text("".join(f'"{word}"\n' for word in WORDS))
         options = [
             f"-artifact_prefix={folder}/",
-            f"-seed={given.seed}",
+            f"-seed={arguments.seed}",
             "-max_len=600",
             f"-dict={folder / 'words'}",
             "-verbosity=0",
         ]
-        atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], Target(folder, given.runs).one)
+        atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], Target(folder, arguments.runs).one)
         atheris.Fuzz()
 
 

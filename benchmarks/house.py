@@ -82,9 +82,9 @@ def sizes(source: Source) -> Row:
 def meaning_any(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """The names that mean Any in each module; repeated until no import adds one."""
     names = {module: {"Any", "typing.Any"} for module in trees}
-    found = -1
-    while found != sum(map(len, names.values())):
-        found = sum(map(len, names.values()))
+    before = -1
+    while before != sum(map(len, names.values())):
+        before = sum(map(len, names.values()))
         for module, tree in trees.items():
             names[module] |= assigned(tree, names[module]) | imported(tree, names)
     return names
@@ -93,27 +93,29 @@ def meaning_any(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
 def assigned(tree: ast.Module, names: set[str]) -> set[str]:
     """The names that a module gives to Any."""
     nodes = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    given = [node for node in nodes if node.value is not None and ast.unparse(node.value) in names]
-    targets = [target for node in given for target in getattr(node, "targets", [getattr(node, "target", None)])]
+    aliases = [node for node in nodes if node.value is not None and ast.unparse(node.value) in names]
+    targets = [target for node in aliases for target in getattr(node, "targets", [getattr(node, "target", None)])]
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def imported(tree: ast.Module, names: dict[str, set[str]]) -> set[str]:
     """The names for Any that a module takes from others, alone or as `module.name`."""
-    found = set()
+    local_names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 here = alias.asname or alias.name
-                found |= {here} if alias.name in names.get(node.module, ()) else set()
-                found |= {f"{here}.{name}" for name in names.get(f"{node.module}.{alias.name}", ()) if "." not in name}
-    return found
+                local_names |= {here} if alias.name in names.get(node.module, ()) else set()
+                local_names |= {
+                    f"{here}.{name}" for name in names.get(f"{node.module}.{alias.name}", ()) if "." not in name
+                }
+    return local_names
 
 
 def annotations(function: Function) -> list[str]:
     """The annotations of a function's parameters and return, as text."""
-    given = function.args
-    parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     nodes = [parameter.annotation for parameter in parameters if parameter.arg not in ("self", "cls")]
     return [ast.unparse(node).strip("'") for node in (*nodes, function.returns) if node is not None]
 
@@ -123,11 +125,11 @@ def bare_any(source: Source) -> Row:
     names = meaning_any(source.trees)
     bare, every = Counter(), Counter()
     for (module, tree), parts in zip(source.trees.items(), source.parts, strict=True):
-        given = [each for function in functions(tree) for each in annotations(function)]
-        hits = sum(each in names[module] for each in given)
+        texts = [each for function in functions(tree) for each in annotations(function)]
+        hits = sum(each in names[module] for each in texts)
         for room in ("all", *parts[:1]):
             bare[room] += hits
-            every[room] += len(given)
+            every[room] += len(texts)
     rooms = ["all", *sorted(room for room in every if (source.package / room).is_dir())]
     return {f"bare Any, {room}": f"{bare[room] / every[room]:.1%} ({bare[room]} of {every[room]})" for room in rooms}
 
@@ -328,14 +330,14 @@ def main() -> None:
     parser.add_argument("roots", nargs="*", type=Path, default=[Path(__file__).resolve().parents[1]], metavar="ROOT")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--journey", choices=JOURNEYS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.journey:
-        print(json.dumps(JOURNEYS[given.journey]()))
+    options = parser.parse_args()
+    if options.journey:
+        print(json.dumps(JOURNEYS[options.journey]()))
         return
-    columns = {str(root): measured(root.resolve()) for root in given.roots}
+    columns = {str(root): measured(root.resolve()) for root in options.roots}
     show(columns)
-    if given.json:
-        given.json.write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

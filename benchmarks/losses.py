@@ -54,14 +54,14 @@ def main() -> None:
     individual.losses(counts[:: max(1, asked.people // 2000)], noise, sample_rate=0.005, delta=1e-5)
     first = time.perf_counter() - start
     start = time.perf_counter()
-    found = individual.losses(counts, noise, sample_rate=0.005, delta=1e-5)
+    epsilons = individual.losses(counts, noise, sample_rate=0.005, delta=1e-5)
     seconds = time.perf_counter() - start
     result = {
         "people": asked.people,
         "precomputation and 2000 people, s": round(first, 2),
         "all people, cached, s": round(seconds, 2),
         "peak memory, GB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
-        "least and largest epsilon": [float(found.min()), float(found.max())],
+        "least and largest epsilon": [float(epsilons.min()), float(epsilons.max())],
     }
     if asked.peer:
         times, ours, theirs = [], [], []
@@ -69,7 +69,7 @@ def main() -> None:
             took, epsilon = peer(counts[person], noise, 1e-5)
             times.append(took)
             theirs.append(epsilon)
-            ours.append(float(found[person]))
+            ours.append(float(epsilons[person]))
         result |= {"peer, s per person": times, "peer's epsilon": theirs, "ours": ours}
         result["times faster per person"] = round(float(np.mean(times)) / (seconds / asked.people))
     print(json.dumps(result, indent=1))

@@ -88,26 +88,26 @@ def main() -> None:
     parser.add_argument("--many", type=int)
     parser.add_argument("--writers", type=int)
     parser.add_argument("--kills", type=int)
-    given = parser.parse_args()
+    options = parser.parse_args()
     server, start = Server(), time.perf_counter()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            if given.many:
-                result = many(server, given.many)
-            elif given.writers:
-                stored = writers.race(server.place(), folder, writers=given.writers, own=50, common=50)
-                asked, seconds = given.writers * 100, time.perf_counter() - start
-                result = {"writers": given.writers, "questions asked": asked, "answers stored": len(stored)}
+            if options.many:
+                result = many(server, options.many)
+            elif options.writers:
+                stored = writers.race(server.place(), folder, writers=options.writers, own=50, common=50)
+                asked, seconds = options.writers * 100, time.perf_counter() - start
+                result = {"writers": options.writers, "questions asked": asked, "answers stored": len(stored)}
                 result["seconds"] = round(seconds, 1)
-            elif given.kills:
-                crashes = given.kills // 10
-                recorded, revealed = writers.campaign(server.place(), folder, server, given.kills - crashes, crashes)
-                result = {"writers killed": given.kills - crashes, "server killed or stopped at once": crashes}
+            elif options.kills:
+                crashes = options.kills // 10
+                recorded, revealed = writers.campaign(server.place(), folder, server, options.kills - crashes, crashes)
+                result = {"writers killed": options.kills - crashes, "server killed or stopped at once": crashes}
                 result |= {"answers stored": recorded, "answers revealed": revealed}
                 result["answers without a charge, second charges, other answers under a key"] = 0
                 result["seconds"] = round(time.perf_counter() - start, 1)
             else:
-                result = sizes(server, Path(folder), given.people, given.rounds)
+                result = sizes(server, Path(folder), options.people, options.rounds)
         print(json.dumps(result, indent=1))
     finally:
         server.stop()

@@ -94,22 +94,22 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="people named by text")
     parser.add_argument("--memory", default=None, help="DuckDB's limit, for example 2GB")
     parser.add_argument("--many", type=int, default=None)
-    given = parser.parse_args()
-    if given.many:
-        print(json.dumps(many(given.many, 10_000), indent=1))
+    options = parser.parse_args()
+    if options.many:
+        print(json.dumps(many(options.many, 10_000), indent=1))
         return
-    result: dict[str, object] = {"events": given.events, "people": given.people, "text": given.text}
+    result: dict[str, object] = {"events": options.events, "people": options.people, "text": options.text}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "events.duckdb"
-        person = f"(hash(i) % {given.people})::BIGINT"
-        if given.text:
+        person = f"(hash(i) % {options.people})::BIGINT"
+        if options.text:
             person = f"'person ' || {person}"
         import duckdb
 
         with duckdb.connect(str(data)) as connection:
             connection.execute(
                 f"CREATE TABLE events AS SELECT {person} AS person, (hash(i + 77) % 28)::INTEGER AS day, "
-                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({given.events}) t(i)"
+                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({options.events}) t(i)"
             )
         ledger = Path(folder) / "people.ledger"
         with Session.open(
@@ -118,12 +118,12 @@ def main() -> None:
             person="person",
             budget=filters.Zcdp(rho=1.0),
             ledger=ledger,
-            memory_limit=given.memory,
+            memory_limit=options.memory,
         ) as session:
             analyst = session.analyst("benchmark")
             for name, (question, sql) in PAIRS.items():
                 ours, theirs = [], []
-                for turn in range(given.rounds + 1):
+                for turn in range(options.rounds + 1):
                     theirs.append(timed(lambda sql=sql: session.ledger.store.workspace.run(sql).fetchall()))
                     ours.append(timed(lambda q=question, key=f"{name} {turn}": analyst.ask(q, key=key)))
                 without, within = (

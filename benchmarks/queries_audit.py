@@ -21,15 +21,15 @@ def main() -> None:
     """Run and print; the distance less five standard errors must not be above the budget's."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sessions", type=int, default=1000, help="in each of the two worlds")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        distance, share = audit(Path(folder) / "l", given.sessions)
+        distance, share = audit(Path(folder) / "l", options.sessions)
     result = {
-        "sessions": 2 * given.sessions,
+        "sessions": 2 * options.sessions,
         "questions in each": ROUNDS,
         "budget, as a distance in standard deviations": round(math.sqrt(2 * RHO), 4),
         "distance found, less five standard errors": round(distance, 4),
-        "distance found": round(distance + 5 * math.sqrt(2 / given.sessions), 4),
+        "distance found": round(distance + 5 * math.sqrt(2 / options.sessions), 4),
         "share of the promised noise's variance": round(share, 4),
         "kept": distance <= math.sqrt(2 * RHO),
     }

@@ -64,11 +64,11 @@ def several(session: Session, rounds: int) -> dict[str, float]:
     return {name: statistics.median([ask(session, name, turn) for turn in range(rounds + 1)][1:]) for name in QUESTIONS}
 
 
-def workers(folder: Path, given: argparse.Namespace) -> dict[str, object]:
+def workers(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """Compare one worker with two."""
     data = folder / "events"
-    events(data, given.events, given.people)
-    found = {}
+    events(data, options.events, options.people)
+    seconds = {}
     for number in (1, 2):
         place = folder / f"cluster{number}"
         place.mkdir()
@@ -84,31 +84,31 @@ def workers(folder: Path, given: argparse.Namespace) -> dict[str, object]:
                 },
             )
             with opened(spark.read.parquet(str(data)), place / "people.ledger") as session:
-                found[number] = several(session, given.rounds)
+                seconds[number] = several(session, options.rounds)
             spark.stop()
     return {
         name: {
-            "one worker, s": round(found[1][name], 2),
-            "two workers, s": round(found[2][name], 2),
-            "times as fast": round(found[1][name] / found[2][name], 2),
+            "one worker, s": round(seconds[1][name], 2),
+            "two workers, s": round(seconds[2][name], 2),
+            "times as fast": round(seconds[1][name] / seconds[2][name], 2),
         }
         for name in QUESTIONS
     }
 
 
-def many(folder: Path, given: argparse.Namespace) -> dict[str, object]:
+def many(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """Compare the last of many questions with one ledger with those with a new ledger, in turns."""
     data = folder / "events"
     events(data, 100_000, 10_000)
     spark = started(folder)
     rows = spark.read.parquet(str(data))
     with opened(rows, folder / "old") as old, opened(rows, folder / "new") as new:
-        first = [ask(old, "count", number) for number in range(given.questions)]
+        first = [ask(old, "count", number) for number in range(options.questions)]
         times = [[ask(session, "count", f"turn {turn}") for session in (old, new)] for turn in range(20)]
     spark.stop()
     last, fresh = (statistics.median(column[5:]) for column in zip(*times, strict=True))
     return {
-        "questions before": given.questions,
+        "questions before": options.questions,
         "of those the 11th to 30th, s": round(statistics.median(first[10:30]), 3),
         "the last 20, s": round(statistics.median(first[-20:]), 3),
         "a question after them, s": round(last, 3),
@@ -117,16 +117,16 @@ def many(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def against_duckdb(folder: Path, given: argparse.Namespace) -> dict[str, object]:
+def against_duckdb(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """Compare Spark in local mode with DuckDB on the same files."""
     data = folder / "events"
-    events(data, given.events, given.people)
+    events(data, options.events, options.people)
     spark = started(folder)
     with opened(spark.read.parquet(str(data)), folder / "spark") as session:
-        ours = several(session, given.rounds)
+        ours = several(session, options.rounds)
     spark.stop()
     with opened(data, folder / "duckdb") as session:
-        theirs = several(session, given.rounds)
+        theirs = several(session, options.rounds)
     return {name: {"Spark, s": round(ours[name], 2), "DuckDB, s": round(theirs[name], 2)} for name in QUESTIONS}
 
 
@@ -138,11 +138,11 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--questions", type=int, default=1000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        measured = {"workers": workers, "many": many, "duckdb": against_duckdb}[given.what](Path(folder), given)
-    result: dict[str, object] = {"events": given.events, "people": given.people} if given.what != "many" else {}
+        measured = {"workers": workers, "many": many, "duckdb": against_duckdb}[options.what](Path(folder), options)
+    result: dict[str, object] = {"events": options.events, "people": options.people} if options.what != "many" else {}
     result["load of the machine before"] = round(before, 1)
     print(json.dumps({**result, **measured}, indent=1))
 

@@ -55,7 +55,7 @@ def main() -> None:
     start = time.perf_counter()
     residue = from_accounts(lambda: filters.Residue(epsilon=EPSILON, delta=DELTA))
     seconds = time.perf_counter() - start
-    found = {
+    steps = {
         f"RenyiOrder, alpha {best.alpha:g}": from_accounts(
             lambda: filters.RenyiOrder(alpha=best.alpha, epsilon=EPSILON, delta=DELTA)
         ),
@@ -63,7 +63,7 @@ def main() -> None:
         "Residue": residue,
         "fixed in advance": fixed_in_advance(),
     }
-    print(json.dumps({"steps at each norm": found, "the table and all of Residue, s": round(seconds, 1)}, indent=1))
+    print(json.dumps({"steps at each norm": steps, "the table and all of Residue, s": round(seconds, 1)}, indent=1))
 
 
 if __name__ == "__main__":

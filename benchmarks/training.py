@@ -153,7 +153,7 @@ class Worker:
     def take_turn(self):
         """Run once, and store the best time and the peak memory in MiB."""
         print("go", file=self._process.stdin, flush=True)
-        seconds, self.held = map(float, self._process.stdout.readline().split())
+        seconds, self.memory = map(float, self._process.stdout.readline().split())
         self.best = min(self.best, seconds)
 
     def stop(self):
@@ -170,8 +170,8 @@ def work(network, engine, count):
         run()
         seconds = time.perf_counter() - started
         status = Path("/proc/self/status").read_text()
-        held = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-        print(seconds, held, flush=True)
+        memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+        print(seconds, memory, flush=True)
 
 
 def main():
@@ -199,7 +199,7 @@ def main():
         print(f"{network}: {count} people, {torch.get_num_threads()} threads")
         for engine, worker in workers.items():
             ratio = best[engine] / best["plain"]
-            print(f"  {engine:10} {count / best[engine]:9.0f} people/s  {ratio:5.2f} x plain  {worker.held:6.0f} MiB")
+            print(f"  {engine:10} {count / best[engine]:9.0f} people/s  {ratio:5.2f} x plain  {worker.memory:6.0f} MiB")
         print(f"  best of Opacus / Bursar: {peer / best['bursar']:.2f}", flush=True)
         results[network] = {"times": best, "peer_over_ours": peer / best["bursar"]}
     print(json.dumps(results))

@@ -2,36 +2,13 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
 from bursar.cli import app
+from plan_files import PLAN, plan_folder
 
-PLAN = """
-data = "events.parquet"
-person = "who"
-ledger = "people.ledger"
-rho = 1.0
-analyst = "ann"
-purpose = "weekly"
-
-[[questions]]
-key = "rows"
-ask = "count"
-by = { place = ["x", "y"] }
-sigma = 20
-
-[[questions]]
-key = "middle"
-ask = "quantiles"
-column = "n"
-edges = [0, 2, 4, 6, 8]
-levels = [0.25, 0.5]
-sigma = 2
-where = "place = 'x'"
-"""
 MORE = """
 [[questions]]
 key = "mean"
@@ -45,10 +22,7 @@ rho = 0.001
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = {"who": [i % 100 for i in range(500)], "n": [i % 9 for i in range(500)], "place": ["x", "y"] * 250}
-    parquet.write_table(pa.table(rows), tmp_path / "events.parquet")
-    (tmp_path / "plan.toml").write_text(PLAN)
-    return tmp_path
+    return plan_folder(tmp_path)
 
 
 def run(*arguments, code=0):

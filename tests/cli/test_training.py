@@ -5,21 +5,11 @@ import json
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from age_files import age_folder
 from bursar.cli import app
-
-SCHEMA = """
-target = "bought"
-classes = ["no", "yes"]
-people = 500
-
-[columns.age]
-low = 0
-high = 100
-"""
 
 
 def call(*arguments, code=0):
@@ -32,11 +22,7 @@ def call(*arguments, code=0):
 @pytest.fixture
 def folder(tmp_path):
     """A file of made-up people, and its schema."""
-    ages = np.random.default_rng(0).integers(0, 101, size=500)
-    lines = [f"{age},{'yes' if age > 50 else 'no'}" for age in ages]
-    (tmp_path / "data.csv").write_text("\n".join(["age,bought", *lines]) + "\n", encoding="utf-8")
-    (tmp_path / "schema.toml").write_text(SCHEMA, encoding="utf-8")
-    return tmp_path
+    return age_folder(tmp_path)
 
 
 def test_train_writes_a_model_and_predict_uses_it(folder):

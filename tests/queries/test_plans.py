@@ -1,43 +1,15 @@
 """Files of questions: what they must say, and the check of a ledger against the rows."""
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from bursar.errors import ArgumentError, DataError, LedgerError
 from bursar.queries.plans import Plan
-
-PLAN = """
-data = "events.parquet"
-person = "who"
-ledger = "people.ledger"
-rho = 1.0
-analyst = "ann"
-purpose = "weekly"
-
-[[questions]]
-key = "rows"
-ask = "count"
-by = { place = ["x", "y"] }
-sigma = 20
-
-[[questions]]
-key = "middle"
-ask = "quantiles"
-column = "n"
-edges = [0, 2, 4, 6, 8]
-levels = [0.25, 0.5]
-sigma = 2
-where = "place = 'x'"
-"""
+from plan_files import PLAN, plan_folder
 
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = {"who": [i % 100 for i in range(500)], "n": [i % 9 for i in range(500)], "place": ["x", "y"] * 250}
-    parquet.write_table(pa.table(rows), tmp_path / "events.parquet")
-    (tmp_path / "plan.toml").write_text(PLAN)
-    return tmp_path
+    return plan_folder(tmp_path)
 
 
 @pytest.mark.parametrize(

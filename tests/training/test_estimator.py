@@ -43,7 +43,7 @@ def test_the_plan_fits_its_budget_and_wastes_nothing(accounting, counted, noise_
         steps=100,
         counted=counted,
     )
-    budget = planned.budget()
+    budget = planned.budget.fresh()
     if counted:
         budget.charge(planned.count)
         assert budget.spent == pytest.approx(COUNT_SHARE * planned.total, rel=1e-6)

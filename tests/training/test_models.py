@@ -5,27 +5,14 @@ import tomllib
 import numpy as np
 import pytest
 
+from age_files import age_folder
 from bursar.errors import ArgumentError
 from bursar.training import models
-
-SCHEMA = """
-target = "bought"
-classes = ["no", "yes"]
-people = 300
-
-[columns.age]
-low = 0
-high = 100
-"""
 
 
 @pytest.fixture
 def folder(tmp_path):
-    ages = np.random.default_rng(0).integers(0, 101, size=300)
-    lines = [f"{age},{'yes' if age > 50 else 'no'}" for age in ages]
-    (tmp_path / "data.csv").write_text("\n".join(["age,bought", *lines]) + "\n", encoding="utf-8")
-    (tmp_path / "schema.toml").write_text(SCHEMA, encoding="utf-8")
-    return tmp_path
+    return age_folder(tmp_path)
 
 
 def test_one_call_trains_and_saves(folder):

@@ -1,138 +1,18 @@
-"""Noisy counts of the people who dropped out, and the sparse vector technique: prices, noise, accounts, audits."""
+"""Accounts that count dropouts with noise, and the sparse vector technique: who pays, who is counted, who stops."""
 
 import os
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import linalg, special, stats
 
 from bursar import errors, filters, individual, mechanisms
-from bursar.curves import gaussian
 from bursar.training import descend
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training.stopping import Dropouts, SquareRoot, StillActive, Tree
-
-COUNTERS = (Tree, SquareRoot)
-both = pytest.mark.parametrize("kind", COUNTERS)
-STEP = mechanisms.Gaussian(sigma=10.0, sensitivity=1.0)
-
-
-def decoder_and_encoder(kind, steps):
-    """(L, R) with L R = running sums, written out naively."""
-    sums = np.tril(np.ones((steps, steps)))
-    if kind is SquareRoot:
-        c = special.binom(2 * np.arange(steps), np.arange(steps)) / 4.0 ** np.arange(steps)
-        root = linalg.toeplitz(c, np.zeros(steps))
-        return root, root
-    left, right = np.zeros((steps, steps)), np.zeros((steps, steps))
-    for t in range(1, steps + 1):
-        right[t - 1, t - (t & -t) : t] = 1  # the node that ends at t
-        end = t
-        while end:
-            left[t - 1, end - 1] = 1
-            end -= end & -end
-    np.testing.assert_array_equal(left @ right, sums)
-    return left, right
-
-
-def budget(mu=1.0):
-    return filters.Gaussian(mu=mu)
-
-
-class Silent:
-    """A generator without noise."""
-
-    def normal(self, mean, sigma, size=None):
-        return 0.0 if size is None else np.zeros(size)
-
-    def laplace(self, mean, scale):
-        return 0.0
-
-
-# counters
-
-
-@both
-@pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 64])
-def test_the_factors_multiply_to_running_sums_and_the_price_is_the_longest_column(kind, steps):
-    """The price is the largest squared column of R, to rounding and never below it; L R adds up."""
-    left, right = decoder_and_encoder(kind, steps)
-    np.testing.assert_allclose(left @ right, np.tril(np.ones((steps, steps))), atol=1e-12)
-    longest = np.max(np.sum(right**2, axis=0))
-    priced = kind(steps, 3.0).mechanism
-    assert priced.sigma == 3.0
-    assert longest * (1 - 1e-14) <= priced.sensitivity**2 <= longest * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("steps", [1, 7, 104, 1000])
-def test_prices_are_rounded_up_in_exact_arithmetic(steps):
-    """floor(log2 T) + 1 nodes; and the sum of squares of the exact coefficients."""
-    c, exact = Fraction(1), Fraction(1)
-    for k in range(1, steps):
-        c *= Fraction(2 * k - 1, 2 * k)
-        exact += c * c
-    found = Fraction(SquareRoot(steps, 1.0).mechanism.sensitivity) ** 2
-    assert exact <= found <= exact * (1 + Fraction(1, 10**11))
-    nodes = Fraction(int(np.floor(np.log2(steps))) + 1)
-    assert nodes <= Fraction(Tree(steps, 1.0).mechanism.sensitivity) ** 2 <= nodes * (1 + Fraction(1, 10**14))
-
-
-def test_the_square_root_costs_what_theory_says():
-    """2.5 to 4.7 over sigma squared for 100 to 100,000 steps, and less than the tree's 7 and 17."""
-    assert SquareRoot(100, 1.0).mechanism.sensitivity ** 2 == pytest.approx(2.53, abs=0.01)
-    assert SquareRoot(100_000, 1.0).mechanism.sensitivity ** 2 == pytest.approx(4.73, abs=0.01)
-    assert Tree(100, 1.0).mechanism.sensitivity ** 2 == pytest.approx(7)
-    assert Tree(100_000, 1.0).mechanism.sensitivity ** 2 == pytest.approx(17)
-
-
-@both
-def test_the_noise_is_that_of_the_matrix_mechanism(kind):
-    """The errors' covariance is sigma^2 L L^T: exactly, by sending unit draws through the code, as L itself."""
-    steps, sigma = 21, 2.5
-    left, _ = decoder_and_encoder(kind, steps)
-
-    class Unit:
-        """The only draw that is not zero is number j."""
-
-        def __init__(self, j):
-            self.j, self.seen = j, -1
-
-        def normal(self, mean, scale):
-            self.seen += 1
-            assert (mean, scale) == (0.0, sigma)
-            return sigma if self.seen == self.j else 0.0
-
-    columns = [list(kind(steps, sigma).errors(Unit(j))) for j in range(steps)]
-    np.testing.assert_allclose(np.array(columns).T, sigma * left, atol=1e-12)
-    said = [kind(steps, sigma).standard_error(step) for step in range(1, steps + 1)]
-    np.testing.assert_allclose(said, sigma * np.sqrt(np.sum(left**2, axis=1)), rtol=1e-12)
-
-
-@both
-def test_the_standard_error_is_that_of_many_runs(kind):
-    """The spread of the errors over 4000 runs is the one that was announced, at every step."""
-    noise, counter = np.random.default_rng(3), kind(12, 2.0)
-    errors_ = np.array([list(counter.errors(noise)) for _ in range(4000)])
-    said = [counter.standard_error(step) for step in range(1, 13)]
-    np.testing.assert_allclose(errors_.std(axis=0), said, rtol=5 / np.sqrt(2 * 4000))
-    assert np.all(np.abs(errors_.mean(axis=0)) < 5 * np.array(said) / np.sqrt(4000))
-
-
-@both
-def test_counters_refuse_nonsense(kind):
-    """No steps, no noise, steps outside the run."""
-    for bad in ((0, 1.0), (5, 0.0), (5, float("nan")), (2.5, 1.0)):
-        with pytest.raises(errors.ArgumentError):
-            kind(*bad)
-    with pytest.raises(errors.ArgumentError):
-        kind(5, 1.0).standard_error(6)
-
-
-# accounts
+from drop_counts import COUNTERS, STEP, Silent, both, budget
 
 
 @given(
@@ -376,9 +256,6 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     assert np.all(trainer.accounts.spent() >= 8 * run.counting.price.sensitivity**2 / 25 / 2)
 
 
-# sparse vector
-
-
 def test_still_active_stops_at_the_threshold_without_noise():
     """ "No" comes as soon as fewer are active, and stays; afterwards steps go on."""
     people = individual.Filter(10, filters.Zcdp(rho=0.4))
@@ -416,135 +293,6 @@ def test_the_margin_holds():
             accounts.charge(STEP, np.zeros(60))
         wrong += not accounts.still
     assert wrong < 0.1 * 400
-
-
-def stop_times(activity, scale, threshold_scale, at_least=0.0):
-    """P(first "no" at 1, ..., k; never) for the numbers active, by quadrature over the threshold's noise."""
-    z, dz = np.linspace(-60, 60, 48_001, retstep=True)
-    density = stats.laplace.pdf(z, scale=threshold_scale) * dz
-    stay = [stats.laplace.sf(at_least + z - count, scale=scale) for count in activity]
-    chances, alive = [], np.ones_like(z)
-    for each in stay:
-        chances.append(np.sum(density * alive * (1 - each)))
-        alive = alive * each
-    return np.array([*chances, np.sum(density * alive)])
-
-
-def test_the_scales_make_the_answers_epsilon_dp():
-    """For every pattern of one person's presence in five steps, no answer is more than e^epsilon likelier; and with
-    a threshold that has hardly any noise some are."""
-    epsilon = 1.2
-    scale = StillActive(individual.Filter(1, filters.Zcdp(rho=2.0)), at_least=1, epsilon=epsilon)._scale
-    worst = {scale: 0.0, 0.1: 0.0}
-    for others, present in product(([3, 3, 3, 3, 3], [2, 0, -1, -4, 5]), range(6)):
-        without = np.array(others, dtype=float)
-        there = without + (np.arange(5) < present)  # present until the drop
-        for threshold_scale in worst:
-            a, b = stop_times(there, scale, threshold_scale), stop_times(without, scale, threshold_scale)
-            worst[threshold_scale] = max(worst[threshold_scale], float(np.max(np.abs(np.log(a / b)))))
-    assert 0.5 * epsilon < worst[scale] <= epsilon + 1e-6
-    assert worst[0.1] > 1.2 * epsilon
-
-
-# audits
-
-MU, DELTA, T, RUNS = 1.0, 0.02, 16, 2500
-SHARE = 2 / 3  # of the budget for the counts
-AFFORDED = 4  # steps that the canary can pay for besides
-
-
-class Unpaid(Dropouts):
-    """A planted error: drops are counted, but nobody has paid."""
-
-    def __init__(self, people, counter, **more):
-        super().__init__(people, counter, **more)
-        people.refund(self.price, np.ones(len(people.spent()), bool))
-
-
-def transcript(kind, present, seed, *, accounts_as=Dropouts):
-    """(runs, steps) noisy sums and noisy counts, and what the canary moved in them, in many runs."""
-    noise = np.random.default_rng(seed)
-    counter = kind(T, kind(T, 1.0).mechanism.sensitivity / (MU * np.sqrt(SHARE)) * (1 + 1e-9))
-    step = mechanisms.Gaussian(sigma=np.sqrt(AFFORDED / (1 - SHARE)) / MU * (1 + 1e-6))
-    others = np.array([0.05, 0.04, 0.0])
-    norms = np.array([1.0, *others]) if present else others
-    sums, counts = np.zeros((2, RUNS, T))
-    moved = np.zeros(T)
-    for run in range(RUNS):
-        accounts = accounts_as(individual.Filter(len(norms), budget(MU)), counter, noise=noise)
-        for t in range(T):
-            active = accounts.charge(step, norms)
-            sums[run, t] = norms @ active - others.sum()
-            counts[run, t] = accounts.count
-            moved[t] = active[0] and present
-    return sums + noise.normal(0, step.sigma, sums.shape), counts, moved, step.sigma, counter.sigma
-
-
-def found(kind, seed, **more):
-    """A lower bound on epsilon with 95 % confidence, from the best statistic for Gaussian noise."""
-    sums, counts, moved, sigma, counter_sigma = transcript(kind, True, seed, **more)
-    sums_without, counts_without, *_ = transcript(kind, False, seed + 1, **more)
-    left, right = decoder_and_encoder(kind, T)
-    decoded = np.linalg.inv(left).T @ right[:, int(moved.sum())] / counter_sigma**2
-    there = sums @ moved / sigma**2 + counts @ decoded
-    absent = sums_without @ moved / sigma**2 + counts_without @ decoded
-    square = moved @ moved / sigma**2 + decoded @ left @ left.T @ decoded * counter_sigma**2
-    grid = np.linspace(-1, square + 4, 500)  # the best threshold for Gaussian noise, fixed before the runs are judged
-    score = stats.norm.sf(grid, square, np.sqrt(square)) - DELTA, stats.norm.sf(grid, 0, np.sqrt(square)) + 4 / RUNS
-    threshold = grid[np.argmax(score[0] / score[1])]
-    hits, alarms = int(np.sum(there > threshold)), int(np.sum(absent > threshold))
-    low = stats.binomtest(hits, RUNS).proportion_ci(0.95, method="exact").low
-    high = stats.binomtest(alarms, RUNS).proportion_ci(0.95, method="exact").high
-    return float(np.log((low - DELTA) / high)), int(moved.sum())
-
-
-@both
-def test_an_audit_of_sums_and_counts_keeps_below_the_claim(kind):
-    """A canary that takes part, drops and is counted: the bound found is at most the claim and at least 60 % of it."""
-    claimed = float(gaussian.epsilon(MU, delta=DELTA))
-    bound, took_part = found(kind, 20)
-    assert took_part == AFFORDED
-    assert 0.6 * claimed <= bound <= claimed
-
-
-def test_counting_drops_without_paying_is_caught():
-    """The same audit exceeds the claim when nothing was booked for the counts."""
-    bound, took_part = found(SquareRoot, 30, accounts_as=Unpaid)
-    assert took_part == round(AFFORDED / (1 - SHARE))
-    assert bound > 1.05 * float(gaussian.epsilon(MU, delta=DELTA))
-
-
-def test_an_audit_of_still_active_keeps_below_the_claim():
-    """How soon the answer is "no", with and without a canary: no answer is more than e^epsilon likelier."""
-    epsilon, runs, times = 1.0, 2000, np.zeros((2, 2000))
-    noise = np.random.default_rng(40)
-    for canary in (0, 1):
-        for run in range(runs):
-            people = individual.Filter(4 + canary, filters.Zcdp(rho=3.0))
-            accounts = StillActive(people, at_least=4.5, epsilon=epsilon, noise=noise)
-            for t in range(5):
-                if not accounts.still:
-                    break
-                accounts.charge(STEP, np.zeros(4 + canary))
-                times[canary, run] = t + 1 if accounts.still else times[canary, run]
-    bounds = []
-    for stayed in range(6):
-        a, b = (int(np.sum(times[canary] >= stayed)) for canary in (1, 0))
-        low = stats.binomtest(a, runs).proportion_ci(0.95, method="exact").low
-        high = stats.binomtest(b, runs).proportion_ci(0.95, method="exact").high
-        bounds.append(np.log(low / high))
-    assert 0.2 * epsilon < max(bounds) <= epsilon
-
-
-def test_counts_do_not_show_the_last_digits_of_their_noise():
-    """What is released is a multiple of about a millionth of the noise's standard deviation, and near what it was."""
-    people = individual.Filter(100, filters.Gaussian(epsilon=1.0, delta=1e-5))
-    accounts = Dropouts(people, SquareRoot(steps=5, sigma=50.0), noise=np.random.default_rng(3))
-    accounts.charge(mechanisms.Gaussian(sigma=20.0), np.ones(100))
-    exact = next(SquareRoot(steps=5, sigma=50.0).errors(np.random.default_rng(3)))
-    assert accounts.count != exact
-    assert abs(accounts.count - exact) <= 2**-16
-    assert (accounts.count * 2**15).is_integer()
 
 
 @pytest.mark.parametrize("sigma", [0.4, 0.45, 1.0, 20.0])

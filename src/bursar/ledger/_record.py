@@ -8,12 +8,12 @@ may not see the private part can check the public record.
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "START", "Entry", "Row", "digest", "filed_under", "find", "plain", "read_rows", "seal", "sealed"]
+__all__ = ["START", "Entry", "Row", "digest", "filed_under", "find", "insert", "plain", "read_rows", "seal", "sealed"]
 
 START = "0" * 64
 """What the first entry is sealed with in place of an entry before it."""
@@ -52,7 +52,7 @@ class Row(NamedTuple):
         return Entry(self.number, json.loads(self.public), self.hash, json.loads(self.private) if private else {})
 
 
-Run = Callable[[str, Iterable[object]], list[tuple[Any, ...]]]
+Run = Callable[[str, Sequence[object]], Any]
 """Executes SQL with parameters where a ledger is."""
 
 COLUMNS = ", ".join(Row._fields)
@@ -95,7 +95,7 @@ def filed_under(public: Mapping[str, Any]) -> tuple[str, str | None, str | None,
     return kind, key, public.get("analyst"), public.get("purpose"), public.get("reserved")
 
 
-def read_rows(run: Run, where: str = "TRUE", parameters: Iterable[object] = (), *, answers: bool = True) -> list[Row]:
+def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), *, answers: bool = True) -> list[Row]:
     """Rows of the record in order.
 
     Args:
@@ -106,6 +106,12 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Iterable[object] = (), 
     public = "public" if answers else "CASE WHEN kind = 'answered' THEN '' ELSE public END"
     columns = COLUMNS.replace("public", public, 1)
     return [Row(*row) for row in run(f"SELECT {columns} FROM ledger.record WHERE {where} ORDER BY number", parameters)]
+
+
+def insert(run: Run, row: Sequence[object]) -> None:
+    """Add a row to the record."""
+    places = ", ".join("?" for _ in Row._fields)
+    run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(row))
 
 
 def find(run: Run, key: str) -> Entry | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bursar import _check
 from bursar.errors import ArgumentError
-from bursar.ledger._record import COLUMNS, Entry, find, sealed
+from bursar.ledger._record import Entry, find, insert, sealed
 from bursar.ledger._rules import Rules
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import Admitted, Offer, Store
@@ -124,8 +124,7 @@ class Turn:
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
         row = sealed(self._number + 1, self._hash, public, private or {})
-        places = ", ".join("?" for _ in row)
-        self._store.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", row)
+        insert(self._store.run, row)
         self._number, self._hash = row.number, row.hash
         return row.entry()
 

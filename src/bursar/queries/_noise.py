@@ -1,6 +1,6 @@
 """Noise: OpenDP's discrete Gaussian, exact for whole numbers, from the operating system's randomness."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -24,7 +24,11 @@ def noisy(sums: Sequence[int], mechanism: DiscreteGaussian) -> list[int]:
     Guarantee: sensitivity**2 / (2 sigma**2)-zCDP for sums that move by at most the sensitivity in L2.
     Source: theory 2.7; Canonne, Kamath & Steinke (2020), Thm 14.
     """
-    return list(_chunks(sums, _measurement(mechanism.sigma)))
+    measurement, values = _measurement(mechanism.sigma), []
+    for start in range(0, len(sums), _AT_A_TIME):
+        block = [max(-_LARGEST, min(_LARGEST, int(value))) for value in sums[start : start + _AT_A_TIME]]
+        values += measurement(block)
+    return values
 
 
 def laplace(scale: float) -> int:
@@ -36,12 +40,6 @@ def laplace(scale: float) -> int:
 def _laplace(scale: float) -> Any:
     dp = _opendp()
     return dp.m.make_laplace(dp.atom_domain(T="i64"), dp.absolute_distance(T="i64"), scale=scale)
-
-
-def _chunks(sums: Sequence[int], measurement: Any) -> Iterator[int]:
-    for start in range(0, len(sums), _AT_A_TIME):
-        block = [max(-_LARGEST, min(_LARGEST, int(value))) for value in sums[start : start + _AT_A_TIME]]
-        yield from measurement(block)
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ loaded when they are first asked for.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bursar import _extras
 from bursar.training._card import Card
@@ -41,7 +41,7 @@ LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, library = LATER[name]

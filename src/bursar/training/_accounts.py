@@ -34,8 +34,9 @@ class LossCounting:
         """(n,) the allowance of the accounts."""
         return self._accounts.allowance(step)
 
-    def charge(self, step: Any, norms: Array) -> Mask:
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: charge each person, and count what those who pay contribute."""
+        step = _countable(step)
         active = self._accounts.charge(step, norms)
         self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
         return active
@@ -68,18 +69,16 @@ class TrainingAccounts:
 
     def count_worst_case(self, mechanism: Mechanism) -> None:
         """Count for each person as much as the mechanism allows, where losses are counted."""
-        if self._losses is None:
-            return
-        if not isinstance(mechanism, Gaussian | SampledGaussian):
-            raise Unsupported(f"losses: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
-        self._losses.record(mechanism, np.full(self._count, mechanism.sensitivity))
+        if self._losses is not None:
+            step = _countable(mechanism)
+            self._losses.record(step, np.full(self._count, step.sensitivity))
 
     def charge_worst_case(self, mechanism: Mechanism) -> None:
         """Charge each person as much as the mechanism can cost, or all that is left, after a crash."""
         self.count_worst_case(mechanism)
         if isinstance(self.people, Everybody):
             with suppress(BudgetExceeded):  # then it was refused before the crash, too
-                self.people.charge(mechanism, np.zeros(self._count))
+                self.people.charge(mechanism, np.zeros(self._count))  # type: ignore[arg-type]  # it was a step
         else:
             self.people.write_off(mechanism)
 
@@ -110,6 +109,13 @@ class TrainingAccounts:
             raise ArgumentError("losses: as the checkpoint's run did, count them or do not")
         if self._losses is not None and counts is not None:
             self._losses.merge(Losses.from_state({name: part.numpy() for name, part in counts.items()}))
+
+
+def _countable(mechanism: Mechanism) -> Gaussian | SampledGaussian:
+    """Refuse what losses cannot be counted of."""
+    if not isinstance(mechanism, Gaussian | SampledGaussian):
+        raise Unsupported(f"losses: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
+    return mechanism
 
 
 def restored_accounts(

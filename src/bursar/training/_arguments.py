@@ -3,7 +3,6 @@
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +50,7 @@ def checked_callbacks(callbacks: Iterable[Callback]) -> Sequence[Callback]:
     return listed
 
 
-def check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
+def check_optimizer(optimizer: object, parameters: list[nn.Parameter]) -> None:
     """Refuse an optimizer that would leave a parameter where it is: its noisy gradients would be paid for in vain."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ArgumentError(f"optimizer={optimizer!r} must be a torch.optim.Optimizer of the module's parameters")
@@ -63,8 +62,8 @@ def check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
             f"optimizer={type(optimizer).__name__} computes the loss again within a step, which nobody has paid for: "
             "use one whose step needs no closure"
         )
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = sum(id(parameter) not in held for parameter in parameters)
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = sum(id(parameter) not in moved for parameter in parameters)
     if missing:
         raise ArgumentError(
             f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
@@ -73,11 +72,17 @@ def check_optimizer(optimizer: Any, parameters: list[nn.Parameter]) -> None:
 
 
 def least_noise_multiplier(
-    given: float | None, budget: filters.Filter, *, steps: int | None, max_grad_norm: float, sample_rate: float | None
+    noise_multiplier: float | None,
+    budget: filters.Filter,
+    *,
+    steps: int | None,
+    max_grad_norm: float,
+    sample_rate: float | None,
 ) -> float:
-    if given is not None:
-        _check.positive(noise_multiplier=given)
-        return float(given)
+    """The noise multiplier that is given, or else the least with which so many steps fit the budget."""
+    if noise_multiplier is not None:
+        _check.positive(noise_multiplier=noise_multiplier)
+        return float(noise_multiplier)
     sigma = calibrate.sigma(budget, steps or 1, sensitivity=max_grad_norm, sample_rate=sample_rate or 1.0)
     multiplier = sigma / max_grad_norm
     while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit

@@ -26,7 +26,7 @@ __all__ = ["Counter", "SquareRoot", "Tree", "rounded"]
 
 
 class Counter(ABC):
-    """A running count for steps steps: the exact sum plus noise whose law is known in advance. Public."""
+    """A running count over a number of steps: exact sums plus noise whose law is known in advance. Public."""
 
     steps: int
     sigma: float
@@ -42,7 +42,7 @@ class Counter(ABC):
 
     @abstractmethod
     def errors(self, noise: np.random.Generator) -> Iterator[float]:
-        """The errors of the counts after steps 1, 2, ..., steps: secret until they are added to the counts."""
+        """The noise of the counts after steps 1, 2, ..., steps; secret until it is added to the counts."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Tree(Counter):
         return self.sigma * sqrt(int(step).bit_count())
 
     def errors(self, noise: np.random.Generator) -> Iterator[float]:
-        """One draw a step: the node that ends there. The count is the sum of log2 T nodes at most."""
+        """One draw per step, for the node that ends there; a count is the sum of at most log2 T + 1 nodes."""
         nodes = [0.0] * int(self.steps).bit_length()
         for step in range(1, self.steps + 1):
             nodes[(step & -step).bit_length() - 1] = noise.normal(0.0, self.sigma)
@@ -85,7 +85,7 @@ class Tree(Counter):
 
 @dataclass(frozen=True)
 class SquareRoot(Counter):
-    """A running count by the square root of the matrix of running sums: for the same price less noise than a tree.
+    """A running count by the square root of the matrix of running sums: less noise than a tree at the same price.
 
     Args:
         steps: public, T >= 1.
@@ -129,7 +129,7 @@ class SquareRoot(Counter):
         return self.sigma * sqrt(self._squares[step - 1])
 
     def errors(self, noise: np.random.Generator) -> Iterator[float]:
-        """Each is a sum over all draws so far; keeps them."""
+        """Each is a sum over all draws so far, which are stored."""
         draws = np.zeros(self.steps)
         for step in range(self.steps):
             draws[step] = noise.normal(0.0, self.sigma)
@@ -137,17 +137,17 @@ class SquareRoot(Counter):
 
 
 def rounded(value: float, sigma: float) -> float:
-    """The nearest multiple of about a millionth of sigma, for a number that noise of sigma was added to.
+    """A noisy number, rounded to a multiple of about a millionth of the noise's standard deviation sigma.
 
-    Which floating-point numbers noise can be depends on how it is computed: the last digits of a sum may tell what was
-    in it before. Rounded they do not, and rounding what was released is post-processing.
+    The last digits of a floating-point sum may reveal the exact value that noise was added to. Rounding removes them,
+    and is post-processing.
     """
     grid = 2.0 ** (floor(log2(sigma)) - 20)
     return round(value / grid) * grid
 
 
 def _root_above(square: float) -> float:
-    """A root whose square is not below the number, exactly: checked by whole-number arithmetic on fractions."""
+    """A float whose square, in exact arithmetic, is not below the number."""
     root = sqrt(square)
     while Fraction(root) ** 2 < Fraction(square):
         root = float(np.nextafter(root, np.inf))

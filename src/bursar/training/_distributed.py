@@ -10,7 +10,7 @@ sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 s
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class Processes:
         group: None: alone. A process group, or True for the default one, which must be initialised.
     """
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: "distributed.ProcessGroup | Literal[True] | None" = None) -> None:
         if group is not None and not (distributed.is_available() and distributed.is_initialized()):
             raise ArgumentError("group: torch.distributed is not initialised")
         self._single = group is None

@@ -44,6 +44,7 @@ class Loop:
     ) -> None:
         self._settings, self._current, self.run = settings, current, run
         self._gradients, self._contributions, self._records = gradients, contributions, records
+        self._parameters = gradients.parameters
         self._releases, self._resumable = releases, resumable
         self.accounts = accounts
         self.shares = ShareHistory(accounts.shares, 1.0, settings.last_step or 1)
@@ -85,18 +86,22 @@ class Loop:
             while self._goes_on():
                 self._take_step()
                 self._call(callbacks)
-                if self.run.step % save_every == 0:
+                if self._current.value.step % save_every == 0:
                     self._resumable.save()
         except BudgetExceeded as refused:  # the worst case of all people, for a step or a question: a public fact
             if refused is not self._releases.refused:  # of some other budget, which a callback keeps
                 raise
-            self._current.update(reason=self.run.reason or "the budget is spent")
-        self._current.update(reason=self.run.reason or "all planned steps are done")
+            self._end("the budget is spent")
+        self._end("all planned steps are done")
         self._resumable.save()
 
     def _goes_on(self) -> bool:
-        last = self._settings.last_step
-        return self.run.reason is None and (last is None or self.run.step < last)
+        state, last = self._current.value, self._settings.last_step
+        return state.reason is None and (last is None or state.step < last)
+
+    def _end(self, reason: str) -> None:
+        """Say why the run ends, unless a reason was given before."""
+        self._current.update(reason=self._current.value.reason or reason)
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
         for callback in callbacks:
@@ -111,16 +116,17 @@ class Loop:
         if self._stopping is not None:
             self.run.counting = self._stopping.answer
         self._apply(noisy)
-        self._current.update(step=self.run.step + 1)
+        number = self._current.value.step + 1
+        self._current.update(step=number)
         if self._settings.individual:
-            self.shares.add(self.run.step)
+            self.shares.add(number)
 
     def _apply(self, noisy: Sequence[Tensor]) -> None:
         """One step of the optimizer along the noisy sums, and along no gradient that was left in the module."""
         optimizer: torch.optim.Optimizer = self.run.optimizer
-        divisor = self._settings.divisor * (self.run.sample_rate or 1.0)
+        divisor = self._settings.divisor * (self._current.value.sample_rate or 1.0)
         optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
-        for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
+        for parameter, total in zip(self._parameters, noisy, strict=True):
             parameter.grad = (total / divisor).to(parameter.dtype)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -28,7 +28,7 @@ class TrainingState:
     seeded: bool
     step: int = 0
     reason: str | None = None
-    released: Mapping[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
+    released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
     answers: tuple[tuple[int, str, float], ...] = ()
     history: History = field(default_factory=dict)
     """What callbacks keep; public, and theirs to change."""
@@ -68,8 +68,8 @@ class CurrentState:
 
     def add_release(self, mechanism: Mechanism) -> None:
         """Count a release, for which people have been charged."""
-        times = self.value.released.get(mechanism, 0)
-        self.update(released=MappingProxyType({**self.value.released, mechanism: times + 1}))
+        released = self.value.released
+        self.update(released=MappingProxyType(released | {mechanism: released.get(mechanism, 0) + 1}))
 
 
 def plain_numbers(value: Any) -> Any:

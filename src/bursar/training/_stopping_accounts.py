@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -14,7 +15,26 @@ from bursar._arrays import Array, Library, Mask
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["StoppingAccounts"]
+__all__ = ["ActiveAnswer", "DropoutCount", "StoppingAccounts"]
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutCount:
+    """A noisy count of the people who have dropped out so far. Every field is public."""
+
+    count: float
+    standard_error: float
+    price: mechanisms.Mechanism
+    """What was booked in each account for all counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAnswer:
+    """The answer to "are at least so many people still active?". Every field is public."""
+
+    still: bool
+    price: mechanisms.Mechanism
+    """What was booked in each account for all answers."""
 
 
 class StoppingAccounts(Uncopyable, ABC):
@@ -69,7 +89,7 @@ class StoppingAccounts(Uncopyable, ABC):
 
     @property
     @abstractmethod
-    def answer(self) -> Any:
+    def answer(self) -> DropoutCount | ActiveAnswer:
         """The latest answer, as a frozen value. Public."""
 
     def close(self) -> individual.Filter:
@@ -91,8 +111,8 @@ class StoppingAccounts(Uncopyable, ABC):
 
     def allowance(self, step: mechanisms.Mechanism) -> Array:
         """(n,) private: the largest norm each may still contribute to this step, the booked price left aside."""
-        room = self._people.allowance(_with_sensitivity(step))
-        return self._xp.where(self._staying(step, room), room, self._xp.zeros_like(room))
+        sensitivity, room = _sensitivity(step), self._people.allowance(step)
+        return self._xp.where(self._staying(sensitivity, room), room, self._xp.zeros_like(room))
 
     def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         """Charge each person who is still in and can pay, see who drops out, and answer the question anew.
@@ -116,13 +136,14 @@ class StoppingAccounts(Uncopyable, ABC):
 
     def _charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         self._refuse_more()
-        staying = self._staying(step, self._people.allowance(_with_sensitivity(step)))
+        sensitivity = _sensitivity(step)
+        staying = self._staying(sensitivity, self._people.allowance(step))
         norms = self._xp.asarray(norms, dtype=self._xp.float64, device=self._device)
         if tuple(norms.shape) != tuple(self._inside.shape):
             raise ArgumentError("norms must have one entry for each person who had an account when the counting began")
         norms = self._xp.where(staying, norms, self._xp.asarray(float("nan"), device=self._device))
         active: Mask = self._people.charge(step, norms)
-        known = (norms >= 0) & (norms <= step.sensitivity)  # type: ignore[attr-defined]
+        known = (norms >= 0) & (norms <= sensitivity)
         inside = staying & (active | ~known)  # NaN and the like: out of this step, but their budget is all there
         before, self._inside = self._inside, inside
         counts = int(self._xp.count_nonzero(before & ~inside)), int(self._xp.count_nonzero(inside))
@@ -130,10 +151,10 @@ class StoppingAccounts(Uncopyable, ABC):
         self._release(self._all_gather(self._noisy_answer(dropped, still_active))[0])
         return active
 
-    def _staying(self, step: Any, room: Array) -> Mask:
+    def _staying(self, sensitivity: float, room: Array) -> Mask:
         if tuple(room.shape) != tuple(self._inside.shape):
             raise ArgumentError("people: nobody may join while drops are counted")
-        staying: Mask = self._inside & (room >= self._least * step.sensitivity)
+        staying: Mask = self._inside & (room >= self._least * sensitivity)
         return staying
 
     def _refuse_more(self) -> None:
@@ -144,16 +165,17 @@ class StoppingAccounts(Uncopyable, ABC):
         """What is asked, public: the same in every process."""
 
     @abstractmethod
-    def _noisy_answer(self, dropped: int, active: int) -> Any:
+    def _noisy_answer(self, dropped: int, active: int) -> float:
         """Something to release about this step's numbers, which are private."""
 
     @abstractmethod
-    def _release(self, answer: Any) -> None:
+    def _release(self, answer: float) -> None:
         """Keep the answer, which is public: that of the first process."""
 
 
-def _with_sensitivity(step: mechanisms.Mechanism) -> mechanisms.Mechanism:
-    """A step in which people can contribute more or less."""
-    if not isinstance(step, mechanisms.Mechanism) or not hasattr(step, "sensitivity"):
+def _sensitivity(step: mechanisms.Mechanism) -> float:
+    """The most that a person can contribute to a step; refuses a step in which all contribute the same."""
+    sensitivity: float | None = getattr(step, "sensitivity", None)
+    if not isinstance(step, mechanisms.Mechanism) or sensitivity is None:
         raise Unsupported(f"step={step!r} must be a mechanism with a sensitivity")
-    return step
+    return sensitivity

@@ -10,7 +10,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Trainer:
         refresh_every: int | None = None,
         slack: float = 1.1,
         memory: float | None = None,
-        group: Any = None,
+        group: "torch.distributed.ProcessGroup | Literal[True] | None" = None,
         seed: int | None = None,
     ) -> None:
         check_options(

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
 from bursar._private import MARK
 from bursar.errors import ArgumentError
-from bursar.training._logistic.gradients import scores
+from bursar.training._logistic.gradients import Matrix, scores
 from bursar.training._private_report import USED_UP
 
 __all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure"]
@@ -67,15 +67,15 @@ class GroupReport:
 
     def gap(self, attribute: str, column: str, *, moment: str = END, audience: str = "train", least: int = 1) -> float:
         """Largest less smallest value of a column over the groups of an attribute with at least so many people."""
-        found = [
+        values = [
             row[column]
             for row in self.rows
             if (row["attribute"], row["moment"], row["audience"]) == (attribute, moment, audience)
             and row["people"] >= least
         ]
-        if not found:
+        if not values:
             raise ArgumentError(f"no groups of attribute={attribute!r} at moment={moment!r} in audience={audience!r}")
-        return float(max(found) - min(found))
+        return float(max(values) - min(values))
 
     def table(self) -> str:
         """A Markdown table that says that it is private."""
@@ -110,7 +110,7 @@ class GroupWatch:
     def __repr__(self) -> str:
         return f"GroupWatch({MARK})"
 
-    def look(self, step: int, parameters: Any) -> None:
+    def look(self, step: int, parameters: Array) -> None:
         """Keep all rows at the first step after which a person has nothing left, and at the last step."""
         if not self._started and bool(np.max(np.asarray(self._shares()), initial=0.0) >= USED_UP):
             self._started = True
@@ -122,7 +122,7 @@ class GroupWatch:
         """The report so far."""
         return GroupReport(list(self._rows))
 
-    def _note(self, moment: str, step: int, parameters: Any) -> None:
+    def _note(self, moment: str, step: int, parameters: Array) -> None:
         shares = np.clip(np.asarray(self._shares(), dtype=np.float64), 0.0, 1.0)
         for name, audience in self._audiences.items():
             losses, right = (np.asarray(values, dtype=np.float64) for values in audience.measure(parameters))
@@ -140,7 +140,7 @@ class GroupWatch:
 
 
 def linear_measure(
-    x: Any, y: Any, *, intercept: bool, people: Any = None
+    x: Matrix, y: ArrayLike, *, intercept: bool, people: ArrayLike | None = None
 ) -> Callable[[Array], tuple[Array, NDArray[np.float64]]]:
     """The log losses and the correct answers of a linear model, for ``Audience``.
 
@@ -150,14 +150,14 @@ def linear_measure(
         intercept: public. Whether the parameters end with a row that multiplies a constant 1.
         people: (rows,) whose each row is, 0 .. n - 1, private: means over each person's rows. None: each row is one.
     """
-    y = np.asarray(y)
+    numbers = np.asarray(y)
 
     def measure(parameters: Array) -> tuple[Array, NDArray[np.float64]]:
         logits = scores(x, parameters, intercept=intercept)
         if logits.shape[1] == 1:
             logits = np.hstack([np.zeros_like(logits), logits])
-        losses = -log_softmax(logits, axis=1)[np.arange(len(y)), y]
-        right = (np.argmax(logits, axis=1) == y).astype(np.float64)
+        losses = -log_softmax(logits, axis=1)[np.arange(len(numbers)), numbers]
+        right = (np.argmax(logits, axis=1) == numbers).astype(np.float64)
         if people is None:
             return losses, right
         rows = np.bincount(people)

@@ -14,7 +14,6 @@ Names and symbols
 Source: theory 5.8; the proof is in docs/proofs/dropouts.md.
 """
 
-from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -22,31 +21,12 @@ import numpy as np
 from bursar import _check, individual, mechanisms
 from bursar.errors import ArgumentError
 from bursar.training._counters import Counter, SquareRoot, Tree, rounded
-from bursar.training._stopping_accounts import StoppingAccounts
+from bursar.training._stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
 
 __all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]
 
 LEAST = 0.01
 """A person who can contribute less than this share of a step's sensitivity has dropped out."""
-
-
-@dataclass(frozen=True, slots=True)
-class DropoutCount:
-    """A noisy count of the people who have dropped out so far. Every field is public."""
-
-    count: float
-    standard_error: float
-    price: mechanisms.Mechanism
-    """What was booked in each account for all counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveAnswer:
-    """The answer to "are at least so many people still active?". Every field is public."""
-
-    still: bool
-    price: mechanisms.Mechanism
-    """What was booked in each account for all answers."""
 
 
 class Dropouts(StoppingAccounts):
@@ -207,5 +187,5 @@ class StillActive(StoppingAccounts):
     def _noisy_answer(self, dropped: int, active: int) -> bool:
         return self._still and bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
 
-    def _release(self, answer: bool) -> None:
-        self._still = answer
+    def _release(self, answer: float) -> None:
+        self._still = bool(answer)

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from bursar._disk import Lock, abandon_after_fork, private_files, sync
 from bursar._workspace import Workspace, duckdb, text
 from bursar.errors import BursarError, LedgerError, LedgerReason
-from bursar.ledger._record import COLUMNS
-from bursar.ledger._stores.schema import TABLES, VERSION, check_version, migrate, noted
+from bursar.ledger._stores.schema import VERSION, check_version, make, migrate
 
 __all__ = ["File"]
 
@@ -134,13 +133,7 @@ class File:
         try:
             with private_files():
                 connection.execute(f"ATTACH {text(str(fresh))} AS ledger (TYPE duckdb)")
-                tables = TABLES.format(person=person, text="VARCHAR", key="", often="", scoped="", asked="")
-                for statement in tables.split(";"):
-                    if statement.strip():
-                        connection.execute(statement)
-                noted(connection.execute, VERSION)
-                places = ", ".join("?" for _ in first)
-                connection.execute(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({places})", list(first))
+                make(connection.execute, first, person=person, text="VARCHAR")
                 connection.execute("CHECKPOINT ledger")
                 connection.execute("DETACH ledger")
                 os.link(fresh, self._file)  # fails if the name is taken

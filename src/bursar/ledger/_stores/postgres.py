@@ -20,18 +20,22 @@ from typing import Any, TypeVar
 from bursar._disk import abandon_after_fork, never_close
 from bursar._workspace import Workspace, quoted
 from bursar.errors import BursarError, LedgerError
-from bursar.ledger._record import COLUMNS
 from bursar.ledger._stores.connection import AGAIN, Connection, connected, psycopg, read, refusal
-from bursar.ledger._stores.schema import TABLES, VERSION, check_version, migrate, noted
+from bursar.ledger._stores.schema import VERSION, check_version, make, migrate
 
 __all__ = ["Postgres"]
 
 Result = TypeVar("Result")
 TRIES = 50
-_KEPT = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA"}
-_TABLES = TABLES + "CREATE TABLE ledger.turn(of_writers INTEGER);"
-# no collation of the system's is in an index: those change with its libraries, and an account would not be found again
-_TEXT = 'TEXT COLLATE "C"'
+_PERSON = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA"}
+_SPELLING = {
+    # no collation of the system's is in an index: those change with its libraries, and an account would not be found
+    "text": 'TEXT COLLATE "C"',
+    "key": " PRIMARY KEY",
+    "often": " WITH (fillfactor = 45)",  # so that a charge of all people finds room beside every row
+    "scoped": ", PRIMARY KEY (scope, person)",
+    "asked": ", PRIMARY KEY (question, person)",
+}
 
 
 class _TryAgain(Exception):
@@ -76,7 +80,9 @@ class Postgres:
             self.run("BEGIN")
             self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [f"bursar {self._schema}"])
             if not self.exists():
-                self._make(person, first)
+                self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self._schema)}")
+                self.run("CREATE TABLE ledger.turn(of_writers INTEGER)")
+                make(self.run, first, person=_PERSON[person], **_SPELLING)
             self._commit()
         except (LedgerError, _TryAgain):
             self._drop()
@@ -146,22 +152,6 @@ class Postgres:
         """Let connection and workspace go."""
         with self.lock:
             self._drop()
-
-    def _make(self, person: str, first: Sequence[object]) -> None:
-        self.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self._schema)}")
-        tables = _TABLES.format(
-            person=_KEPT[person],
-            text=_TEXT,
-            key=" PRIMARY KEY",
-            often=" WITH (fillfactor = 45)",  # so that a charge of all people finds room beside every row
-            scoped=", PRIMARY KEY (scope, person)",
-            asked=", PRIMARY KEY (question, person)",
-        )
-        for statement in tables.split(";"):
-            if statement.strip():
-                self.run(statement)
-        noted(self.run, VERSION)
-        self.run(f"INSERT INTO ledger.record({COLUMNS}) VALUES ({', '.join('?' for _ in first)})", list(first))
 
     def _once(self, mode: str, work: Callable[[], Result], *, turn: bool) -> Result:
         self.run(f"BEGIN {mode}")

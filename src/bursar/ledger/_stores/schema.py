@@ -5,13 +5,14 @@ Every step is run once, in one transaction with all others that are due, and is 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from bursar.errors import LedgerError
+from bursar.ledger._record import insert
 
-__all__ = ["STEPS", "TABLES", "VERSION", "check_version", "migrate", "noted"]
+__all__ = ["STEPS", "TABLES", "VERSION", "check_version", "make", "migrate"]
 
 TABLES = """
 CREATE TABLE ledger.bursar_ledger(version INTEGER NOT NULL, since {text});
@@ -21,7 +22,7 @@ CREATE TABLE ledger.accounts(person {person} NOT NULL{key}, spent BIGINT NOT NUL
 CREATE TABLE ledger.shares(scope {text} NOT NULL, person {person} NOT NULL, spent BIGINT NOT NULL{scoped}){often};
 CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, units BIGINT NOT NULL{asked});
 """
-"""Of the version below. The engine says how texts and people are kept, and which keys it checks."""
+"""Of the version below. The engine says how texts and people are stored, and which keys it checks."""
 
 Run = Callable[..., Any]
 
@@ -41,6 +42,22 @@ STEPS: tuple[tuple[int, Callable[[Run], None]], ...] = ((2, _reservations),)
 
 VERSION = STEPS[-1][0]
 """Of the tables that this program reads and writes."""
+
+
+def make(run: Run, first: Sequence[object], **spelling: str) -> None:
+    """Make the tables, and write the row of the record's first entry; inside a transaction of the caller's.
+
+    Args:
+        run: executes SQL with parameters.
+        first: the row.
+        spelling: how the engine spells the places of ``TABLES``; what is not given is left out.
+    """
+    places = dict.fromkeys(("key", "often", "scoped", "asked"), "")
+    for statement in TABLES.format(**places | spelling).split(";"):
+        if statement.strip():
+            run(statement)
+    noted(run, VERSION)
+    insert(run, first)
 
 
 def check_version(name: str, version: object) -> None:

@@ -31,7 +31,7 @@ __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 
 @dataclass(frozen=True, kw_only=True)
 class FiltersInARow(PersonBound):
-    """Totals: filters opened, and units held by the last one.
+    """Totals: filters opened, and units used of the last one.
 
     Attributes (public): size, the units that each filter holds.
     """
@@ -50,33 +50,33 @@ class FiltersInARow(PersonBound):
 
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         self.price(mechanism)  # refused before anything is counted
-        opened, held = map(int, totals)
+        opened, used = map(int, totals)
         for leaf, count in mechanisms.in_order(mechanism):
-            opened, held = self._several(leaf, count, opened, held)
-        return opened, held
+            opened, used = self._several(leaf, count, opened, used)
+        return opened, used
 
-    def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, held: int) -> tuple[int, int]:
+    def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, used: int) -> tuple[int, int]:
         """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one."""
         cost = self.price(leaf)[0]
         if cost > self.size:
             raise BudgetExceeded(
                 f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(self.size)!r} holds",
                 asked=to_float(cost),
-                spent=to_float(held),
-                left=to_float(self.size - held, down=True),
+                spent=to_float(used),
+                left=to_float(self.size - used, down=True),
             )
         units = int(cost)
         if not units or not count:
-            return opened, held
+            return opened, used
         if not opened:
-            opened, held = 1, 0
-        here = min(count, (self.size - held) // units)
-        count, held = count - here, held + here * units
+            opened, used = 1, 0
+        here = min(count, (self.size - used) // units)
+        count, used = count - here, used + here * units
         if count:
             each = self.size // units
             more = -(-count // each)
-            opened, held = opened + more, (count - (more - 1) * each) * units
-        return opened, held
+            opened, used = opened + more, (count - (more - 1) * each) * units
+        return opened, used
 
     @property
     def person_size(self) -> int:
@@ -91,12 +91,12 @@ class FiltersInARow(PersonBound):
 
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
         """Algorithm 6; a cost above the size counts as infinite."""
-        opened, held, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
-        fits = (opened > 0) & (held + xp.where(cost < size, cost, size) <= size)
+        opened, used, cost, size = totals[:, 0], totals[:, 1], cost[:, 0], self.size
+        fits = (opened > 0) & (used + xp.where(cost < size, cost, size) <= size)
         lost = ~known | (cost > size) | (opened >= MOST)
-        held = xp.where(cost == 0, held, xp.where(fits, held + cost, cost))
+        used = xp.where(cost == 0, used, xp.where(fits, used + cost, cost))
         opened = xp.where(lost, MOST, opened + xp.astype((cost > 0) & ~fits, xp.int64))
-        return xp.stack((opened, xp.where(lost, 0, held)), axis=1)
+        return xp.stack((opened, xp.where(lost, 0, used)), axis=1)
 
     def person_bound(self, totals: Array, *, delta: float, ex_post: bool, xp: Library) -> Array:
         kinds, which = np.unique(to_numpy(totals[:, 0]), return_inverse=True)

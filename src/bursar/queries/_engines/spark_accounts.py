@@ -52,9 +52,9 @@ def quiet(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Work on the data: Spark's errors may quote entries, so they are not even the context of what is raised."""
 
     @wraps(work)
-    def quietly(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+    def quietly(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         try:
-            return work(*given, **named)
+            return work(*arguments, **named)
         except BursarError:
             raise
         except Exception:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
-from bursar.mechanisms import Gaussian, Mechanism
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
 
 __all__ = ["Everybody", "Gradients", "descend"]
 
@@ -82,11 +82,11 @@ class Everybody:
         """The state of the public filter."""
         return self._filter.state()
 
-    def allowance(self, step: Any) -> Array:
+    def allowance(self, step: Gaussian | SampledGaussian) -> Array:
         """(n,) the sensitivity of the step, for each person."""
         return np.full(self._people, step.sensitivity)
 
-    def charge(self, step: Any, norms: Array) -> NDArray[np.bool_]:
+    def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
         self._filter.charge(step)
         return np.asarray((norms >= 0) & (norms <= step.sensitivity))

@@ -1,10 +1,13 @@
 """Private models that follow scikit-learn's conventions."""
 
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeAlias
 
 import numpy as np
-from scipy.special import expit, softmax
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -14,11 +17,15 @@ from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card, build_card
 from bursar.training._counters import rounded
 from bursar.training._logistic import descent
-from bursar.training._logistic.gradients import LogisticGradients
+from bursar.training._logistic.gradients import LogisticGradients, probabilities
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
 from bursar.training._private_report import ShareHistory
 
 __all__ = ["LogisticRegression"]
+
+Floats = NDArray[np.float64]
+Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
+Accounts: TypeAlias = individual.Filter | descent.Everybody
 
 
 class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,7 +95,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         accounting: str = "gaussian",
         noise_multiplier: float | None = None,
         average: float = 0.5,
-        classes: Any = None,
+        classes: Sequence[Any] | NDArray[Any] | None = None,
         n_people: int | None = None,
         fit_intercept: bool = True,
         seed: int | None = None,
@@ -108,7 +115,14 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.seed = seed
 
-    def fit(self, X: Any, y: Any, groups: Any = None, *, observe: Any = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        *,
+        observe: Callable[[int, Floats], None] | None = None,
+    ) -> Self:
         """Train.
 
         Args:
@@ -128,7 +142,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         noise = np.random.default_rng(self.seed)
         divisor = self._divisor(planned, accounts, gradients.people, noise)
 
-        def look(number: int, parameters: Any) -> None:
+        def look(number: int, parameters: Floats) -> None:
             shares.add(number)
             if observe is not None:
                 observe(number, parameters)
@@ -149,25 +163,24 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.holder_report_ = shares.report()
         return self
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Features) -> Floats:
         """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
         check_is_fitted(self)
         X = _validated(self, X, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Features) -> Floats:
         """Probabilities of the classes: (rows, classes)."""
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        return softmax(scores, axis=1)
+        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Features) -> NDArray[Any]:
         """The most likely class of each row."""
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[chosen]
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
 
     def _plan(self) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
@@ -191,7 +204,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_worst_case(planned, self.steps)
         return planned
 
-    def _labels(self, y: Any) -> tuple[Any, Any]:
+    def _labels(self, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The classes, and the number of each row's class."""
         classes = np.unique(np.asarray(y if self.classes is None else self.classes))
         if len(classes) < 2:
@@ -203,25 +216,25 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
         return classes, codes
 
-    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Any, ShareHistory]:
+    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Accounts, ShareHistory]:
         """Fresh accounts, and the history of their shares for the data holder's report; private."""
         if self.individual:
-            accounts = individual.Filter(people, planned.budget())
+            accounts = individual.Filter(people, planned.budget.fresh())
             return accounts, ShareHistory(lambda: to_numpy(accounts.spent()), planned.total, steps)
-        public = planned.budget()
+        public = planned.budget.fresh()
         return descent.Everybody(people, public), ShareHistory(
             lambda: np.full(people, public.spent), planned.total, steps
         )
 
-    def _divisor(self, planned: Plan, accounts: Any, people: int, noise: np.random.Generator) -> float:
+    def _divisor(self, planned: Plan, accounts: Accounts, people: int, noise: np.random.Generator) -> float:
         """The public number of people: given, or counted with noise that each person pays for."""
         if planned.count is None:
             return float(self.n_people)  # type: ignore[arg-type]
-        counted = np.count_nonzero(accounts.charge(planned.count, np.ones(people)))
+        counted = np.count_nonzero(np.asarray(accounts.charge(planned.count, np.ones(people))))
         noisy = counted + noise.normal(0.0, planned.count.sigma)
         return max(1.0, rounded(float(noisy), planned.count.sigma))
 
-    def _set_model(self, parameters: Any, planned: Plan, steps: int, divisor: float, grouped: bool) -> None:
+    def _set_model(self, parameters: Floats, planned: Plan, steps: int, divisor: float, grouped: bool) -> None:
         """The public attributes of the model."""
         weights = parameters[:-1] if self.fit_intercept else parameters
         self.coef_ = np.ascontiguousarray(weights.T)
@@ -232,7 +245,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _card(self, planned: Plan, divisor: float, grouped: bool) -> Card:
         """The guarantee; public."""
         return build_card(
-            planned.budget(),
+            planned.budget.fresh(),
             delta=planned.delta,
             individual=self.individual,
             spend_remainder=self.individual,
@@ -256,7 +269,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state.pop("holder_report_", None)  # private: it does not travel with the model
         return state
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True
@@ -277,7 +290,7 @@ def _validated(model: Any, X: Any, *y: Any, reset: bool = True) -> Any:
     raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
 
 
-def _people(groups: Any, rows: int) -> Any:
+def _people(groups: NDArray[Any], rows: int) -> NDArray[np.intp]:
     """The number of the person to whom each row belongs; a row of nobody could not be charged to anybody."""
     if len(groups) != rows:
         raise ArgumentError("groups must have one entry for each row of X")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, softmax
 
-__all__ = ["LogisticGradients"]
+__all__ = ["LogisticGradients", "Matrix", "probabilities", "scores"]
 
 Array = NDArray[np.float64]
 Matrix: TypeAlias = "Array | sparse.csr_matrix"
@@ -131,17 +131,25 @@ def _lengths(x: Any) -> Array:
         return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
 
 
-def _without(x: Any, rows: NDArray[np.bool_]) -> Any:
+def _without(x: Matrix, rows: NDArray[np.bool_]) -> Matrix:
     """A copy with some rows set to zero."""
-    copy = x.copy()
+    copy: Any = x.copy()
     if sparse.issparse(x):
-        copy.data[np.repeat(rows, np.diff(x.indptr))] = 0.0
+        copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0.0
     else:
         copy[rows] = 0.0
-    return copy
+    without: Matrix = copy
+    return without
 
 
-def scores(x: Any, parameters: Array, *, intercept: bool) -> Array:
+def probabilities(scores: Array) -> Array:
+    """(rows, classes) from scores (rows, classes), or (rows, 1) for two classes."""
+    if scores.shape[1] == 1:
+        return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
+
+
+def scores(x: Matrix, parameters: Array, *, intercept: bool) -> Array:
     """Records times parameters: (rows, columns)."""
     if not intercept:
         return np.asarray(x @ parameters)

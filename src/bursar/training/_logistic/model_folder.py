@@ -19,12 +19,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import log_softmax
 
 from bursar._disk import whole_folder
 from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
 from bursar.training._logistic import tables
+from bursar.training._logistic.gradients import probabilities
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
@@ -56,10 +57,7 @@ class Model:
         return [self.schema.classes[code] for code in chosen]
 
     def _probabilities(self, table: tables.Table) -> NDArray[np.float64]:
-        scores = np.asarray(tables.encode(table, self.schema) @ self.coef.T) + self.intercept
-        if scores.shape[1] == 1:
-            return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
-        return np.asarray(softmax(scores, axis=1))
+        return probabilities(np.asarray(tables.encode(table, self.schema) @ self.coef.T) + self.intercept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +99,7 @@ def train(
     from bursar.training import LogisticRegression
 
     table = tables.read(data, schema, skip_rows=skip_rows)
-    held = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
+    held_out = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
     features, codes, people = tables.encode(table, schema), tables.labels(table, schema), tables.people(table, schema)
     if not len(codes):
         raise DataError(f"{data} has no rows")
@@ -110,12 +108,8 @@ def train(
     )
     estimator.fit(features, codes, groups=people, observe=observe)
     model = Model(schema, estimator.coef_, estimator.intercept_)
-    card = replace(
-        estimator.card_,
-        classes_from="schema",
-        preprocessing="schema",
-    )
-    metrics = None if held is None else _metrics(model, *held)
+    card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
+    metrics = None if held_out is None else _metrics(model, *held_out)
     return Trained(model, card, metrics, estimator.holder_report_)
 
 

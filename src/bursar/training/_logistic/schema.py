@@ -1,4 +1,4 @@
-"""What is public about a table: its columns, their bounds and categories, the labels, and whose row a row is.
+"""What is public about a table: its columns, their bounds and categories, the labels, and who a row belongs to.
 
 Nothing here is read from the data. Bounds, categories and bins say what values *may* occur, from knowledge that does
 not depend on the people in the table: a codebook, a questionnaire, a law. A schema is a small TOML file::
@@ -21,7 +21,7 @@ not depend on the people in the table: a codebook, a questionnaire, a law. A sch
     [columns.sex]                      # a category
     categories = ["Female", "Male"]
 
-    [columns.married]                  # a second look at a column, with some categories taken together
+    [columns.married]                  # a column used a second time, with some categories merged
     source = "marital-status"
     categories = [["Married-civ-spouse", "Married-AF-spouse"], ["Divorced", "Never-married", "Widowed"]]
 
@@ -83,7 +83,7 @@ class Categorical:
 
     name: str
     categories: tuple[tuple[str, ...], ...]
-    """Each is a group of entries that count as the same; mostly a group of one."""
+    """Groups of entries; the entries of a group count as the same category."""
     missing: str = "indicator"
     unseen: str = "zeros"
     source: str = ""
@@ -120,7 +120,7 @@ class Schema:
     names: tuple[str, ...] = ()
     """The names of the columns, for a CSV file without a header."""
     aliases: dict[str, str] = field(default_factory=dict)
-    """Other spellings of labels."""
+    """Other spellings of labels: {entry of the file: label}."""
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
@@ -157,26 +157,26 @@ class Schema:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
     @classmethod
-    def parse(cls, given: dict[str, Any], *, target: str | None = None, person: str | None = None) -> "Schema":
+    def parse(cls, described: dict[str, Any], *, target: str | None = None, person: str | None = None) -> "Schema":
         """The schema in a dictionary, as TOML has it (see the top of this module)."""
-        if unknown := set(given) - _TOP:
+        if unknown := set(described) - _TOP:
             raise DataError(f"the schema has unknown entries {sorted(unknown)}; known are {sorted(_TOP)}")
         for name, wanted in (("target", target), ("person", person)):
-            if wanted is not None and given.get(name, wanted) != wanted:
-                raise DataError(f"{name} is {wanted!r} in the call and {given[name]!r} in the schema")
-        target = target or given.get("target")
-        if not target or "classes" not in given:
+            if wanted is not None and described.get(name, wanted) != wanted:
+                raise DataError(f"{name} is {wanted!r} in the call and {described[name]!r} in the schema")
+        target = target or described.get("target")
+        if not target or "classes" not in described:
             raise DataError("the schema must name a target and its classes (labels are never read from the data)")
         return cls(
             target=target,
-            classes=tuple(map(str, given["classes"])),
-            columns=tuple(_column(name, entry) for name, entry in given.get("columns", {}).items()),
-            crosses=tuple(tuple(cross.get("columns", ())) for cross in given.get("crosses", ())),
-            person=person or given.get("person"),
-            people=given.get("people"),
-            missing=tuple(map(str, given.get("missing", [""]))),
-            names=tuple(given.get("file", {}).get("names", ())),
-            aliases={str(key): str(value) for key, value in given.get("aliases", {}).items()},
+            classes=tuple(map(str, described["classes"])),
+            columns=tuple(_column(name, entry) for name, entry in described.get("columns", {}).items()),
+            crosses=tuple(tuple(cross.get("columns", ())) for cross in described.get("crosses", ())),
+            person=person or described.get("person"),
+            people=described.get("people"),
+            missing=tuple(map(str, described.get("missing", [""]))),
+            names=tuple(described.get("file", {}).get("names", ())),
+            aliases={str(key): str(value) for key, value in described.get("aliases", {}).items()},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Schema:
                     "missing": column.missing,
                     "unseen": column.unseen,
                 }
-        given: dict[str, Any] = {
+        described: dict[str, Any] = {
             "target": self.target,
             "classes": list(self.classes),
             "missing": list(self.missing),
@@ -202,16 +202,16 @@ class Schema:
             "columns": columns,
             "crosses": [{"columns": list(pair)} for pair in self.crosses],
         }
-        given |= {"person": self.person} if self.person else {}
-        given |= {"people": self.people} if self.people else {}
-        return given | ({"file": {"names": list(self.names)}} if self.names else {})
+        described |= {"person": self.person} if self.person else {}
+        described |= {"people": self.people} if self.people else {}
+        return described | ({"file": {"names": list(self.names)}} if self.names else {})
 
 
 def template(names: list[str], target: str, person: str | None = None) -> str:
-    """A schema to be filled in: it knows the names of the columns and nothing that is in them."""
+    """A schema to fill in, as TOML: it holds the names of the columns and nothing of their entries."""
     lines = [
         "# Fill in what is publicly known; delete the columns that the model should not use.",
-        "# Bounds and categories must not be read off the data: that would tell something about the people in them.",
+        "# Bounds and categories must not be taken from the data: they would reveal something about the people in it.",
         f"target = {_quoted(target)}",
         "classes = []          # the labels that there may be",
         f"person = {_quoted(person)}"
@@ -228,7 +228,7 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _column(name: str, entry: Any) -> Numeric | Categorical:
+def _column(name: str, entry: object) -> Numeric | Categorical:
     if not isinstance(entry, dict):
         raise DataError(f"column {name!r}: give low and high, or categories")
     options = {key: entry[key] for key in ("missing", "unseen", "source") if key in entry}
@@ -243,7 +243,7 @@ def _column(name: str, entry: Any) -> Numeric | Categorical:
     )
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 

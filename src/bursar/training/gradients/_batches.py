@@ -1,8 +1,7 @@
 """Check a batch of records, and split it into chunks of people with all of their records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,15 +21,10 @@ WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 class Chunk:
     """Some people with all of their records."""
 
-    records: Any  # slice, or (r,) record numbers
+    records: slice | Tensor  # or (r,) record numbers
     rows: Tensor  # (people,) the people's numbers
     place: Tensor | None = None  # (r,) where each record stands among people * most places
     most: int = 1  # no person of this chunk has more records
-
-    @property
-    def people(self) -> int:
-        """How many people are in this chunk."""
-        return len(self.rows)
 
 
 def as_inputs(inputs: Batch) -> tuple[Tensor, ...]:
@@ -40,7 +34,7 @@ def as_inputs(inputs: Batch) -> tuple[Tensor, ...]:
     return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
 
 
-def check_batch(inputs: Sequence[Tensor], targets: Any, people: Tensor | None) -> int:
+def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor | None) -> int:
     """Check the shapes and kinds of a batch; gives the number of its records."""
     if not inputs or not all(isinstance(part, Tensor) and part.dim() for part in inputs):
         raise ArgumentError("inputs must be a tensor or several, each with the records on the first axis")
@@ -67,13 +61,12 @@ def prepared(part: Tensor, device: torch.device) -> Tensor:
     return part.to(device, non_blocking=True)
 
 
-def chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
+def chunks(count: int, people: Tensor | None, most: int) -> list[Chunk]:
     """Each person once, with all of their records; people with about as many records are in one chunk."""
     if people is None:
-        for start in range(0, count, most):
-            stop = min(start + most, count)
-            yield Chunk(slice(start, stop), torch.arange(start, stop))
-        return
+        stops = [(start, min(start + most, count)) for start in range(0, count, most)]
+        return [Chunk(slice(start, stop), torch.arange(start, stop)) for start, stop in stops]
+    parts: list[Chunk] = []
     people = people.cpu()
     numbers = torch.bincount(people)
     starts = torch.cumsum(numbers, 0) - numbers
@@ -90,5 +83,6 @@ def chunks(count: int, people: Tensor | None, most: int) -> Iterator[Chunk]:
         local = torch.repeat_interleave(torch.arange(len(rows)), counts)
         within = torch.arange(int(counts.sum())) - (torch.cumsum(counts, 0) - counts)[local]
         largest = max(1, sizes[last - 1])
-        yield Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest)
+        parts.append(Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest))
         first = last
+    return parts

@@ -24,10 +24,11 @@ from bursar.training.gradients._hooks import record_layers, refuse_changes
 from bursar.training.gradients._layers import refuse_unsupported
 from bursar.training.gradients._precision import exact, refuse_autocast, refuse_precision
 
-__all__ = ["Gradients", "Weigh", "check", "clipping"]
+__all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
+Loss = Callable[..., Tensor]
 
 MEMORY = 2**26
 MOST_RECORDS = 2**12
@@ -55,7 +56,7 @@ class Gradients:
     Source: theory 5.7 (a person's records are summed before anything is clipped).
     """
 
-    def __init__(self, module: nn.Module, loss: Callable[..., Tensor], *, memory: float = MEMORY) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY) -> None:
         if not isinstance(module, nn.Module):
             raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
         if not callable(loss):
@@ -75,14 +76,14 @@ class Gradients:
         """What is trained, in the module's order."""
         return list(self._parameters)
 
-    def norms(self, inputs: Batch, targets: Any, people: Tensor | None = None) -> Tensor:
+    def norms(self, inputs: Batch, targets: Tensor | None, people: Tensor | None = None) -> Tensor:
         """(people,) float64, private: the L2 norm of each person's gradient; NaN where not finite."""
         return self._pass(inputs, targets, people, None, None)[1]
 
     def sums(
         self,
         inputs: Batch,
-        targets: Any,
+        targets: Tensor | None,
         weigh: Weigh | float,
         people: Tensor | None = None,
         observe: Observe | None = None,
@@ -108,7 +109,7 @@ class Gradients:
             return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), observe)
         return self._pass(inputs, targets, people, weigh, observe)
 
-    def check(self, inputs: Batch, targets: Any) -> Tensor:
+    def check(self, inputs: Batch, targets: Tensor | None) -> Tensor:
         """Compare with a naive loop over the records; (records,) float64, private: the loop's norms.
 
         Raises:
@@ -119,8 +120,8 @@ class Gradients:
         with refuse_changes(self._module):
             return self._compare(inputs, targets)
 
-    def _compare(self, inputs: Sequence[Tensor], targets: Any) -> Tensor:
-        def fast(inputs: Sequence[Tensor], targets: Any) -> list[Factor | None]:
+    def _compare(self, inputs: Sequence[Tensor], targets: Tensor | None) -> Tensor:
+        def fast(inputs: Sequence[Tensor], targets: Tensor | None) -> list[Factor | None]:
             return self._of_records(inputs, targets, slice(None), None)
 
         try:
@@ -133,20 +134,23 @@ class Gradients:
                 raise
             with suppress(RuntimeError):  # of a module that cannot be computed in double precision
                 exact = Gradients(deepcopy(self._module).double(), self._loss, memory=self._memory)
-                return exact.check([_double(part) for part in inputs], _double(targets))
+                goals = None if targets is None else _double(targets)
+                return exact.check([_double(part) for part in inputs], goals)
             raise
 
-    def _on_a_copy(self, inputs: Sequence[Tensor], targets: Any) -> None:
+    def _on_a_copy(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
         """What could leave traces in the module, or end it, on a device."""
         try:
-            copy = Gradients(_on_processor(self._module), _on_processor(self._loss), memory=self._memory)
+            loss = deepcopy(self._loss)
+            loss = loss.cpu() if isinstance(loss, nn.Module) else loss
+            copy = Gradients(deepcopy(self._module).cpu(), loss, memory=self._memory)
         except Exception:  # what cannot be copied
             return
         few = [part.cpu() for part in inputs]
-        goals = targets.cpu() if isinstance(targets, Tensor) else targets
+        goals = None if targets is None else targets.cpu()
         _self_check.untainted(copy._module, few, goals, lambda x, y: copy._of_records(x, y, slice(None), None))
 
-    def prepare(self, inputs: Sequence[Tensor], targets: Any) -> None:
+    def prepare(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
         """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
 
         Raises:
@@ -158,13 +162,13 @@ class Gradients:
         memory = 0
         public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
 
-        def pack(kept: Tensor) -> Tensor:
+        def pack(saved: Tensor) -> Tensor:
             nonlocal memory
-            if kept.untyped_storage().data_ptr() not in public:
-                memory += kept.numel() * kept.element_size()
-            return kept
+            if saved.untyped_storage().data_ptr() not in public:
+                memory += saved.numel() * saved.element_size()
+            return saved
 
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
             self._module(*(prepared(part, self._parameters[0].device) for part in few))
         factors = self._of_records(few, goals, slice(None), None)
         memory += sum(factor.nbytes for factor in factors if factor is not None)
@@ -184,7 +188,7 @@ class Gradients:
         return [layer.training for layer in self._module.modules()]
 
     def _pass(
-        self, inputs: Batch, targets: Any, people: Tensor | None, weigh: Weigh | None, observe: Observe | None
+        self, inputs: Batch, targets: Tensor | None, people: Tensor | None, weigh: Weigh | None, observe: Observe | None
     ) -> tuple[list[Tensor], Tensor]:
         inputs = as_inputs(inputs)
         count = check_batch(inputs, targets, people)
@@ -198,32 +202,32 @@ class Gradients:
         self._check_parameters()
         if self._records_at_once is None or self._modes != self._modes_now():  # what was compared is what is trained
             self.prepare(inputs, targets)
-        parts = list(chunks(count, people, self._records_at_once or 1))
+        parts = chunks(count, people, self._records_at_once or 1)
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
             factors = self._of_people(inputs, targets, chunk, observe)
             with exact():
-                norms[chunk.rows] = chunk_norms = _norms(factors, chunk.people).cpu()
+                norms[chunk.rows] = chunk_norms = _norms(factors, len(chunk.rows)).cpu()
             if weigh is not None:
                 self._add(sums, factors, chunk_norms, _checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms))
         return sums, norms
 
     def _of_people(
-        self, inputs: Sequence[Tensor], targets: Any, chunk: Chunk, observe: Observe | None
+        self, inputs: Sequence[Tensor], targets: Tensor | None, chunk: Chunk, observe: Observe | None
     ) -> list[Factor | None]:
         """One factor for each parameter, people first; None for a parameter that was not used."""
         most = self._records_at_once or 1
-        if chunk.place is None:
+        if chunk.place is None or isinstance(chunk.records, slice):  # each record is a person
             return self._of_records(inputs, targets, chunk.records, observe)
-        if chunk.people > 1 or chunk.most <= most:
+        if len(chunk.rows) > 1 or chunk.most <= most:
             factors = self._of_records(inputs, targets, chunk.records, observe)
             with exact():
                 return [
-                    factor and factor.grouped_by_person(chunk.place, chunk.people, chunk.most).cheapest()
+                    factor and factor.grouped_by_person(chunk.place, len(chunk.rows), chunk.most).cheapest()
                     for factor in factors
                 ]
         total: list[Factor | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
-        for part in chunk.records.split(most):
+        for part in torch.split(chunk.records, most):
             for number, factor in enumerate(self._of_records(inputs, targets, part, observe)):
                 if factor is not None:
                     before, ones = total[number], torch.ones(len(part), device=factor.device, dtype=factor.dtype)
@@ -236,7 +240,7 @@ class Gradients:
         return total
 
     def _of_records(
-        self, inputs: Sequence[Tensor], targets: Any, records: slice | Tensor, observe: Observe | None
+        self, inputs: Sequence[Tensor], targets: Tensor | None, records: slice | Tensor, observe: Observe | None
     ) -> list[Factor | None]:
         """One factor for each parameter, records first."""
         device = self._parameters[0].device
@@ -280,7 +284,7 @@ def _norms(factors: Sequence[Factor | None], people: int) -> Tensor:
     return torch.where(torch.isfinite(norms), norms, torch.nan)
 
 
-def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
+def _checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
     """Weights as float64; people whose gradient is unknown must have none."""
     weights = torch.as_tensor(weights, dtype=torch.float64)
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
@@ -289,7 +293,7 @@ def _checked_weights(weights: Any, norms: Tensor) -> Tensor:
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
-def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callable[..., Tensor] | None = None) -> Tensor:
+def check(module: nn.Module, batch: Batch, targets: Tensor | None = None, *, loss: Loss | None = None) -> Tensor:
     """Compare the gradients per record with a naive loop over the records.
 
     Args:
@@ -310,18 +314,12 @@ def check(module: nn.Module, batch: Batch, targets: Any = None, *, loss: Callabl
     return Gradients(module, _mixture if loss is None else loss).check(batch, targets)
 
 
-def _on_processor(value: Any) -> Any:
-    """A copy, on the processor."""
-    copy = deepcopy(value)
-    return copy.cpu() if isinstance(copy, nn.Module) else copy
+def _double(value: Tensor) -> Tensor:
+    """Floating-point numbers in double precision; all else as it is."""
+    return value.double() if value.is_floating_point() else value
 
 
-def _double(value: Any) -> Any:
-    """A tensor of floating-point numbers in double precision; all else as it is."""
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def _mixture(output: Any) -> Tensor:
+def _mixture(output: object) -> Tensor:
     """(records,) the same weighted sum of what comes out for each record."""
     parts = [part for part in (output if isinstance(output, tuple | list) else (output,)) if isinstance(part, Tensor)]
     flat = torch.cat([part.flatten(1) for part in parts], dim=1)

@@ -78,7 +78,7 @@ def _leaves(module: nn.Module, name: str = "", seen: set[int] | None = None) -> 
 def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
     rule = RULES.get(type(layer))
 
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         if kwargs and (args or len(kwargs) > 1):
             raise Unsupported(f"module: layer {name!r} must be called with its inputs in order, not by name")
         inputs = tuple(part.detach() if isinstance(part, Tensor) else part for part in args or kwargs.values())
@@ -100,7 +100,7 @@ def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
 def _replaced(layer: nn.Module, forward: Callable[..., Any], tape: Tape) -> Iterator[None]:
     """The layer with the same computation spelled out, so that its linear maps are recorded."""
 
-    def spelled_out(*args: Any, **kwargs: Any) -> Any:
+    def spelled_out(*args: object, **kwargs: object) -> object:
         return forward(layer, tape, *args, **kwargs)
 
     layer.forward = spelled_out

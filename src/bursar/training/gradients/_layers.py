@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from bursar.errors import Unsupported
 from bursar.training.gradients._factors import Dense, Factor, OuterProducts, SparseRows
@@ -35,7 +37,7 @@ def refuse_unsupported(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         named = f"module: layer {name or 'itself'!r} ({type(layer).__name__})"
         for kind, reason in REFUSED:
-            if isinstance(layer, kind) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+            if isinstance(layer, kind) and not isinstance(layer, _InstanceNorm):
                 raise Unsupported(f"{named} {reason}")
         if getattr(layer, "track_running_stats", False):
             raise Unsupported(f"{named} keeps statistics of all records: set track_running_stats=False")
@@ -59,14 +61,14 @@ def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Factors:
     return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
 
 
-def convolution(layer: Any, x: Tensor, b: Tensor) -> Factors:
+def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
     """Places are the positions of the output; what went in is the patch below each of them."""
     a = _patches(layer, x)
     b = b.movedim(1, -1).reshape(b.shape[0], -1, b.shape[1])
     return {"weight": OuterProducts(a, b, *_kernel_last(layer.weight.shape), layer.groups)} | _bias(layer, b)
 
 
-def transposed(layer: Any, x: Tensor, b: Tensor) -> Factors:
+def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
     """A transposed convolution is a convolution backwards: what went in and what came out change places."""
     if layer.groups != 1 or any(layer.output_padding):
         return general(layer, (x,), b)
@@ -103,23 +105,25 @@ def group_norm(layer: nn.GroupNorm, x: Tensor, b: Tensor) -> Factors:
     return _scale(layer, standard, b, lambda t: t.reshape(*t.shape[:2], -1).sum(2))
 
 
-def instance_norm(layer: Any, x: Tensor, b: Tensor) -> Factors:
+def instance_norm(layer: _InstanceNorm, x: Tensor, b: Tensor) -> Factors:
     """Scale and shift of each channel."""
     standard = functional.instance_norm(x, eps=layer.eps)
     return _scale(layer, standard, b, lambda t: t.reshape(*t.shape[:2], -1).sum(2))
 
 
-def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Factors:
+def general(layer: nn.Module, x: tuple[Any, ...], b: Tensor) -> Factors:
     """Any module, person by person: slower, and each person's gradient is built."""
     names = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
     values = {name: layer.get_parameter(name).detach() for name in names}
 
-    def backward(x: tuple[Any, ...], b: Any) -> Any:
-        def forward(values: dict[str, Tensor]) -> Any:
-            one = functional_call(layer, values, tuple(_one(part) for part in x))
-            return one.squeeze(0)
+    def backward(x: tuple[Any, ...], b: Tensor) -> dict[str, Tensor]:
+        def forward(values: dict[str, Tensor]) -> Tensor:
+            one = (part.unsqueeze(0) if isinstance(part, Tensor) else part for part in x)
+            output: Tensor = functional_call(layer, values, tuple(one))
+            return output.squeeze(0)
 
-        return vjp(forward, values)[1](b)[0]
+        gradients: dict[str, Tensor] = vjp(forward, values)[1](b)[0]
+        return gradients
 
     axes = tuple(0 if isinstance(part, Tensor) else None for part in x)
     try:
@@ -132,10 +136,6 @@ def general(layer: nn.Module, x: tuple[Any, ...], b: Any) -> Factors:
     return {name: Dense(gradient) for name, gradient in gradients.items()}
 
 
-def _one(part: Any) -> Any:
-    return part.unsqueeze(0) if isinstance(part, Tensor) else part
-
-
 def _kernel_last(shape: torch.Size) -> tuple[torch.Size, tuple[int, ...]]:
     """(out, kernel, in), the shape in which patches give the weight, and the order that makes it (out, in, kernel)."""
     last = len(shape) - 1
@@ -146,20 +146,20 @@ def _places(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
-def _bias(layer: Any, b: Tensor) -> Factors:
+def _bias(layer: nn.Linear | _ConvNd, b: Tensor) -> Factors:
     return {} if layer.bias is None else {"bias": Dense(b.sum(1))}
 
 
-def _scale(layer: Any, standard: Tensor, b: Tensor, total: Callable[[Tensor], Tensor]) -> Factors:
+def _scale(layer: nn.Module, standard: Tensor, b: Tensor, total: Callable[[Tensor], Tensor]) -> Factors:
     factors: Factors = {}
-    if layer.weight is not None:
+    if getattr(layer, "weight", None) is not None:
         factors["weight"] = Dense(total(b * standard))
     if getattr(layer, "bias", None) is not None:
         factors["bias"] = Dense(total(b))
     return factors
 
 
-def _patches(layer: Any, x: Tensor) -> Tensor:
+def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
     """(n, positions, groups * kernel * channels of a group) what each position of the output saw, channels fastest."""
     x = _padded(layer, x).movedim(1, -1)
     spatial = x.dim() - 2
@@ -173,7 +173,7 @@ def _patches(layer: Any, x: Tensor) -> Tensor:
     return x.permute(order).reshape(x.shape[0], prod(x.shape[1 : 1 + spatial]), -1)
 
 
-def _padded(layer: Any, x: Tensor) -> Tensor:
+def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
     if layer.padding_mode != "zeros":
         return functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
     if isinstance(layer.padding, str):

@@ -5,7 +5,7 @@ Once in evaluation mode, where nothing is random, and once as the module is, whe
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from bursar.training.gradients._factors import Factor
 
 __all__ = ["compare", "evaluation_mode", "gradients", "independent", "spread", "untainted"]
 
-Fast = Callable[[Sequence[Tensor], Any], Iterable[Factor | None]]
+Fast = Callable[[Sequence[Tensor], Tensor | None], Iterable[Factor | None]]
+
+Value = TypeVar("Value")
 
 FEW = 4
 """So many records are compared."""
@@ -27,7 +29,7 @@ ABSOLUTE, RELATIVE = 1e-6, 1e-3
 """Rounding in single precision, with room for long sums: a layer that is treated wrongly is off by far more."""
 
 
-def spread(inputs: Sequence[Tensor], targets: Any) -> tuple[list[Tensor], Any]:
+def spread(inputs: Sequence[Tensor], targets: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
     """A few records from all over, to compare: neighbours are more often alike."""
     count = inputs[0].shape[0]
     rows = torch.unique(torch.linspace(0, max(count - 1, 0), min(FEW, count), dtype=torch.float64).long())
@@ -35,7 +37,7 @@ def spread(inputs: Sequence[Tensor], targets: Any) -> tuple[list[Tensor], Any]:
 
 
 def gradients(
-    module: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], targets: Any
+    module: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], targets: Tensor | None
 ) -> Iterator[list[Tensor]]:
     """Each record's gradient, by itself, of every trained parameter; one list a record."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -45,15 +47,15 @@ def gradients(
         with torch.enable_grad():
             output = module(*(part[one].clone().to(device) for part in inputs))
             value = (loss(output) if targets is None else loss(output, targets[one].to(device))).sum()
-            found = torch.autograd.grad(value, parameters, allow_unused=True)
-        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, found, strict=True)]
+            slow = torch.autograd.grad(value, parameters, allow_unused=True)
+        yield [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, slow, strict=True)]
 
 
 def compare(
     module: nn.Module,
     loss: Callable[..., Tensor],
     inputs: Sequence[Tensor],
-    targets: Any,
+    targets: Tensor | None,
     fast: Fast,
 ) -> Tensor:
     """Compare all gradients with the naive loop, dropout switched off.
@@ -86,7 +88,7 @@ def compare(
     return torch.tensor(norms, dtype=torch.float64)
 
 
-def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Tensor | None, fast: Fast) -> None:
     """Compare a record's gradient among the others with its gradient among copies of itself, the same coins for both.
 
     Raises:
@@ -102,7 +104,7 @@ def independent(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast:
         _refuse_mixture(module, among, alone, number)
 
 
-def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Any, fast: Fast) -> None:
+def untainted(module: nn.Module, inputs: Sequence[Tensor], targets: Tensor | None, fast: Fast) -> None:
     """Compare a record's gradient among the others with its gradient among others that are a million times larger, and
     that are not numbers: these show where they are added in, however small their weight.
 
@@ -143,12 +145,12 @@ def _refuse_mixture(module: nn.Module, among: list[Factor | None], other: list[F
         )
 
 
-def _but(part: Any, only: Tensor, factor: float) -> Any:
+def _but(part: Value, only: Tensor, factor: float) -> Value:
     """The same numbers in one row, multiplied in all others; what holds no real numbers stays as it is."""
     if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
         return part
-    kept = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
-    return torch.where(kept, part, part.detach() * factor)
+    row = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
+    return cast(Value, torch.where(row, part, part.detach() * factor))
 
 
 @contextmanager
@@ -162,7 +164,9 @@ def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
         yield
 
 
-def _drawn_alike(fast: Fast, inputs: Sequence[Tensor], targets: Any, device: torch.device) -> list[Factor | None]:
+def _drawn_alike(
+    fast: Fast, inputs: Sequence[Tensor], targets: Tensor | None, device: torch.device
+) -> list[Factor | None]:
     """Gradients with coins that are always the same; the generators of the caller are left as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(0)

@@ -1,6 +1,6 @@
-"""Recurrent and attention layers, spelled out in linear maps whose factors are recorded.
+"""Recurrent and attention layers, computed step by step from linear maps whose factors are recorded.
 
-What they compute is what PyTorch's layers compute; tests compare both.
+Their outputs equal those of PyTorch's layers; tests compare both.
 """
 
 from collections.abc import Callable
@@ -39,16 +39,16 @@ def _relu(x: Tensor, h: Tensor, state: State) -> State:
     return (torch.relu(x + h),)
 
 
-def _step(layer: Any) -> tuple[Callable[[Tensor, Tensor, State], State], int]:
-    """The rule of one step, and how many tensors its state has."""
+def _step(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Callable[[Tensor, Tensor, State], State], int]:
+    """The function of one step, and the number of tensors in its state."""
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
         return _lstm, 2
     if isinstance(layer, nn.GRU | nn.GRUCell):
         return _gru, 1
-    return (_relu if layer.nonlinearity == "relu" else _tanh), 1
+    return (_relu if getattr(layer, "nonlinearity", None) == "relu" else _tanh), 1
 
 
-def recurrent(layer: nn.RNNBase, tape: Tape, x: Any, hx: Any = None) -> Any:
+def recurrent(layer: nn.RNNBase, tape: Tape, x: object, hx: object = None) -> tuple[Tensor, Tensor | State]:
     """nn.RNN, nn.LSTM and nn.GRU on (records, time, features)."""
     named = f"module: {type(layer).__name__}"
     if not isinstance(x, Tensor) or x.dim() != 3:
@@ -79,13 +79,15 @@ def recurrent(layer: nn.RNNBase, tape: Tape, x: Any, hx: Any = None) -> Any:
     return x, (ends_of if size == 2 else ends_of[0])
 
 
-def cell(layer: nn.RNNCellBase, tape: Tape, x: Tensor, hx: Any = None) -> Any:
+def cell(layer: nn.RNNCellBase, tape: Tape, x: Tensor, hx: Tensor | State | None = None) -> Tensor | State:
     """nn.RNNCell, nn.LSTMCell and nn.GRUCell on (records, features)."""
     step, size = _step(layer)
     if x.dim() != 2:
         raise Unsupported(f"module: {type(layer).__name__} needs a tensor (records, features)")
     zero = x.new_zeros(x.shape[0], layer.hidden_size)
-    state: State = (zero,) * size if hx is None else tuple(hx) if size == 2 else (hx,)
+    state: State = (zero,) * size
+    if hx is not None:
+        state = (hx,) if size == 1 and isinstance(hx, Tensor) else tuple(hx)
     w: Any = layer
     after = step(tape.linear(x, w.weight_ih, w.bias_ih), tape.linear(state[0], w.weight_hh, w.bias_hh), state)
     return after if size == 2 else after[0]
@@ -125,7 +127,9 @@ def attention(
     return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
 
 
-def _projections(layer: Any, tape: Tape, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+def _projections(
+    layer: nn.MultiheadAttention, tape: Tape, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, ...]:
     e = layer.embed_dim
     if layer.in_proj_weight is not None and query is key and key is value:
         return tape.linear(query, layer.in_proj_weight, layer.in_proj_bias).chunk(3, dim=-1)

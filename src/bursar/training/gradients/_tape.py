@@ -4,8 +4,7 @@ The gradients of what came out of each layer are asked for and nothing else: the
 parameter, and all norms and the weighted sum of gradients are then made from the same numbers.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ class Tape:
         self._records = records
         self._entries: list[tuple[GradientEdge, Callable[[Tensor], LayerFactors]]] = []
 
-    def record(self, name: str, x: Any, output: Tensor, make: Callable[[Tensor], LayerFactors]) -> None:
+    def record(self, name: str, x: Sequence[object], output: Tensor, make: Callable[[Tensor], LayerFactors]) -> None:
         """Record a layer: ``make`` turns the gradient of its output into the factors of its parameters."""
         if not isinstance(output, Tensor) or not output.requires_grad:
             return

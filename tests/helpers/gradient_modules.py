@@ -1,0 +1,184 @@
+"""Small PyTorch modules with every kind of layer, records for them, and their gradients record by record."""
+
+import torch
+from torch import nn
+
+from bursar.training.gradients import _self_check
+
+__all__ = [
+    "BY_RECORD",
+    "FLAT",
+    "MODULES",
+    "Attention",
+    "Cells",
+    "Own",
+    "Sequence",
+    "Shared",
+    "by_record",
+    "image",
+    "series",
+    "setting",
+    "words",
+]
+
+BY_RECORD = nn.CrossEntropyLoss(reduction="none")
+
+
+class Sequence(nn.Module):
+    """A layer over time, read out at the end."""
+
+    def __init__(self, layer, features, classes=3):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(features, classes)
+
+    def forward(self, x):
+        found = self.layer(x)
+        return self.out((found[0] if isinstance(found, tuple) else found).mean(1))
+
+
+class Attention(nn.Module):
+    """Attention to itself with a mask, then to what comes out; scaled twice by one parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.second = nn.MultiheadAttention(8, 4, batch_first=True, bias=False)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+        seen, _ = self.first(x, x, x, attn_mask=mask, need_weights=False)
+        padding = torch.zeros(x.shape[:2], dtype=torch.bool)
+        padding[:, -1] = True
+        seen, weights = self.second(x, seen, seen, key_padding_mask=padding)
+        return self.out(seen.mean(1)) + weights.sum((1, 2))[:, None]
+
+
+class Cells(nn.Module):
+    """One cell of each kind, used several times."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru, self.lstm, self.rnn = nn.GRUCell(4, 5), nn.LSTMCell(5, 4), nn.RNNCell(4, 3, nonlinearity="relu")
+
+    def forward(self, x):
+        h, state = None, None
+        for t in range(x.shape[1]):
+            h = self.gru(x[:, t], h)
+            state = self.lstm(h, state)
+        return self.rnn(state[0])
+
+
+class Own(nn.Module):
+    """Parameters of its own, with a layer inside: taken as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift, self.inner = nn.Parameter(torch.randn(6)), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.inner(torch.sin(x + self.shift)) * self.shift[:3]
+
+
+class Shared(nn.Module):
+    """One linear layer used three times and an embedding whose weights are also the output layer's."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.inner, self.out = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 7, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x):
+        x = self.words(x)
+        for _ in range(3):
+            x = torch.tanh(self.inner(x))
+        return self.out(x.mean(1))
+
+
+def words(n):
+    return torch.randint(7, (n, 9))
+
+
+def image(channels=3, size=9):
+    return lambda n: torch.randn(n, channels, size, size)
+
+
+def series(n):
+    return torch.randn(n, 5, 8)
+
+
+FLAT = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+MODULES = {
+    "linear": (lambda: nn.Linear(6, 3), lambda n: torch.randn(n, 6)),
+    "linear of sequences, long": (lambda: Sequence(nn.Linear(4, 3), 3), lambda n: torch.randn(n, 30, 4)),
+    "linear of sequences, short": (lambda: Sequence(nn.Linear(80, 70), 70), lambda n: torch.randn(n, 2, 80)),
+    "convolution 1d": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.Flatten(), nn.LazyLinear(3)),
+        lambda n: torch.randn(n, 2, 11),
+    ),
+    "convolution 2d": (lambda: nn.Sequential(nn.Conv2d(3, 4, (3, 2), dilation=(2, 1), padding=(1, 2)), *FLAT), image()),
+    "convolution 2d, same": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.ReLU(inplace=True), *FLAT),
+        image(),
+    ),
+    "convolution 2d, circular": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), *FLAT),
+        image(),
+    ),
+    "convolution 2d, large": (lambda: nn.Sequential(nn.Conv2d(16, 64, 5, stride=3), *FLAT), image(16)),
+    "convolution 2d, groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=2, bias=False), *FLAT), image(4)),
+    "convolution 3d": (
+        lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.AdaptiveAvgPool3d(1), nn.Flatten()),
+        lambda n: torch.randn(n, 1, 4, 5, 4),
+    ),
+    "transposed convolution": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1), *FLAT),
+        image(3, 5),
+    ),
+    "transposed convolution, general": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(4, 4, 3, stride=2, groups=2, output_padding=1), *FLAT),
+        image(4, 5),
+    ),
+    "embedding": (lambda: Sequence(nn.Embedding(7, 4, padding_idx=2), 4), words),
+    "layer norm": (lambda: Sequence(nn.LayerNorm(8), 8), series),
+    "layer norm without bias": (lambda: Sequence(nn.LayerNorm((5, 8), bias=False), 8), series),
+    "root mean square norm": (lambda: Sequence(nn.RMSNorm(8), 8), series),
+    "group norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), *FLAT), image()),
+    "instance norm": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.ReLU(), *FLAT),
+        image(),
+    ),
+    "bilinear, general": (lambda: Sequence(nn.PReLU(5), 8), series),
+    "own parameters": (Own, lambda n: torch.randn(n, 6)),
+    "shared parameters": (Shared, words),
+    "rnn": (lambda: Sequence(nn.RNN(8, 6, batch_first=True), 6), series),
+    "lstm": (lambda: Sequence(nn.LSTM(8, 6, num_layers=2, bidirectional=True, batch_first=True), 12), series),
+    "gru": (lambda: Sequence(nn.GRU(8, 6, bias=False, batch_first=True), 6), series),
+    "cells": (Cells, lambda n: torch.randn(n, 3, 4)),
+    "attention": (Attention, series),
+    "transformer": (
+        lambda: nn.Sequential(
+            nn.Embedding(7, 8), Sequence(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 8)
+        ),
+        words,
+    ),
+    "frozen first layer": (
+        lambda: nn.Sequential(nn.Linear(6, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 3)),
+        lambda n: torch.randn(n, 6),
+    ),
+}
+
+
+def setting(name, n=6):
+    torch.manual_seed(3)
+    make, draw = MODULES[name]
+    module, x = make(), draw(n)
+    module(x)  # lazy layers
+    return module, x, torch.randint(3, (n,))
+
+
+def by_record(module, x, y):
+    """(records, parameters) by a backward pass for each record."""
+    found = _self_check.gradients(module, BY_RECORD, (x,), y)
+    return torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in found]).double()
