@@ -103,7 +103,9 @@ def test_noise_of_the_adult_table(entry):
     inputs = entry["inputs"]
     rho = zcdp.mironov(epsilon=inputs["eps"], delta=inputs["delta"])
     assert agrees(entry, sqrt(inputs["k"] / (2 * rho)))
-    sigma = calibrate.sigma(filters.Approximate(epsilon=inputs["eps"], delta=inputs["delta"], sum_delta=0.0), inputs["k"])
+    sigma = calibrate.sigma(
+        filters.Approximate(epsilon=inputs["eps"], delta=inputs["delta"], sum_delta=0.0), inputs["k"]
+    )
     assert 0 <= sigma / entry["value"] - 1 < 1e-9  # rounded up by less than a unit a step
 
 

@@ -77,7 +77,9 @@ def test_lecuyer_starts_where_the_paper_says():
     """The floor of the paper's section 4.5, and that of the code with three orders more."""
     floors = {entry["id"]: entry for entry in ENTRIES if "floor" in entry["id"]}
     paper = odometers.Lecuyer(delta=1e-6, sum_delta=0.0).epsilon()
-    code = odometers.Lecuyer(delta=1e-6, sum_delta=0.0, orders=(*LECUYER_CODE, 64.0, 128.0, 256.0), first=0.25).epsilon()
+    code = odometers.Lecuyer(
+        delta=1e-6, sum_delta=0.0, orders=(*LECUYER_CODE, 64.0, 128.0, 256.0), first=0.25
+    ).epsilon()
     assert agrees(floors["lecuyer_floor_paper"], paper)
     assert agrees(floors["lecuyer_floor_to256"], code)
 
@@ -162,7 +164,11 @@ def test_one_sided_mixture_is_below_the_two_sided(entry):
     scale = plan / (level + math.log1p(level))
     drift = 0.0 if "v" in given else clock / 2
     assert two_sided(clock, scale, delta) + drift == pytest.approx(entry["value"], rel=1e-5)
-    ours = charged(odometers.Gaussian(delta=delta, sum_delta=0.0, plan=plan), m.Zcdp(clock / 2)).epsilon() - clock / 2 + drift
+    ours = (
+        charged(odometers.Gaussian(delta=delta, sum_delta=0.0, plan=plan), m.Zcdp(clock / 2)).epsilon()
+        - clock / 2
+        + drift
+    )
     assert ours < entry["value"] + 1e-6
 
 

@@ -143,7 +143,7 @@ def test_failures_have_a_share_of_their_own(make):
 
 @every
 def test_a_round_that_cannot_fail_leaves_the_door_open(make):
-    """Whatever was charged first, a thousandth of delta is kept for later rounds that may fail; nothing run is no charge."""
+    """Whatever came first, a thousandth of delta is kept for later rounds that may fail; nothing run is no charge."""
     nothing, pure = charged(make(), m.Composed(())), charged(make(), m.Pure(0.01))
     for odometer in (nothing, pure):
         odometer.charge(m.Approximate(0.01, 1e-10))

@@ -185,7 +185,7 @@ class Residue(Filter):
     and from then on basic composition is all there is.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise a thousandth; fixed from the first charge on). A hundredth of
+    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). A hundredth of
     the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is inf once only
     basic composition is left.
 
@@ -279,7 +279,7 @@ class Approximate(Filter):
     epsilon squared (of 2 rho for Gaussian and other zCDP mechanisms), the next one included, and d = delta - sum_delta.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise a thousandth; fixed from the first charge on). The measure of
+    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). The measure of
     ``spent`` and ``left`` is V.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
