@@ -63,8 +63,8 @@ class Rogers(Odometer):
     (bound, delta)-DP".
 
     Args:
-        delta: failure probability, in (0, 1/e), the theorem's range. Half of it is kept for rounds with a delta of their
-            own.
+        delta: failure probability, in (0, 1/e), the range of the theorem. Half of it is kept for rounds with a delta of
+            their own.
         people: the number of people in the data set, public, >= 3: it sets where the bound starts.
 
     >>> odometer = Rogers(delta=1e-6, people=10_000)
