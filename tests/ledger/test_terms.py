@@ -1,5 +1,7 @@
 """What a ledger was made for: its budget, and how it names people."""
 
+import math
+
 import pytest
 
 from bursar import filters
@@ -26,7 +28,10 @@ def test_terms_are_fixed(where):
     with pytest.raises(ArgumentError, match="person"):
         opened(where, person="BIGINT")
     with pytest.raises(ArgumentError, match="must be a fresh"):
-        opened(where, budget=filters.Gaussian(mu=1.0))
+        opened(where, budget=filters.Renyi(epsilon=1.0, delta=1e-6))
+    for other in (filters.Gaussian(mu=math.sqrt(2.0)), filters.Basic(epsilon=1.0)):
+        with pytest.raises(ArgumentError, match="counts zCDP rho, not"):
+            opened(where, budget=other)
     with pytest.raises(ArgumentError, match="below"):
         opened(where, budget=filters.Zcdp(rho=1e5))
     with Ledger.open(where) as book:

@@ -21,6 +21,10 @@ from bursar.queries._engines import compiler, duckdb_engine
 ROUNDS, PAID = 6, 2
 RHO = 18.0
 SIGMA = 1 / math.sqrt(2 * RHO / PAID)
+BUDGETS = {
+    filters.Zcdp: lambda: filters.Zcdp(rho=RHO),
+    filters.Gaussian: lambda: filters.Gaussian(mu=math.sqrt(2 * RHO)),
+}
 OTHERS = {"who": ["b", "b", "c", "d"], "n": [8.0] * 4, "row": [1, 2, 3, 4]}
 TARGET = {"who": ["t"] * 3, "n": [8.0] * 3, "row": [5, 6, 7]}
 ASKED = (
@@ -29,12 +33,12 @@ ASKED = (
 )
 
 
-def play(path, there):
+def play(path, there, budget=filters.Zcdp):
     """Every round's answer less what all others can contribute at most, in standard deviations of the noise."""
     rows = {name: OTHERS[name] + (TARGET[name] if there else []) for name in OTHERS}
     path.unlink(missing_ok=True)
     told, choice = [], 0
-    with Session.open(pa.table(rows), person="who", budget=filters.Zcdp(rho=RHO), ledger=path) as held:
+    with Session.open(pa.table(rows), person="who", budget=BUDGETS[budget](), ledger=path) as held:
         analyst = held.analyst("adversary")
         for number in range(ROUNDS):
             asked, others = ASKED[choice]
@@ -45,9 +49,9 @@ def play(path, there):
     return told
 
 
-def audit(path, times):
+def audit(path, times, budget=filters.Zcdp):
     """(The largest distance less five standard errors, the estimated share of the noise's variance.)"""
-    worlds = [[play(path, there) for _ in range(times)] for there in (True, False)]
+    worlds = [[play(path, there, budget) for _ in range(times)] for there in (True, False)]
     distances = []
     for rounds in (PAID, ROUNDS):
         with_, without = (statistics.fmean(sum(told[:rounds]) for told in world) for world in worlds)
@@ -63,9 +67,10 @@ def broken(path, times):
     return distance > math.sqrt(2 * RHO) or share < chi2.ppf(1e-6, freedom) / freedom
 
 
-def test_sessions_keep_their_promise(tmp_path):
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_sessions_keep_their_promise(tmp_path, budget):
     """Twenty adaptive sessions in each world keep it, and the adversary gets what the budget allows, not nothing."""
-    distance, share = audit(tmp_path / "l", 20)
+    distance, share = audit(tmp_path / "l", 20, budget)
     assert 0.5 * math.sqrt(2 * RHO) < distance <= math.sqrt(2 * RHO)
     assert share > 0.5
 

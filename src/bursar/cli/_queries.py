@@ -14,6 +14,7 @@ from bursar._units import shown
 from bursar.cli._files import check_new_file
 from bursar.cli._json import dumps
 from bursar.cli._options import Force, Json, OptionalDelta, OutFile
+from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
@@ -124,12 +125,14 @@ def show(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps(asdict(record)))
         return
-    table = _table("number", "time", "analyst", "purpose", "key", "ask", "rho at most")
+    symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
+    table = _table("number", "time", "analyst", "purpose", "key", "ask", f"{symbol} at most")
     for asked in record.questions:
         names = (asked["number"], asked["time"], asked["analyst"], asked["purpose"] or "", asked["key"])
-        table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked["rho at most"], 6))
+        table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked[f"{symbol} at most"], 6))
     _console().print(table)
-    _console().print(f"budget: rho = {shown(record.terms['rho'], 6)}", f"head: {record.head}", sep="\n", soft_wrap=True)
+    budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
+    _console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
 
 
 @ledger.command("export", epilog="Example: bursar ledger export people.ledger --out record.jsonl")
@@ -184,7 +187,8 @@ def restore(path: LedgerName, person: Person) -> None:
 @ledger.command("limit", epilog="Example: bursar ledger limit people.ledger --rho 0.5 --analyst ann")
 def limit(
     path: LedgerName,
-    rho: Annotated[float, typer.Option(help="The most that may be spent on each person.")],
+    rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The same, for a pure budget.")] = None,
     analyst: Annotated[str | None, typer.Option(help="The analyst who is limited; or give --purpose.")] = None,
     purpose: Annotated[str | None, typer.Option(help="The purpose that is limited; or give --analyst.")] = None,
 ) -> None:
@@ -192,11 +196,16 @@ def limit(
     from bursar import _check
     from bursar._units import budget
 
-    _check.positive(rho=rho)
+    if (rho is None) == (epsilon is None):
+        raise ArgumentError("give either --rho or --epsilon")
+    amount = epsilon if rho is None else rho
     with _open(path) as book:
-        book.limit(budget(rho), analyst=analyst, purpose=purpose)
+        if (rho is None) != (book.symbol == "epsilon"):
+            raise ArgumentError(f"this ledger counts {book.measure}: give --{book.symbol}")
+        _check.positive(**{book.symbol: amount})
+        book.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
     limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
-    print(f"{limited}: at most rho = {rho:g} of each person's budget")
+    print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
 
 def statement(path: LedgerName, person: Person, delta: OptionalDelta = None, as_json: Json = False) -> None:
@@ -211,7 +220,7 @@ def statement(path: LedgerName, person: Person, delta: OptionalDelta = None, as_
     if as_json:
         print(dumps({"private": MARK, **asdict(account), "words": account.words}))
         return
-    table = _table("number", "time", "analyst", "purpose", "key", "ask", "rho")
+    table = _table("number", "time", "analyst", "purpose", "key", "ask", account.symbol)
     for line in account.lines:
         cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
         table.add_row(*map(str, cells), shown(line.rho, 6))

@@ -9,7 +9,6 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.errors import ArgumentError, LedgerError
-from bursar.filters import Zcdp
 from bursar.ledger._accounts.folder import folder_beside
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.postgres import PostgresAccounts
@@ -18,7 +17,7 @@ from bursar.ledger._record import START, Entry, Row, find, read_rows, sealed
 from bursar.ledger._rules import Answered, Rules, history, scope_of
 from bursar.ledger._stores.postgres import Postgres
 from bursar.ledger._stores.store import open_store
-from bursar.ledger._terms import Terms, check_terms, exceeded
+from bursar.ledger._terms import ZCDP, LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
@@ -51,7 +50,7 @@ class Ledger(Uncopyable):
         cls,
         path: Path | str,
         *,
-        budget: Zcdp | None = None,
+        budget: LedgerBudget | None = None,
         person: str | None = None,
         create: bool = True,
         memory_limit: str | None = None,
@@ -62,7 +61,8 @@ class Ledger(Uncopyable):
 
         Args:
             path: the file, or ``postgresql://user@server/database``.
-            budget: what each person may spend, public; None for what the ledger was made for.
+            budget: what each person may spend, public: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a
+                ``filters.Basic`` with delta = 0; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
@@ -149,12 +149,12 @@ class Ledger(Uncopyable):
             if reservation == (units, whose):
                 return
             if reservation is not None:
-                raise ArgumentError(f"key={key!r} reserves rho={to_float(reservation.units):g} already")
+                raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(reservation.units):g} already")
             if turn.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
             left = self._rules.chargeable - self._rules.set_aside()
             if units > left:
-                raise exceeded(units, self.budget_units, left)
+                raise exceeded(units, self.budget_units, left, self.symbol)
             turn.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
 
         self.transact(work)
@@ -181,6 +181,8 @@ class Ledger(Uncopyable):
         """
         if watch.noise is None:
             raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
+        if self.measure != ZCDP:
+            raise ArgumentError(f"watch: its price is known in rho of zCDP, and this ledger counts {self.measure}")
 
         def work(turn: Turn) -> None:
             if self._rules.watch is not None:
@@ -188,7 +190,7 @@ class Ledger(Uncopyable):
             asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
             left = max(0, self.budget_units - self._rules.set_aside() - asked)
             if watch.units > left:
-                raise exceeded(watch.units, self.budget_units, left)
+                raise exceeded(watch.units, self.budget_units, left, self.symbol)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
             turn.append(public, {"noise": watch.noise})
 
@@ -257,13 +259,31 @@ class Ledger(Uncopyable):
 
     @property
     def budget(self) -> float:
-        """What each person may spend, rho, rounded down. Public."""
+        """What each person may spend, in the ledger's measure, rounded down. Public."""
         return to_float(self.budget_units, down=True)
 
     @property
     def budget_units(self) -> int:
         """The same in whole units. Public."""
         return self._rules.terms.budget
+
+    @property
+    def measure(self) -> str:
+        """What is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
+        return self._rules.terms.measure
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure, for messages: rho or epsilon. Public."""
+        return self._rules.terms.symbol
+
+    def promise(self, delta: float) -> float:
+        """The epsilon, rounded up, that the whole budget promises at delta. Public.
+
+        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        """
+        return self._rules.terms.promise(delta)
 
     @property
     def delta(self) -> float | None:
@@ -282,12 +302,12 @@ class Ledger(Uncopyable):
         return f"{number}:{hash_}"
 
     def __repr__(self) -> str:
-        return f"Ledger({self.store.name!r}, rho={self.budget!r})"
+        return f"Ledger({self.store.name!r}, {self.symbol}={self.budget!r})"
 
     def refuse_beyond_budget(self, price: int) -> None:
         """Refuse a question that costs more than the whole budget; units."""
         if price > self.budget_units:
-            raise exceeded(price, self.budget_units, self.budget_units)
+            raise exceeded(price, self.budget_units, self.budget_units, self.symbol)
 
     def rows(self) -> list[Row]:
         """The record in order, as it is stored: for the data holder."""
@@ -350,7 +370,7 @@ class Ledger(Uncopyable):
                 self.accounts.follow(rules.accounts)
 
 
-def _create(store: Store, budget: Zcdp | None, person: str | None, accounts: str, *, create: bool) -> None:
+def _create(store: Store, budget: LedgerBudget | None, person: str | None, accounts: str, *, create: bool) -> None:
     """Make a ledger that is not there."""
     if not create:
         raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")

@@ -144,9 +144,10 @@ class Rules:
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
-            raise exceeded(price + spare, self.terms.budget, least)
+            raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
         if reserved is not None and price > self.reserved[reserved].units:
-            raise exceeded(price, self.reserved[reserved].units, self.reserved[reserved].units)
+            units = self.reserved[reserved].units
+            raise exceeded(price, units, units, self.terms.symbol)
         return allowance
 
 

@@ -17,10 +17,11 @@ class Summary:
     """The terms of a ledger and the questions that were answered, without their answers. Every field is public.
 
     Attributes:
-        terms: measure, epsilon, delta and rho of the budget, the kind of people's names, and when it was made.
+        terms: measure, epsilon, delta and amount of the budget (under the name of its symbol, rho or epsilon), the kind
+            of people's names, and when it was made.
         entries: the number of entries of the record.
         head: number and hash of the last entry, as ``verify`` takes it.
-        questions: number, time, analyst, purpose, key, question and "rho at most" of each, in order.
+        questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order.
     """
 
     terms: dict[str, Any]
@@ -34,11 +35,14 @@ def summary(ledger: Ledger) -> Summary:
     entries, head = ledger.entries(), ledger.head
     first = entries[0].public
     terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
-    terms["rho"] = first["budget"] / first["units"]
+    terms[ledger.symbol] = first["budget"] / first["units"]
     questions = tuple(
         {"number": entry.number}
         | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key")}
-        | {"question": entry.public.get("question", {}), "rho at most": entry.public["price"] / first["units"]}
+        | {
+            "question": entry.public.get("question", {}),
+            f"{ledger.symbol} at most": entry.public["price"] / first["units"],
+        }
         for entry in entries
         if entry.kind == "answered"
     )

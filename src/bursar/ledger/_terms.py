@@ -1,20 +1,35 @@
-"""What a ledger was made for: the budget of each person, and how people are named. Its first entry says so."""
+"""What a ledger was made for: the budget of each person, and how people are named. Its first entry says so.
+
+What is counted in a ledger depends on its budget:
+
+    filters.Zcdp      rho, of noise that is rho-zCDP
+    filters.Gaussian  rho = mu squared / 2, of rounded Gaussian noise only, which is mu-GDP
+    filters.Basic     epsilon, of Laplace noise, with delta = 0
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, nextafter, sqrt
 from numbers import Integral
 from typing import Any, Self
 
 from bursar import _check
 from bursar._units import MEASURE, RANGE, to_float
+from bursar.curves import gaussian, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson
-from bursar.filters import Zcdp
+from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger.interfaces import Person
 
-__all__ = ["TABLES", "Terms", "check_terms", "exceeded"]
+__all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "exceeded"]
 
 TABLES = "tables"
 """How accounts are kept where the terms say nothing else."""
+
+ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
+"""The measures, as first entries name them. Gaussian rho is mu squared / 2."""
+
+LedgerBudget = Zcdp | Gaussian | Basic
+"""What a ledger may be made for."""
 
 _NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 
@@ -24,10 +39,11 @@ class Terms:
     """What a ledger was made for. Public.
 
     Fields:
-        budget: of each person, units.
+        budget: of each person, units of the measure.
         epsilon, delta: as the budget was given, if it was given so.
         person: how people are named: BIGINT or VARCHAR.
         accounts: how accounts are kept.
+        measure: what is counted.
     """
 
     budget: int
@@ -35,11 +51,13 @@ class Terms:
     delta: float | None
     person: str
     accounts: str = TABLES
+    measure: str = ZCDP
 
     @classmethod
-    def of(cls, budget: Zcdp, person: str, accounts: str) -> Self:
+    def of(cls, budget: LedgerBudget, person: str, accounts: str) -> Self:
         """The terms of a new ledger."""
-        return cls(budget.notion.person_limits()[0], budget.notion.epsilon, budget.delta, person, accounts)
+        measure, units = _counted(budget)
+        return cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure)
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
@@ -52,6 +70,7 @@ class Terms:
             None if delta is None else float(delta),
             str(public["person"]),
             accounts,
+            str(public.get("measure", ZCDP)),
         )
 
     @property
@@ -59,7 +78,7 @@ class Terms:
         """The public part of a first entry."""
         return {
             "kind": "opened",
-            "measure": "zCDP rho",
+            "measure": self.measure,
             "units": MEASURE,
             "budget": self.budget,
             "epsilon": self.epsilon,
@@ -67,6 +86,25 @@ class Terms:
             "person": self.person,
             **({} if self.accounts == TABLES else {"accounts": self.accounts}),
         }
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure: rho or epsilon."""
+        return PURE if self.measure == PURE else "rho"
+
+    def promise(self, delta: float) -> float:
+        """The epsilon, rounded up, that the whole budget promises at delta.
+
+        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        """
+        total = to_float(self.budget)
+        if self.measure == ZCDP:
+            return zcdp.Zcdp(total).epsilon(delta=delta)
+        if self.measure == GAUSSIAN:
+            mu = nextafter(sqrt(to_float(2 * self.budget)), inf)
+            return float(gaussian.epsilon(mu, delta=delta))
+        return total
 
     def name_of(self, person: object) -> Person:
         """A person's name as the ledger keeps it."""
@@ -80,11 +118,14 @@ class Terms:
         bits = " of 64 bits" if self.person == "BIGINT" else ""
         raise UnknownPerson(f"person: people are named by {_NAMES[self.person]}{bits} here")
 
-    def refuse_other(self, name: str, *, budget: Zcdp | None, person: str | None, accounts: str) -> None:
+    def refuse_other(self, name: str, *, budget: LedgerBudget | None, person: str | None, accounts: str) -> None:
         """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
-        units = self.budget if budget is None else budget.notion.person_limits()[0]
-        if units != self.budget:
-            other = f"a budget of rho = {to_float(self.budget):.9g} for each person, not {to_float(units):.9g}"
+        measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
+        if measure != self.measure:
+            other = f"a budget that counts {self.measure}, not {measure}"
+        elif units != self.budget:
+            own, new = to_float(self.budget), to_float(units)
+            other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
         elif person not in (None, self.person):
             other = f"person={self.person!r}, names that are {_NAMES.get(self.person)}, "
             other += f"not {person!r}, {_NAMES.get(str(person))}"
@@ -95,25 +136,37 @@ class Terms:
         raise ArgumentError(f"{name} was made for {other}")
 
 
-def check_terms(budget: Zcdp | None, person: str | None) -> None:
+def check_terms(budget: LedgerBudget | None, person: str | None) -> None:
     """Refuse what no ledger can be made for."""
     if person is not None:
         _check.one_of(tuple(_NAMES), person=person)
     if budget is None:
         return
-    if not isinstance(budget, Zcdp) or budget.count:
-        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp: queries are counted in zCDP")
-    if not budget.notion.person_limits()[0]:
-        raise ArgumentError(f"budget={budget!r} is less than 1e-15 of rho, which no question costs")
-    if budget.notion.person_limits()[0] >= RANGE:
-        raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of rho")
+    if not isinstance(budget, LedgerBudget) or budget.count:
+        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
+    if isinstance(budget, Basic) and budget.delta:
+        raise ArgumentError(f"budget={budget!r} must have delta=0; filters.Gaussian makes more of a delta")
+    measure, units = _counted(budget)
+    symbol = measure.removeprefix("zCDP ")
+    if not units:
+        raise ArgumentError(f"budget={budget!r} is less than 1e-15 of {symbol}, which no question costs")
+    if units >= RANGE:
+        raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of {symbol}")
 
 
-def exceeded(asked: int, budget: int, left: int) -> BudgetExceeded:
+def _counted(budget: LedgerBudget) -> tuple[str, int]:
+    """The measure in which a budget is counted, and its units there, rounded down."""
+    units = budget.notion.person_limits()[0]
+    if isinstance(budget, Gaussian):
+        return GAUSSIAN, units // 2  # of mu squared / 2
+    return (ZCDP if isinstance(budget, Zcdp) else PURE), units
+
+
+def exceeded(asked: int, budget: int, left: int, symbol: str = "rho") -> BudgetExceeded:
     """A refusal, from public numbers alone; all in units."""
-    rho = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
+    amounts = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
     return BudgetExceeded(
-        f"this may cost rho = {rho['asked']:.6g} of a person's budget; nobody can have more than "
-        f"{rho['left']:.6g} left",
-        **rho,
+        f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget; nobody can have more than "
+        f"{amounts['left']:.6g} left",
+        **amounts,
     )

@@ -5,12 +5,13 @@ Intervals are about the noise alone: not about what was clipped, or people who d
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import product
-from math import inf, sqrt
+from math import inf, log, sqrt
 from statistics import NormalDist
 from typing import Any
 
-from bursar._units import to_float
+from bursar._units import MEASURE, to_float, up
 from bursar.queries._questions import STEPS, Histogram, Key, Mean, Quantiles, Question, Sum, Variance
 
 __all__ = ["Answer", "Quote", "answer", "quote"]
@@ -25,13 +26,16 @@ class Quote:
     """What a question would cost at worst, and how large its noise would be."""
 
     rho: float
-    """What it costs a person who contributes the full clip, rounded up; every other person less."""
+    """What it costs a person who contributes the full clip, rounded up; every other person less. In a pure budget it is
+    epsilon**2 / 2."""
     of_budget: float
     """The same, as a share of each person's budget."""
     standard_errors: dict[str, float]
     """Of each number that is released, in the units of the answer."""
     margins: dict[str, float]
     """Half the width of a 95 % interval around each."""
+    epsilon: float | None = None
+    """What it costs in a pure budget; None in others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Answer:
     intervals: list[Any]
     """95 % each, for the noise alone."""
     rho: float
-    """What it cost a person who contributed the full clip."""
+    """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
     complete: bool | None = None
@@ -65,13 +69,14 @@ class Answer:
 
 def quote(question: Question, budget: int) -> Quote:
     """What a question would cost, and its noise: from public facts alone."""
-    errors = {name: question.noise * scale for name, scale in _scales(question).items()}
-    quantile = _z(1)
+    errors = {name: question.spread * scale for name, scale in _scales(question).items()}
+    quantile = _z(question, 1)
     return Quote(
-        rho=to_float(question.price),
+        rho=_rho(question),
         of_budget=question.price / budget,
         standard_errors=errors,
         margins={name: quantile * error for name, error in errors.items()},
+        epsilon=to_float(question.price) if question.pure else None,
     )
 
 
@@ -83,7 +88,7 @@ def answer(question: Question, released: Sequence[int], key: str, complete: bool
         value, interval = _read(question, released[start : start + width])
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, to_float(question.price), list(released), complete)
+    return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
 
 
 def _scales(question: Question) -> dict[str, float]:
@@ -105,13 +110,20 @@ def _scales(question: Question) -> dict[str, float]:
     return {"count": 1.0}
 
 
-def _z(intervals: int) -> float:
+def _rho(question: Question) -> float:
+    """The price in rho, rounded up: what is epsilon-DP is epsilon**2 / 2-zCDP (theory 2.3)."""
+    return to_float(up(Fraction(question.price, MEASURE) ** 2 / 2) if question.pure else question.price)
+
+
+def _z(question: Question, intervals: int) -> float:
     """How many standard errors to each side, so that this many intervals hold together."""
+    if question.pure:  # of one Laplace number; the tails of a sum of several are lighter
+        return log(intervals / (1 - CONFIDENCE)) / sqrt(2)
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * intervals))
 
 
 def _read(question: Question, sums: Sequence[int]) -> tuple[Any, Any]:
-    sigma = question.noise * STEPS / question.steps
+    sigma = question.spread * STEPS / question.steps
     parts = [value / question.steps for value in sums]
     match question:
         case Mean():
@@ -122,10 +134,10 @@ def _read(question: Question, sums: Sequence[int]) -> tuple[Any, Any]:
             quantiles = [_quantile(question, parts, sigma, level) for level in question.levels]
             return [value for value, _ in quantiles], [interval for _, interval in quantiles]
         case Histogram():
-            return parts, [_around(value, sigma * _z(1)) for value in parts]
+            return parts, [_around(value, sigma * _z(question, 1)) for value in parts]
         case Sum():
-            return parts[0] * question.full, _around(parts[0] * question.full, sigma * question.full * _z(1))
-    return parts[0], _around(parts[0], sigma * _z(1))
+            return parts[0] * question.full, _around(parts[0] * question.full, sigma * question.full * _z(question, 1))
+    return parts[0], _around(parts[0], sigma * _z(question, 1))
 
 
 def _around(value: float, margin: float) -> Interval:
@@ -136,7 +148,7 @@ def _mean(question: Mean, parts: list[float], sigma: float) -> tuple[float | Non
     count, total = parts
     if count <= 0:
         return None, (question.low, question.high)
-    margin = _z(2) * sigma
+    margin = _z(question, 2) * sigma
     if count - margin <= 0:
         ends = (-1.0, 1.0)
     else:
@@ -152,7 +164,7 @@ def _variance(question: Variance, parts: list[float], sigma: float) -> tuple[flo
     if count <= 0:
         return None, (0.0, scale)
     value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
-    margin = _z(3) * sigma
+    margin = _z(question, 3) * sigma
     if count - margin <= 0:
         return value * scale, (0.0, scale)
     # with t = 1/count: squares t - (total t)^2, monotone in squares, concave in t and in total
@@ -173,7 +185,7 @@ def _quantile(question: Quantiles, counts: list[float], sigma: float, level: flo
     """A quantile by interpolation in the bin where it falls, and where it may be."""
     edges, bins = question.edges, len(counts)
     low, high = edges[0], edges[-1]
-    below, total, z = 0.0, sum(counts), _z(max(1, bins - 1))
+    below, total, z = 0.0, sum(counts), _z(question, max(1, bins - 1))
     for edge in range(1, bins):
         below += counts[edge - 1]
         # more than the level lies below an edge if this is positive

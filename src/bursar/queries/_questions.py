@@ -11,7 +11,8 @@ What every question takes, by keyword:
     clip: the length to which a person's contribution is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
-    rho: the price for a person who contributes the full clip, from which the noise follows.
+    rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
 """
 
 from collections.abc import Mapping
@@ -24,9 +25,10 @@ from numbers import Real
 from typing import Any
 
 from bursar import _check
-from bursar._units import MEASURE, RANGE, up
+from bursar._units import RANGE, up
 from bursar.errors import ArgumentError
-from bursar.mechanisms import DiscreteGaussian
+from bursar.mechanisms import Gaussian, Laplace
+from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._where import parse
 
 __all__ = [
@@ -41,17 +43,14 @@ __all__ = [
     "Variance",
     "described",
     "question",
-    "units_per_step",
 ]
-
-STEPS = 2**20
-"""Whole steps in one full row: contributions are rounded to them, added up exactly, and given whole noise."""
 
 _MOST_CELLS = 1_000_000
 _MOST_BINS = 4096
 _MOST_CLIP = 1e6
 _LARGEST = 1e100
 _LONGEST_KEY = 1000
+_MOST_NOISE = 2.0**53
 
 Key = str | int | bool
 
@@ -66,6 +65,7 @@ class Question:
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
+    epsilon: float | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -76,38 +76,52 @@ class Question:
     steps: int = field(init=False, repr=False, compare=False)
     """Whole steps in a coordinate of a row that is as large as it can be."""
     noise: float = field(init=False, repr=False, compare=False)
-    """Standard deviation of the noise on each coordinate, in full rows."""
+    """Of the noise on each coordinate, in full rows: sigma of Gaussian noise, the scale of Laplace noise."""
     clip_steps: int = field(init=False, repr=False, compare=False)
     """The clip in whole steps, rounded down."""
     price: int = field(init=False, repr=False, compare=False)
-    """The most that the question costs a person, in units of rho, rounded up; see ``price_of``."""
+    """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
     spare_units: int = field(init=False, repr=False, compare=False)
-    """What must be left to each person who is counted, after paying; units of rho."""
+    """What must be left to each person who is counted, after paying; units."""
 
     def __post_init__(self) -> None:
         if self.where is not None:
             parse(self.where)
         keys = _keys(self.by)
         _set(self, by=keys, keys=keys)
-        _plain(self, "clip", "per_group", "sigma", "rho")
+        _plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
         _check.within(1e-3, _MOST_CLIP, clip=self.clip)
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
-        if (self.sigma is None) == (self.rho is None):
-            raise ArgumentError("give either sigma= or rho=")
-        if self.sigma is not None:
-            _check.within(1e-3, 1e9, sigma=self.sigma)
-        else:
-            _check.within(1e-12, 1e3, rho=self.rho)
+        self._check_noise()
         coordinates, steps = self._shape()
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         _set(self, groups=groups, coordinates=coordinates, steps=steps, spare_units=self._spare())
         _set(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
-        _set(self, price=price_of(self.clip_steps, self.noise))
+        price = pure_price_of if self.pure else price_of
+        _set(self, price=price(self.clip_steps, self.noise))
         if self.price >= RANGE:
             raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
+        if self.noise * STEPS >= _MOST_NOISE:
+            raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+
+    def _check_noise(self) -> None:
+        """Refuse noise that is given in more than one way, in none, or out of its range."""
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon)) != 1:
+            raise ArgumentError("give either sigma=, rho= or epsilon=")
+        if self.sigma is not None:
+            _check.within(1e-3, 1e9, sigma=self.sigma)
+        elif self.rho is not None:
+            _check.within(1e-12, 1e3, rho=self.rho)
+        else:
+            _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+        return self.epsilon is not None
 
     def _shape(self) -> tuple[int, int]:
         """(Numbers in each group, whole steps in a coordinate that is as large as it can be)."""
@@ -117,9 +131,16 @@ class Question:
         return 0
 
     @property
-    def mechanism(self) -> DiscreteGaussian:
+    def mechanism(self) -> Gaussian | Laplace:
         """What is run, in whole steps."""
-        return DiscreteGaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
+        if self.pure:
+            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.clip_steps))
+        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise on each coordinate, in full rows."""
+        return self.noise * sqrt(2) if self.pure else self.noise
 
     @property
     def labels(self) -> list[tuple[Key, ...]]:
@@ -191,7 +212,7 @@ class Mean(_Bounded):
 
     def _shape(self) -> tuple[int, int]:
         """The count, and the sum of differences from the middle; a row with both at their largest has length 1."""
-        return 2, floor(STEPS / sqrt(2))
+        return 2, STEPS // 2 if self.pure else floor(STEPS / sqrt(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +221,7 @@ class Variance(_Bounded):
 
     def _shape(self) -> tuple[int, int]:
         """The count, the sum and the sum of squares; a row with all of them at their largest has length 1."""
-        return 3, floor(STEPS / sqrt(3))
+        return 3, STEPS // 3 if self.pure else floor(STEPS / sqrt(3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,29 +306,12 @@ def question(values: Mapping[str, Any]) -> Question:
         raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None
 
 
-def price_of(clip_steps: int, noise: float) -> int:
-    """The most that a question costs a person, in units of rho, rounded up.
-
-    Args:
-        clip_steps: the clip in whole steps.
-        noise: standard deviation of the noise on each coordinate, in full rows.
-
-    Guarantee: a person who contributes at most the clip is charged at most this.
-    Source: theory 2.7.
-    """
-    return int(up(Fraction(clip_steps**2) / (2 * Fraction(noise * STEPS) ** 2)))
-
-
-def units_per_step(noise: float) -> float:
-    """What one squared step costs under this noise, in units, rounded up."""
-    exact = Fraction(MEASURE) / (2 * Fraction(noise * STEPS) ** 2)
-    return nextafter(nextafter(float(exact) * (1 + 1e-15), inf), inf)
-
-
 def _noise(asked: Question) -> float:
-    """Standard deviation of the noise, in full rows: as given, or as the price that was given allows, rounded up."""
+    """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
+    if asked.epsilon is not None:
+        return nextafter(asked.clip / asked.epsilon * (1 + 1e-15), inf)
     return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 

@@ -11,11 +11,12 @@ from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar._workspace import duckdb
 from bursar.errors import ArgumentError, DataError
-from bursar.filters import Zcdp
+from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
 from bursar.queries._answers import Answer, Quote, answer, quote
 from bursar.queries._engines import sources
+from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
@@ -42,7 +43,7 @@ class Session(Uncopyable):
         data: Any,
         *,
         person: str,
-        budget: Zcdp,
+        budget: Zcdp | Gaussian | Basic,
         ledger: Path | str,
         table: str | None = None,
         view: str | None = None,
@@ -57,7 +58,9 @@ class Session(Uncopyable):
             data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, a table in memory (pandas, Polars,
                 Arrow), or a data frame of Spark; one row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
-            budget: what each person may spend, public.
+            budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
+                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which), ``filters.Zcdp`` also
+                pays for a watch.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
             table: which table or view of a DuckDB file.
@@ -68,9 +71,10 @@ class Session(Uncopyable):
                 guessed from all entries, so that one person's can change them.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
-        Guarantee: all answers together, to all analysts, are rho-zCDP at the budget for adding or removing any person
-            with all their rows, whatever is asked, in whatever order, however the questions depend on earlier answers.
-        Source: theory 2.7, 4.2 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
+            epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
+            in whatever order, however the questions depend on earlier answers.
+        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
@@ -120,18 +124,41 @@ class Session(Uncopyable):
         """What an analyst may hold: questions and answers."""
         return Analyst(self, name, purpose)
 
-    def limit(self, rho: float, *, analyst: str | None = None, purpose: str | None = None) -> None:
-        """The most that one analyst, or all questions for one purpose, may cost each person."""
-        _check.positive(rho=rho)
-        self._ledger.limit(rounded_down(rho), analyst=analyst, purpose=purpose)
+    def limit(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> None:
+        """The most that one analyst, or all questions for one purpose, may cost each person; pure budgets: epsilon."""
+        self._ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
 
-    def reserve(self, rho: float, *, key: str, analyst: str | None = None, purpose: str | None = None) -> None:
+    def reserve(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        key: str,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> None:
         """Set a part of each person's budget aside; a question asked with ``reserved=key`` may use it.
 
-        By this analyst, or for this purpose, where given; else by any analyst who knows the key.
+        By this analyst, or for this purpose, where given; else by any analyst who knows the key. In rho, or epsilon in
+        pure budgets.
         """
-        _check.positive(rho=rho)
-        self._ledger.reserve(int(up(rho)), key=key, analyst=analyst, purpose=purpose)
+        self._ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
+
+    def _amount(self, rho: float | None, epsilon: float | None) -> float:
+        """An amount in the ledger's measure."""
+        amounts = {"rho": rho, "epsilon": epsilon}
+        amount = amounts.pop(self._ledger.symbol)
+        if amount is None or any(other is not None for other in amounts.values()):
+            raise ArgumentError(f"give {self._ledger.symbol}=, which is what this ledger counts")
+        _check.positive(**{self._ledger.symbol: amount})
+        return amount
 
     def release(self, key: str) -> None:
         """Give back what was reserved."""
@@ -204,7 +231,7 @@ class Session(Uncopyable):
         with self._ledger.store.lock:
             entry = self._ledger.find(key)
             if entry is None:
-                plan = self._rows.plan(asked, values)
+                plan = self._plan(asked, values)
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
                 try:
@@ -221,12 +248,19 @@ class Session(Uncopyable):
         if entry is not None:
             _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
             return
-        self._rows.plan(asked, values)
+        self._plan(asked, values)
         self._ledger.refuse_beyond_budget(asked.price)
 
     def _quote(self, asked: Question) -> Quote:
-        self._rows.plan(asked, described(asked))  # refuses what could not be asked
+        self._plan(asked, described(asked))  # refuses what could not be asked
         return quote(asked, self._ledger.budget_units)
+
+    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
+        """The statements of a question that fits the ledger and the data."""
+        if asked.pure != (self._ledger.symbol == "epsilon"):
+            wanted = "sigma= or rho=" if asked.pure else "epsilon="
+            raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
+        return self._rows.plan(asked, values)
 
 
 class Analyst(Uncopyable):

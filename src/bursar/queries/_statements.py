@@ -5,7 +5,6 @@ from typing import Any
 
 from bursar import _check
 from bursar._units import shown, to_float
-from bursar.curves import zcdp
 from bursar.ledger import Entry, Ledger
 
 __all__ = ["Line", "Statement", "statement"]
@@ -33,12 +32,14 @@ class Statement:
 
     lines: tuple[Line, ...]
     rho: float
-    """In all, rounded up."""
+    """In all, rounded up, in the measure of the ledger: rho, or epsilon for pure budgets."""
     budget: float
     """The most that may ever be spent, rounded up."""
     epsilon: float
     """What the budget means at delta."""
     delta: float
+    symbol: str = "rho"
+    """Of the measure: rho or epsilon."""
 
     def __repr__(self) -> str:
         return "Statement(private: print it for the person it is about, and for no other person)"
@@ -53,7 +54,7 @@ class Statement:
         answers = "1 answer" if number == 1 else f"{number} answers"
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
         return (
-            f"{answers} used your records. They cost rho = {rho} of your budget of "
+            f"{answers} used your records. They cost {self.symbol} = {rho} of your budget of "
             f"{budget}, which will never be exceeded. So a person who knows all answers that are ever given, and "
             "everything about all other people, can tell whether your records were there only as well as "
             f"(epsilon = {epsilon}, delta = {delta})-differential privacy allows."
@@ -73,7 +74,7 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     lines.sort(key=lambda line: line.number)
     rho = to_float(ledger.spent(person) + watch_units)
     budget = to_float(ledger.budget_units)
-    return Statement(tuple(lines), rho, budget, zcdp.Zcdp(budget).epsilon(delta=delta), delta)
+    return Statement(tuple(lines), rho, budget, ledger.promise(delta), delta, ledger.symbol)
 
 
 def _line(entry: Entry, units: int) -> Line:

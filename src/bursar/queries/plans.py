@@ -6,8 +6,9 @@
     types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
     person = "customer"
     ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
-    epsilon = 1.0                    # or rho = 0.02
+    epsilon = 1.0                    # or rho = 0.02, or mu =
     delta = 1e-6
+    budget = "zcdp"                  # may be left out: zcdp, gaussian, or pure (epsilon without delta)
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
@@ -19,7 +20,7 @@
     where = "day = '2011-12-08'"
     by = { country = ["France", "Spain"] }
     clip = 10
-    sigma = 200                      # or rho =
+    sigma = 200                      # or rho =; with a pure budget, epsilon =
 
 Asking everything again gives the answers that are there and asks what is new: the file may be run every night, and
 run again after a crash.
@@ -33,8 +34,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bursar import _check
 from bursar.errors import ArgumentError, DataError
-from bursar.filters import Zcdp
+from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
@@ -48,6 +50,8 @@ _OPTIONAL: dict[str, type] = {
     "epsilon": float,
     "delta": float,
     "rho": float,
+    "mu": float,
+    "budget": str,
     "purpose": str,
     "table": str,
     "view": str,
@@ -55,6 +59,11 @@ _OPTIONAL: dict[str, type] = {
     "memory_limit": str,
     "spark": str,
     "create": bool,
+}
+_BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
+    "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
+    "gaussian": (Gaussian, {"epsilon", "delta", "mu"}),
+    "pure": (Basic, {"epsilon"}),
 }
 _NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
 
@@ -95,11 +104,18 @@ class Plan:
         return cls(path.parent, settings, tuple(questions))
 
     @property
-    def budget(self) -> Zcdp:
+    def budget(self) -> Zcdp | Gaussian | Basic:
         """What each person may spend."""
-        return Zcdp(
-            epsilon=self.settings.get("epsilon"), delta=self.settings.get("delta"), rho=self.settings.get("rho")
-        )
+        amounts = {name: self.settings[name] for name in ("epsilon", "delta", "rho", "mu") if name in self.settings}
+        kind = self.settings.get("budget", "zcdp")
+        _check.one_of(tuple(_BUDGETS), budget=kind)
+        make, takes = _BUDGETS[kind]
+        for name in amounts:
+            if name not in takes:
+                raise ArgumentError(f"{name}={amounts[name]!r} is nothing that budget={kind!r} takes")
+        if kind == "pure" and "epsilon" not in amounts:
+            raise ArgumentError("budget='pure' needs epsilon=")
+        return make(**amounts)
 
     @property
     def ledger(self) -> Path | str:

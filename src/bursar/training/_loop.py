@@ -1,22 +1,28 @@
-"""The training loop: charge, release, take the step, call the callbacks, save; and again."""
+"""The training loop: charge, release, take the step, call the callbacks, answer their questions, save; and again."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bursar import individual
 from bursar.errors import ArgumentError, BudgetExceeded
+from bursar.mechanisms import Gaussian, Mechanism
 from bursar.training._accounts import TrainingAccounts
+from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
-from bursar.training._distributed import Processes
+from bursar.training._counters import rounded
+from bursar.training._distributed import NoiseGenerator, Processes
+from bursar.training._evaluation import Values, means_by_person, values_by_record
 from bursar.training._private_report import ShareHistory
 from bursar.training._records import Records
 from bursar.training._releases import Releases
 from bursar.training._resume import Resumable
 from bursar.training._run import Run
 from bursar.training._settings import Settings
-from bursar.training._state import CurrentState
+from bursar.training._state import CurrentState, TrainingState
 from bursar.training._stopping_accounts import StoppingAccounts
 from bursar.training.gradients import Gradients
 
@@ -33,32 +39,58 @@ class Loop:
         self,
         *,
         settings: Settings,
-        current: CurrentState,
-        run: Run,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
         gradients: Gradients,
         contributions: FullBatch | Poisson,
         records: Records,
         accounts: TrainingAccounts,
-        releases: Releases,
-        resumable: Resumable,
+        processes: Processes,
+        noise: NoiseGenerator,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self._settings, self._current, self.run = settings, current, run
+        state = TrainingState(
+            noise_multiplier=settings.noise_multiplier, sample_rate=settings.sample_rate, seeded=settings.seeded
+        )
+        self._settings, self._current = settings, CurrentState(state)
+        self._module, self._optimizer, self._processes = module, optimizer, processes
         self._gradients, self._contributions, self._records = gradients, contributions, records
         self._parameters = gradients.parameters
-        self._releases, self._resumable = releases, resumable
         self.accounts = accounts
+        self._releases = Releases(current=self._current, processes=processes, noise=noise, checkpoint=checkpoint)
+        self._resumable = Resumable(
+            checkpoint=checkpoint,
+            settings=settings,
+            current=self._current,
+            module=module,
+            optimizer=optimizer,
+            accounts=accounts,
+            records=records,
+        )
+        self.run = Run(
+            module,
+            optimizer,
+            settings=settings,
+            current=self._current,
+            budget_admits=accounts.admits,
+            ask=self._noisy_sum,
+        )
         self.shares = ShareHistory(accounts.shares, 1.0, settings.last_step or 1)
         self.several_records = records.people is not None
         self._stopping: StoppingAccounts | None = None
 
-    def count_with(self, counting: Counting, processes: Processes) -> None:
+    def restore(self, contents: dict[str, Any], unseen: list[Mechanism]) -> None:
+        """Go on from a checkpoint, with what was announced since; before the first step."""
+        self._resumable.restore(contents, unseen, self._processes)
+
+    def count_with(self, counting: Counting) -> None:
         """Put the accounts that answer a public question in front, and book their price; before the first step."""
         stopping = self._checked(counting(self.accounts.people))  # type: ignore[arg-type]
         self._stopping = stopping
         self.accounts.put_in_front(stopping)
         self._current.update(seeded=self._current.value.seeded or stopping.reproducible)
-        if not processes.single:
-            stopping.among(processes.all_gather)
+        if not self._processes.single:
+            stopping.among(self._processes.all_gather)
         self._current.add_release(stopping.price)
         self.accounts.count_worst_case(stopping.price)
         self.run.counting = stopping.answer
@@ -123,10 +155,26 @@ class Loop:
 
     def _apply(self, noisy: Sequence[Tensor]) -> None:
         """One step of the optimizer along the noisy sums, and along no gradient that was left in the module."""
-        optimizer: torch.optim.Optimizer = self.run.optimizer
         divisor = self._settings.divisor * (self._current.value.sample_rate or 1.0)
-        optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
+        self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
         for parameter, total in zip(self._parameters, noisy, strict=True):
             parameter.grad = (total / divisor).to(parameter.dtype)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _noisy_sum(self, question: Gaussian, values: Values) -> float:
+        """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public.
+
+        Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
+        Source: theory 2.1, 5.1.
+        """
+        records = self._records
+        numbers = values_by_record(self._module, records.inputs, records.targets, values)
+        shares = means_by_person(np.clip(numbers, 0.0, 1.0), records.people, records.person_count)  # NaN stays NaN
+
+        def charge_and_sum() -> list[Tensor]:
+            active = np.asarray(self.accounts.for_questions.charge(question, shares), dtype=bool)
+            return [torch.tensor([float(shares[active].sum())], dtype=torch.float64)]
+
+        (noisy,) = self._releases.release(question, charge_and_sum)
+        return rounded(float(noisy[0]), question.sigma)

@@ -1,11 +1,11 @@
-"""The settings of a run, all public: those that its card states, and those that only change its speed."""
+"""The settings of a run that its card states; all of them are public."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from bursar import filters
 
-__all__ = ["Performance", "Settings"]
+__all__ = ["Settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +28,3 @@ class Settings:
         """The settings that a resumed run must share with its checkpoint, because its card states them."""
         names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder")
         return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
-    """Settings on which no guarantee depends: how much memory is used, and how bounds on sampled gradients are set.
-
-    Whatever the bounds are, gradients are clipped to them and people are charged for them.
-    """
-
-    memory: float | None
-    refresh_every: int
-    slack: float

@@ -32,17 +32,13 @@ from bursar.training._arguments import (
 from bursar.training._card import Card, build_card
 from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
-from bursar.training._distributed import NoiseGenerator, Processes, noise_generator
+from bursar.training._distributed import Processes, noise_generator
 from bursar.training._logistic.descent import Everybody
 from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
-from bursar.training._questions import Questions
 from bursar.training._records import Records
-from bursar.training._releases import Releases
-from bursar.training._resume import Resumable
 from bursar.training._run import Run
-from bursar.training._settings import Performance, Settings
-from bursar.training._state import CurrentState, TrainingState
+from bursar.training._settings import Settings
 from bursar.training.gradients import Batch, Gradients
 from bursar.training.gradients._batches import as_inputs, check_batch
 
@@ -112,9 +108,7 @@ class Trainer:
             noise_multiplier=noise_multiplier,
             individual=individual,
         )
-        self._performance = Performance(
-            memory=memory, refresh_every=refresh_interval(refresh_every, sample_rate), slack=float(slack)
-        )
+        self._refresh_every, self._slack = refresh_interval(refresh_every, sample_rate), float(slack)
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
@@ -192,10 +186,8 @@ class Trainer:
         records = self._records(inputs, targets, people)
         self._check_losses(losses, records.person_count)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-        noise, coins = (
-            noise_generator(self._gradients.parameters[0].device, self._seed),
-            np.random.default_rng(self._seed),
-        )
+        noise = noise_generator(self._gradients.parameters[0].device, self._seed)
+        contributions = self._contributions(np.random.default_rng(self._seed))
         self._gradients.prepare(records.inputs, targets)
         with ExitStack() as stack:
             folder = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
@@ -203,16 +195,27 @@ class Trainer:
                 stack.callback(folder.close)
             loaded = None if folder is None else folder.load()
             accounts = self._accounts(records, losses, None if loaded is None else loaded[0]["accounts"])
-            loop, resumable = self._assembled(records, accounts, noise, coins, folder)
+            loop = Loop(
+                settings=self._settings,
+                module=self._module,
+                optimizer=self._optimizer,
+                gradients=self._gradients,
+                contributions=contributions,
+                records=records,
+                accounts=accounts,
+                processes=self._processes,
+                noise=noise,
+                checkpoint=folder,
+            )
             if loaded is not None:
-                resumable.restore(*loaded, self._processes)
+                loop.restore(*loaded)
             self._loop = loop
             self._processes.broadcast_module(self._module)
             for callback in callbacks:
                 if hasattr(callback, "ended"):
                     stack.callback(callback.ended, loop.run)
             if counting is not None:
-                loop.count_with(counting, self._processes)
+                loop.count_with(counting)
             loop.train(callbacks, save_every=checkpoint_every)
         return loop.run
 
@@ -223,59 +226,12 @@ class Trainer:
             raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
         return Records(inputs, targets, people, 0 if self._people is None else len(self._people.spent()))
 
-    def _assembled(
-        self,
-        records: Records,
-        accounts: TrainingAccounts,
-        noise: NoiseGenerator,
-        coins: np.random.Generator,
-        folder: Checkpoint | None,
-    ) -> tuple[Loop, Resumable]:
-        """The parts of a run, put together; nothing is charged yet."""
-        settings = self._settings
-        current = CurrentState(
-            TrainingState(
-                noise_multiplier=settings.noise_multiplier, sample_rate=settings.sample_rate, seeded=settings.seeded
-            )
-        )
-        releases = Releases(current=current, processes=self._processes, noise=noise, checkpoint=folder)
-        questions = Questions(self._module, records, accounts, releases)
-        resumable = Resumable(
-            checkpoint=folder,
-            settings=settings,
-            current=current,
-            module=self._module,
-            optimizer=self._optimizer,
-            accounts=accounts,
-            records=records,
-        )
-        run = Run(
-            self._module,
-            self._optimizer,
-            settings=settings,
-            current=current,
-            budget_admits=accounts.admits,
-            ask=questions.noisy_sum,
-        )
-        loop = Loop(
-            settings=settings,
-            current=current,
-            run=run,
-            gradients=self._gradients,
-            contributions=self._contributions(coins),
-            records=records,
-            accounts=accounts,
-            releases=releases,
-            resumable=resumable,
-        )
-        return loop, resumable
-
     def _contributions(self, coins: np.random.Generator) -> FullBatch | Poisson:
         if self._settings.sample_rate is None:
             return FullBatch(spend_remainder=self._settings.spend_remainder)
         return Poisson(
-            refresh_every=self._performance.refresh_every,
-            slack=self._performance.slack,
+            refresh_every=self._refresh_every,
+            slack=self._slack,
             individual=self._settings.individual,
             own_samples=isinstance(self._settings.budget, OWN_SAMPLES),
             coins=coins,

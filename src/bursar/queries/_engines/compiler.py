@@ -9,7 +9,7 @@ steps. They are whole numbers in doubles, exact for people with fewer than 2^31 
 Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import accumulate
@@ -20,8 +20,8 @@ from bursar._workspace import TempTable
 from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect, double
+from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._questions import (
-    STEPS,
     Count,
     Histogram,
     Mean,
@@ -30,7 +30,6 @@ from bursar.queries._questions import (
     Question,
     Sum,
     Variance,
-    units_per_step,
 )
 from bursar.queries._where import parse
 
@@ -155,7 +154,7 @@ def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
     both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
     sums = f"SELECT cell, {_added(names, sql)} FROM {both} GROUP BY cell"
-    return _bounded_long(long, names, question, sql), _charges(_squares_long(names, sql), question, sql), sums
+    return _bounded_long(long, names, question, sql), _charges(_lengths_long(names, question, sql), question, sql), sums
 
 
 def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -170,8 +169,9 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     flat = [name for row in grid for name in row]
     width = question.coordinates if isinstance(question, Histogram | Quantiles) else 1
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
-    squares = f"SELECT *, {_firm(_square(flat))} AS square FROM ({_bounded_wide(wide, groups, question, sql)})"
-    return None, _charges(squares, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
+    bounded = _bounded_wide(wide, groups, question, sql)
+    lengths = f"SELECT *, {_firm(_length(flat, question))} AS square FROM ({bounded})"
+    return None, _charges(lengths, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
 
 
 def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
@@ -250,19 +250,20 @@ def _bin(question: Histogram | Quantiles, kinds: Mapping[str, str], sql: Dialect
     return halved(0, question.coordinates - 1)
 
 
-def _square(names: list[str]) -> str:
-    return " + ".join(f"{name} * {name}" for name in names)
+def _length(names: list[str], question: Question) -> str:
+    """The square of the L2 norm of whole numbers; for pure budgets their L1 norm. Both are called *square* in SQL."""
+    return " + ".join(f"abs({name})" if question.pure else f"{name} * {name}" for name in names)
 
 
 def _firm(square: str) -> str:
-    """A sum of squares of whole numbers that is not below the true one: exact if short, else rounded up."""
+    """A sum of whole numbers, as squares are, that is not below the true one: exact if short, else rounded up."""
     return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
 
 
-def _limbs(names: list[str], sql: Dialect) -> str:
-    """Squares of whole numbers in three parts, whole numbers of 64 bits, that are added up exactly in any order."""
+def _limbs(names: list[str], question: Question, sql: Dialect) -> str:
+    """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
     columns = []
-    for limb, parts in enumerate(("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
+    for limb, parts in enumerate(("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
         listed = []
         for name in names:
             whole = f"CAST(abs({name}) AS BIGINT)"
@@ -272,15 +273,16 @@ def _limbs(names: list[str], sql: Dialect) -> str:
     return ", ".join(columns)
 
 
-def _joined(over: str = "") -> str:
-    """The sum of squares that the limbs add up to."""
-    high, middle, low = (f"CAST(sum(q{limb}){over} AS DOUBLE)" for limb in range(3))
-    return _firm(f"({high} * {_HIGH} + {middle} * {_MIDDLE} + {low})")
+def _joined(question: Question, over: str = "") -> str:
+    """The sum of squares, or of sizes, that the limbs add up to."""
+    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
+    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(worth)]
+    return _firm(f"({' + '.join(terms)})")
 
 
-def _squares_long(names: list[str], sql: Dialect) -> str:
-    limbs = f"SELECT person, {_limbs(names, sql)} FROM {sql.table.format(CELLS)}"
-    return f"SELECT person, {_joined()} AS square FROM ({limbs}) GROUP BY person"
+def _lengths_long(names: list[str], question: Question, sql: Dialect) -> str:
+    limbs = f"SELECT person, {_limbs(names, question, sql)} FROM {sql.table.format(CELLS)}"
+    return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
 
 
 def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
@@ -296,16 +298,27 @@ def _factor(square: str, bound: int) -> str:
     )
 
 
+def _pure_factor(size: str, bound: int) -> str:
+    """The same for sizes that are L1 norms."""
+    return f"CASE WHEN {size} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
+
+
+def _shrinking(question: Question) -> Callable[[str, int], str]:
+    """What shrinks a contribution to a bound."""
+    return _pure_factor if question.pure else _factor
+
+
 def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
     """Cells within the bound for each group, of all its coordinates together."""
     if question.per_group is None:
         return rows
-    square = f"SELECT *, {_firm(_square(names))} AS square FROM ({rows})"
+    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM ({rows})"
     if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
         over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
-        square = f"SELECT *, {_joined(over)} AS square FROM (SELECT *, {_limbs(names, sql)} FROM ({rows}))"
+        limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
+        square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"
     bound = int(question.per_group * STEPS)
-    factors = f"SELECT *, {_factor('square', bound)} AS factor FROM ({square})"
+    factors = f"SELECT *, {_shrinking(question)('square', bound)} AS factor FROM ({square})"
     return f"SELECT person, cell, {', '.join(f'{_shrunk(name, sql)} AS {name}' for name in names)} FROM ({factors})"
 
 
@@ -314,8 +327,8 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
     if question.per_group is None:
         return rows
     bound = int(question.per_group * STEPS)
-    squares = ", ".join(f"{_firm(_square(names))} AS s{place}" for place, names in enumerate(groups))
-    factors = ", ".join(f"{_factor(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
+    squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
+    factors = ", ".join(f"{_shrinking(question)(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(
         f"{_shrunk(name, sql, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
     )
@@ -326,13 +339,15 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
 def _charges(squares: str, question: Question, sql: Dialect) -> str:
     """Each person's price and factor.
 
-    Guarantee: units >= (length of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho.
-    Source: theory 2.7 and 5.1.
+    Guarantee: units >= (L2 norm of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho; for
+        pure budgets, units >= (its L1 norm) / scale, in units of epsilon.
+    Source: theory 2.9 and 5.1; docs/proofs/noise.md, Theorem 3.
     """
-    factor = _factor("square", question.clip_steps)
+    factor = _shrinking(question)("square", question.clip_steps)
+    per_step = (pure_units_per_step if question.pure else units_per_step)(question.noise)
     units = (
         f"CASE WHEN {factor} < 1 THEN {question.price:d} ELSE least({question.price:d}, "
-        f"CAST(ceil(square * {double(units_per_step(question.noise))}) AS BIGINT)) END"
+        f"CAST(ceil(square * {double(per_step)}) AS BIGINT)) END"
     )
     return (
         f"SELECT {sql.without.format('square')}, CAST({units} AS BIGINT) AS units, {factor} AS factor "
