@@ -122,7 +122,8 @@ class Boundary(PersonBound):
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
         costs = self.costs(mechanisms.Pure(leaf.epsilon))
         failure = int(up(exact(leaf.delta), per=FAILURE))
-        stretched, avoided = _pathwise(leaf.epsilon, leaf.delta)
+        probabilistic = isinstance(leaf, mechanisms.PDP)
+        stretched, avoided = _pathwise(leaf.epsilon, leaf.delta, 0.0 if probabilistic else STRETCH)
         if stretched is None:
             return (*costs, failure, *(inf,) * self.width, FAILURE)
         paths = tuple(map(sum, zip(*(self.costs(part) for part in stretched), strict=True)))
@@ -201,18 +202,22 @@ def as_floats(totals: Totals) -> NDArray[np.float64]:
     return np.where(floats > 0, floats / MEASURE * (1 + 6e-16), 0.0)
 
 
-def _pathwise(epsilon: float, delta: float) -> tuple[tuple[mechanisms.Mechanism, ...] | None, Fraction | float]:
+def _pathwise(
+    epsilon: float, delta: float, stretch: float
+) -> tuple[tuple[mechanisms.Mechanism, ...] | None, Fraction | float]:
     """What an (epsilon, delta)-DP round costs outside of an event of a probability that is returned as well.
 
     With e = epsilon + t: the loss is above e with probability <= b = delta / (1 - e^-t), and below -e with
-    probability <= b e^-e. Outside of both, with probability >= 1 - d, d = b (1 + e^-e), the round given that event
-    is (e + s)-DP, s = -log(1 - d), and the loss is at most s above the loss of that; Zcdp(s) covers the s.
+    probability <= b e^-e. Of probabilistic DP this holds with t = 0 and b = delta. Outside of both, with probability
+    >= 1 - d, d = b (1 + e^-e), the round given that event is (e + s)-DP, s = -log(1 - d), and the loss is at most s
+    above the loss of that; Zcdp(s) covers the s.
     """
     if epsilon == inf or delta >= 1:
         return None, inf
-    t = STRETCH * max(epsilon, 0.1)
+    t = stretch * max(epsilon, 0.1)
     wide = epsilon + t
-    avoided = delta / -expm1(-t) * (1 + exp(-wide)) * (1 + 1e-14)
+    above = delta / -expm1(-t) if t else delta
+    avoided = above * (1 + exp(-wide)) * (1 + 1e-14)
     if avoided >= 0.5:
         return None, inf
     shift = -log1p(-avoided) * (1 + 1e-14)

@@ -122,7 +122,7 @@ class Renyi(Odometer):
         if plan is not None:
             if orders is not None or weights is not None:
                 raise ArgumentError("plan and orders or weights exclude each other: the plan chooses them")
-            orders, weights = _tuned(plan, delta)
+            orders, weights = around_plan(plan, delta)
         grid = _orders(orders)
         notion = Orders(delta=delta, sum_delta=sum_delta, orders=grid, weights=_weights(weights, len(grid)))
         given = {name: None if x is None else list(x) for name, x in (("orders", orders), ("weights", weights))}
@@ -176,7 +176,7 @@ def _weights(weights: tuple[float, ...] | None, count: int) -> tuple[float, ...]
     return tuple(float(weight / total) for weight in weights)
 
 
-def _tuned(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def around_plan(plan: mechanisms.Mechanism | float, delta: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Orders and weights for a plan: most at the order that is best for it, the rest falling off on both sides."""
     if not isinstance(plan, mechanisms.Mechanism):
         _check.positive(plan=plan)
