@@ -269,7 +269,7 @@ class Planned(Odometer):
     >>> odometer = Planned(mechanisms.Repeated(step, 100), delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(step, 10))
     >>> round(odometer.ex_post_epsilon(), 2)
-    0.6
+    0.56
 
     Guarantee: both promises above.
     Source: docs/proofs/planned-odometer.md; theory 1.5, 4.11, 6.1, 6.3.
