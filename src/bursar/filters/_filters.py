@@ -218,7 +218,8 @@ class Planned(Filter):
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
-        sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail.
+        sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail; by default a
+            thousandth, out of what pays for slack: planned rounds lose nothing by it.
 
     The measure of ``spent`` and ``left`` is planned rounds, whole numbers.
 
@@ -245,9 +246,8 @@ class Planned(Filter):
         epsilon: float,
         delta: float,
         reserve: float = 0.0,
-        sum_delta: float = 0.0,
+        sum_delta: float | None = None,
     ) -> None:
-        _check.number(sum_delta=sum_delta)
         notion = notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
