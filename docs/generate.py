@@ -31,6 +31,7 @@ MODULES = (
     "bursar.odometers",
     "bursar.odometers.published",
     "bursar.individual",
+    "bursar.answers",
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",

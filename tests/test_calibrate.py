@@ -2,7 +2,7 @@
 
 import pytest
 
-from bursar import calibrate, filters
+from bursar import calibrate, filters, individual
 from bursar import mechanisms as m
 from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
 
@@ -64,8 +64,8 @@ def test_impossible_targets_are_refused():
 def test_all_filters_side_by_side_agree_with_each_alone():
     """The least noise for the steps, and the steps for that noise, whatever the clip is."""
     rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, steps=100, max_grad_norm=3.0)
-    assert [row.filter for row in rows] == ["Gaussian", "Zcdp", "Renyi", "Approximate"]
-    for row in rows:
+    assert [row.filter for row in rows] == ["Gaussian", "Zcdp", "Renyi", "Approximate", "Planned", "Residue"]
+    for row in rows[:4]:
         assert row.sigma == calibrate.sigma(BUDGETS[row.filter](), 100, sensitivity=3.0)
         assert (row.noise_multiplier, row.steps, row.note) == (row.sigma / 3, 100, "")
     back = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=rows[1].noise_multiplier, max_grad_norm=3.0)
@@ -86,3 +86,45 @@ def test_steps_or_noise_but_not_both(both):
     """One of the two is asked for, so the other one must be given."""
     with pytest.raises(ArgumentError, match="either steps or noise_multiplier"):
         calibrate.by_filter(epsilon=1.0, delta=1e-5, **both)
+
+
+@pytest.mark.parametrize("sample_rate", [1.0, 0.01])
+def test_noise_of_a_run_fixed_in_advance(sample_rate):
+    """It is the least, to a relative 1e-4, whose certified epsilon keeps to the budget; a plan needs as much."""
+    fixed = calibrate.in_advance(epsilon=1.0, delta=1e-5, steps=50, max_grad_norm=3.0, sample_rate=sample_rate)
+    assert fixed.filter == "fixed in advance"
+    assert fixed.sigma == pytest.approx(3 * fixed.noise_multiplier)
+
+    def epsilon(noise_multiplier):
+        return individual.losses([[50]], [noise_multiplier], sample_rate=sample_rate, delta=1e-5)[0]
+
+    assert 0.999 < epsilon(fixed.noise_multiplier) <= 1 + 1e-12 < epsilon(fixed.noise_multiplier * (1 - 2e-4))
+    planned, residue = calibrate.by_filter(epsilon=1.0, delta=1e-5, steps=50, sample_rate=sample_rate)[-2:]
+    assert fixed.noise_multiplier <= planned.noise_multiplier * (1 + 1e-4) <= 1.005 * fixed.noise_multiplier
+    for row, make in ((planned, planned_as), (residue, lambda _: filters.Residue(epsilon=1.0, delta=1e-5))):
+        for factor, fits in ((1.0, True), (1 - 3e-3, False)):
+            step = m.gaussian_step(row.noise_multiplier * factor, 1.0, sample_rate)
+            assert make(step).admits(m.Repeated(step, 50)) == fits
+
+
+def planned_as(step):
+    return filters.Planned(step, epsilon=1.0, delta=1e-5)
+
+
+def test_steps_of_a_run_fixed_in_advance():
+    """One more step than the answer has an epsilon above the budget's; no step fits where one costs too much."""
+    fixed = calibrate.in_advance(epsilon=1.0, delta=1e-5, noise_multiplier=1.1, sample_rate=0.01)
+    epsilons = individual.losses([[fixed.steps], [fixed.steps + 1]], [1.1], sample_rate=0.01, delta=1e-5)
+    assert epsilons[0] <= 1.0 < epsilons[1]
+    assert fixed.steps == 421
+    (planned, _) = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=1.1, sample_rate=0.01)[-2:]
+    assert planned.steps == planned_as(m.SampledGaussian(1.1, 1.0, 0.01)).left >= 0.99 * 421
+    none = {"epsilon": 0.1, "delta": 1e-5, "noise_multiplier": 0.5, "sample_rate": 0.5}
+    assert calibrate.in_advance(**none).steps == calibrate.by_filter(**none)[4].steps == 0
+
+
+@pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"delta": 1.0}, {"steps": 0}, {"max_grad_norm": -1.0}])
+def test_arguments_are_checked_before_anything_is_searched(bad):
+    """Each is refused by its name."""
+    with pytest.raises(ArgumentError, match=next(iter(bad))):
+        calibrate.in_advance(**{"epsilon": 1.0, "delta": 1e-5, "steps": 5} | bad)

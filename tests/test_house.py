@@ -29,6 +29,7 @@ FLOORS = {
     "notions": 3,
     "filters": 4,
     "odometers": 4,
+    "answers": 5,
     "calibrate": 5,
     "individual": 5,
     "compare": 6,
@@ -38,6 +39,7 @@ FLOORS = {
     "training": 7,
     "report": 8,
     "cli": 9,
+    "__main__": 10,
 }
 # on the ground floor, who may use whom
 GROUND = {

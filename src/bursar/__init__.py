@@ -10,6 +10,7 @@ notions      WHAT a total means: prices, and what a budget promises
 filters      WHETHER it fits: a budget fixed in advance
 odometers    HOW MUCH so far: bounds that hold at every time
 individual   FOR WHOM: one account per person
+answers      which epsilon holds for a run: fixed, filtered, or stopped by its results
 calibrate    how much noise, how many steps
 compare      all bounds side by side
 interop      events of dp_accounting
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bursar import (
+        answers,
         calibrate,
         compare,
         curves,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "answers",
     "calibrate",
     "compare",
     "curves",

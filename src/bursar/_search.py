@@ -1,11 +1,11 @@
 """Searching for the edge of a condition, on the side where it holds."""
 
 from collections.abc import Callable
-from math import inf
+from math import inf, sqrt
 
 from bursar.errors import CalibrationFailed
 
-__all__ = ["first_true", "last_true"]
+__all__ = ["first_true", "last_true", "least"]
 
 
 def last_true(holds: Callable[[float], bool], *, start: float) -> float:
@@ -29,6 +29,32 @@ def first_true(holds: Callable[[float], bool], *, start: float) -> float:
         if high == inf:
             raise CalibrationFailed("no value meets the target")
     return _bisect(holds, high, low)
+
+
+def least(
+    holds: Callable[[float], bool], *, near: float, tolerance: float, low: float = 1e-9, high: float = 1e6
+) -> float:
+    """About the smallest float in [low, high] at which a condition holds; inf where it does not hold below high.
+
+    The search begins near a guess: few questions are asked if that is good. The condition was evaluated, and held, at
+    the result, which is at most 1 + tolerance times a value at which it was evaluated and failed, or about low.
+    """
+    factor = 1 + tolerance
+    good = bad = min(max(near, low), high) * factor
+    if holds(good):
+        while holds(bad := good / factor):
+            good, factor = bad, factor**4
+            if good <= low:
+                return good
+    else:
+        while not holds(good := bad * factor):
+            bad, factor = good, factor**4
+            if good > high:
+                return inf
+    while good > (1 + tolerance) * bad:
+        middle = sqrt(good * bad)
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
 
 
 def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:

@@ -13,15 +13,20 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from typing import Protocol
 
-from bursar import _check, filters, mechanisms
+from bursar import _check, _search, filters, mechanisms
 from bursar._search import first_true
+from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
 from bursar.filters import Filter
 
-__all__ = ["Calibration", "by_filter", "sigma", "steps"]
+__all__ = ["Calibration", "by_filter", "in_advance", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
+
+_FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
 
 _FILTERS: dict[str, Callable[..., Filter]] = {
     "Gaussian": filters.Gaussian,
@@ -31,7 +36,13 @@ _FILTERS: dict[str, Callable[..., Filter]] = {
 }
 
 
-def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: float = 1.0) -> float:
+class _Asked(Protocol):
+    """What has a budget and can be asked whether a run fits."""
+
+    def admits(self, mechanism: mechanisms.Mechanism, /) -> bool: ...
+
+
+def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: float = 1.0) -> float:
     """The least Gaussian noise with which a number of steps fits into a budget.
 
     Args:
@@ -62,7 +73,7 @@ def sigma(budget: Filter, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     return first_true(fits, start=sensitivity)
 
 
-def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
+def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
     """How often a mechanism fits into a budget.
 
     Args:
@@ -95,10 +106,10 @@ def steps(budget: Filter, mechanism: mechanisms.Mechanism) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Noise and steps that fit into the budget of one kind of filter. Every field is public.
+    """Noise and steps that fit into a budget, for one kind of filter or fixed in advance. Every field is public.
 
     Attributes:
-        filter: the name of the filter's class.
+        filter: the name of the filter's class; "fixed in advance" for a run without a filter.
         sigma: standard deviation of the noise of a step, absolute; None where no noise is enough.
         noise_multiplier: the same divided by the clip.
         steps: how many steps fit; None where there is no number.
@@ -110,6 +121,55 @@ class Calibration:
     noise_multiplier: float | None
     steps: int | None
     note: str
+
+
+class _FixedInAdvance:
+    """Admits runs that are (epsilon, delta)-DP if their noise, rate and steps are fixed in advance."""
+
+    def __init__(self, *, epsilon: float, delta: float) -> None:
+        _check.positive(epsilon=epsilon)
+        _check.between(0, 1, delta=delta)
+        self.epsilon, self.delta = epsilon, delta
+
+    def admits(self, run: mechanisms.Mechanism) -> bool:
+        return tightest(run, delta=self.delta).epsilon <= self.epsilon
+
+
+class _PlannedAs:
+    """Admits what a fresh ``filters.Planned`` does whose plan is the step of which the run consists."""
+
+    def __init__(self, *, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+
+    def admits(self, run: mechanisms.Mechanism) -> bool:
+        step, _ = mechanisms.repeated(run)
+        try:
+            return filters.Planned(step, epsilon=self.epsilon, delta=self.delta).admits(run)
+        except ArgumentError:  # the step does not fit once
+            return False
+
+
+def in_advance(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float = 1.0,
+    sample_rate: float = 1.0,
+) -> Calibration:
+    """The least noise for a number of steps, or the steps for a noise, of a run that is fixed before it begins.
+
+    Args: those of ``by_filter``. With sampling, noise is found to a relative 1e-4, from above.
+
+    Guarantee: so many steps with this noise, if noise, rate and steps are fixed in advance, are (epsilon, delta)-DP.
+    Source: theory 3.3 and 7.2.
+    """
+    budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
+    near = None if sample_rate == 1 else 1.0  # without sampling there is a formula
+    return _calibrated(
+        "fixed in advance", budget, steps, noise_multiplier, max_grad_norm, sample_rate, near, _FIXED_TOLERANCE
+    )
 
 
 def by_filter(
@@ -130,34 +190,75 @@ def by_filter(
         max_grad_norm: the clip: the L2 norm that each contribution is clipped to.
         sample_rate: in (0, 1]; below 1, Poisson sampling.
 
+    The plan of ``Planned`` is the step. For it and for ``Residue``, noise is found to a relative 1e-3, from above.
+
     Guarantee: each filter admits its number of steps with its noise.
     Source: the filters' own.
     """
-    _check.positive(max_grad_norm=max_grad_norm)
-    budgets = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
-    if steps is not None and noise_multiplier is None:
-        return tuple(_least_noise(name, each, steps, max_grad_norm, sample_rate) for name, each in budgets.items())
-    if noise_multiplier is not None and steps is None:
-        _check.noise(noise_multiplier=noise_multiplier)
-        noise = noise_multiplier, noise_multiplier * max_grad_norm
-        return tuple(_most_steps(name, each, *noise, sample_rate) for name, each in budgets.items())
-    raise ArgumentError("give either steps or noise_multiplier")
+    budgets: dict[str, _Asked] = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
+    rows = [
+        _calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate)
+        for name, budget in budgets.items()
+    ]
+    fixed = in_advance(
+        epsilon=epsilon,
+        delta=delta,
+        steps=steps,
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        sample_rate=sample_rate,
+    )
+    slow: dict[str, _Asked] = {
+        "Planned": _PlannedAs(epsilon=epsilon, delta=delta),
+        "Residue": filters.Residue(epsilon=epsilon, delta=delta),
+    }
+    near = 1.0 if fixed.noise_multiplier is None else fixed.noise_multiplier
+    for name, budget in slow.items():
+        rows.append(_calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate, near))
+    return tuple(rows)
 
 
-def _least_noise(name: str, budget: Filter, count: int, clip: float, sample_rate: float) -> Calibration:
+def _calibrated(
+    name: str,
+    budget: _Asked,
+    count: int | None,
+    noise_multiplier: float | None,
+    clip: float,
+    sample_rate: float,
+    near: float | None = None,
+    tolerance: float = _FILTER_TOLERANCE,
+) -> Calibration:
+    """One row. Noise is searched to the last digit, or, near a guess of the noise multiplier, to a tolerance."""
+    _check.positive(max_grad_norm=clip)
+    if (count is None) == (noise_multiplier is None):
+        raise ArgumentError("give either steps or noise_multiplier")
+    relative = noise_multiplier
+    if relative is not None:
+        _check.noise(noise_multiplier=relative)
     try:
-        absolute = sigma(budget, count, sensitivity=clip, sample_rate=sample_rate)
+        if relative is not None:
+            step = mechanisms.gaussian_step(relative, 1.0, sample_rate)
+            return Calibration(name, relative * clip, relative, steps(budget, step), "")
+        least = _least_noise(budget, count if count is not None else 0, sample_rate, near, tolerance, clip)
     except (Unsupported, CalibrationFailed) as error:
-        return Calibration(name, None, None, count, str(error))
-    return Calibration(name, absolute, absolute / clip, count, "")
+        return Calibration(name, None if relative is None else relative * clip, relative, count, str(error))
+    return Calibration(name, least, least / clip, count, "")
 
 
-def _most_steps(name: str, budget: Filter, relative: float, absolute: float, sample_rate: float) -> Calibration:
-    try:
-        count = steps(budget, mechanisms.gaussian_step(relative, 1.0, sample_rate))
-    except (Unsupported, CalibrationFailed) as error:
-        return Calibration(name, absolute, relative, None, str(error))
-    return Calibration(name, absolute, relative, count, "")
+def _least_noise(
+    budget: _Asked, count: int, sample_rate: float, near: float | None, tolerance: float, clip: float
+) -> float:
+    if near is None:
+        return sigma(budget, count, sensitivity=clip, sample_rate=sample_rate)
+    _check.whole(1, steps=count)
+
+    def fits(noise: float) -> bool:
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
+
+    found = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
+    if found == inf:
+        raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
+    return found
 
 
 def _check_budget(budget: object) -> None:

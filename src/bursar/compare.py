@@ -8,14 +8,14 @@
 0.5613
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf, isfinite, sqrt
 
 import numpy as np
 
-from bursar import _check, filters, mechanisms, odometers
+from bursar import _check, _search, filters, mechanisms, odometers
 from bursar._units import shown
 from bursar.curves import gaussian, renyi
 from bursar.curves.totals import optimum, totals
@@ -26,6 +26,7 @@ __all__ = ["Bound", "Comparison", "compare", "optimum"]
 _TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
 
 _FIXED = {
+    "privacy loss distributions": "loss distributions, rounds fixed",
     "Gaussian DP, exact": "exact, rounds fixed in advance",
     "pure DP, exact": "optimum, rounds fixed in advance",
     "zCDP": "zCDP, rounds fixed in advance",
@@ -118,8 +119,10 @@ def compare(
         raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
     counts = tuple(sorted({int(count) for count in np.geomspace(1, rounds, points).round()} | {rounds}))
     bounds = _fixed(mechanism, counts, delta)
+    least = [min(bound.epsilons[place] for bound in bounds) for place in range(len(counts))] if bounds else [1.0]
+    starts = dict(zip(counts, least * (1 if bounds else len(counts)), strict=True))
     for name, promise, epsilon_after in (
-        *_filters(mechanism, delta),
+        *_filters(mechanism, delta, starts),
         *_odometers(mechanism, rounds, delta, people),
     ):
         try:
@@ -142,34 +145,42 @@ def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: floa
     ]
 
 
-def _filters(mechanism: mechanisms.Mechanism, delta: float) -> Iterator[tuple[str, str, EpsilonAfter]]:
+def _filters(
+    mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int, float]
+) -> Iterator[tuple[str, str, EpsilonAfter]]:
+    """The filters by name; ``starts`` holds, for each number of rounds, an epsilon from which to search."""
     kinds: tuple[tuple[str, Callable[..., filters.Filter]], ...] = (
         ("filters.Gaussian", filters.Gaussian),
+        ("filters.Residue", filters.Residue),
         ("filters.Zcdp", filters.Zcdp),
         ("filters.Renyi", filters.Renyi),
-        ("filters.Residue", filters.Residue),
         ("filters.Approximate (Whitehouse et al.)", filters.Approximate),
         ("filters.Pure (Feldman & Zrnic)", filters.Pure),
         ("filters.Rogers", filters.Rogers),
     )
+
+    def least(fits: Callable[..., bool], count: int) -> float:
+        return _least(partial(fits, mechanisms.Repeated(mechanism, count), delta), starts[count])
+
+    yield "filters.Planned", "filter", partial(least, partial(_plan_fits, mechanism))
     for name, kind in kinds:
-        yield name, "filter", partial(_least, kind, mechanism, delta)
+        yield name, "filter", partial(least, partial(_fits, kind))
 
 
-def _least(kind: Callable[..., filters.Filter], mechanism: mechanisms.Mechanism, delta: float, count: int) -> float:
-    """The smallest epsilon, to a relative 1e-3 from above, whose filter admits the run."""
-    run, low, high = mechanisms.Repeated(mechanism, count), 0.0, 1.0
-    while not kind(epsilon=high, delta=delta).admits(run):
-        low, high = high, 2 * high
-        if high > 1e6:
-            return inf
-    while high - low > _TOLERANCE * high and high > 1e-9:
-        middle = (low + high) / 2 if low else high / 4
-        if kind(epsilon=middle, delta=delta).admits(run):
-            high = middle
-        else:
-            low = middle
-    return high
+def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    return kind(epsilon=epsilon, delta=delta).admits(run)
+
+
+def _plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    try:
+        return filters.Planned(plan, epsilon=epsilon, delta=delta).admits(run)
+    except ArgumentError:  # the plan does not fit once
+        return False
+
+
+def _least(fits: Callable[[float], bool], start: float) -> float:
+    """The smallest epsilon, to a relative 1e-3 from above, that fits; inf above 1e6. The search begins at ``start``."""
+    return _search.least(fits, near=start if start < inf else 1.0, tolerance=_TOLERANCE)
 
 
 def _odometers(

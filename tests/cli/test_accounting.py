@@ -1,12 +1,16 @@
 """`bursar epsilon` and `bursar calibrate`: the library's numbers, readable by people and machines, helpful refusals."""
 
 import json
+import subprocess
+import sys
+from fractions import Fraction
 
 import pytest
 from typer.testing import CliRunner
 
-from bursar import __version__, calibrate, filters, mechanisms
+from bursar import __version__, calibrate, filters, individual, mechanisms
 from bursar.cli import app
+from bursar.cli._options import rate_and_steps
 from bursar.curves import gaussian, renyi, zcdp
 
 RUN = CliRunner()
@@ -30,11 +34,39 @@ def test_epsilon_prints_the_librarys_numbers():
 
 
 def test_epsilon_of_sampling_leaves_out_what_does_not_apply():
-    """A sampled run has no Gaussian or zCDP line, and the Rényi line is the library's."""
+    """A sampled run has no Gaussian or zCDP line; that of loss distributions is the first."""
     found = json.loads(
         output("epsilon", "--noise-multiplier", 2, "--steps", 100, "--sample-rate", 0.01, "--json").stdout
     )
-    assert [row["notion"] for row in found["bounds"]] == ["Rényi DP", "Rényi DP, Mironov's conversion"]
+    names = ["privacy loss distributions", "Rényi DP", "Rényi DP, Mironov's conversion"]
+    assert [row["notion"] for row in found["bounds"]] == names
+    assert found["epsilon"] == found["bounds"][0]["epsilon"] < found["bounds"][1]["epsilon"]
+
+
+def test_epsilon_begins_with_the_run_that_was_fixed():
+    """The certified epsilon first, then a filter's and an odometer's, and a sentence that says which one is needed."""
+    options = ("epsilon", "--noise-multiplier", 1.1, "--sample-rate", 0.01, "--steps", 421)
+    found = json.loads(output(*options, "--json").stdout)
+    exact = individual.losses([[421]], [1.1], sample_rate=0.01, delta=1e-5)[0]
+    assert found["epsilon"] == exact == pytest.approx(1.0, rel=1e-3)
+    assert [each["promise"] for each in found["answers"]] == ["fixed", "filter", "ex-post"]
+    text = " ".join(output(*options).stdout.replace("│", " ").split())
+    first, second, third = (text.index(words) for words in ("0.999512", "a filter with this", "an odometer"))
+    assert first < second < third < text.index("You need the first if") < text.index("Rényi DP")
+
+
+def test_sizes_and_epochs_are_a_second_way_to_say_rate_and_steps():
+    """60 000 people in batches of 600 are rate 0.01, and two epochs 200 steps; what does not divide is rounded up."""
+    sizes = ("--dataset-size", 60_000, "--batch-size", 600)
+    said = output("epsilon", "--noise-multiplier", 1.1, "--sample-rate", 0.01, "--steps", 20, "--json").stdout
+    assert output("epsilon", "--noise-multiplier", 1.1, *sizes, "--epochs", 0.2, "--json").stdout == said
+    assert rate_and_steps(sample_rate=None, steps=None, dataset_size=60_000, batch_size=600, epochs=2.0) == (0.01, 200)
+    rate, steps = rate_and_steps(sample_rate=None, steps=None, dataset_size=1001, batch_size=100, epochs=5.0)
+    assert steps == 5 * 11
+    assert Fraction(rate) >= Fraction(100, 1001)
+    assert rate == pytest.approx(100 / 1001, rel=1e-15)
+    assert rate_and_steps(sample_rate=None, steps=7, dataset_size=10, batch_size=10, epochs=None) == (1.0, 7)
+    assert rate_and_steps(sample_rate=None, steps=None, dataset_size=None, batch_size=None, epochs=None) == (1.0, None)
 
 
 def test_calibrate_prints_noise_or_steps():
@@ -51,6 +83,10 @@ def test_calibrate_prints_noise_or_steps():
     assert "not a Gaussian" in sampled["filters"][0]["note"]
     assert sampled["filters"][0]["steps"] is None
     assert "1950" in output("calibrate", "--epsilon", 1, "--noise-multiplier", 2, "--sample-rate", 0.01).stdout
+    fixed, planned = sampled["fixed"]["steps"], sampled["filters"][4]["steps"]
+    exact = individual.losses([[fixed], [fixed + 1]], [2.0], sample_rate=0.01, delta=1e-5)
+    assert exact[0] <= 1.0 < exact[1]
+    assert 0.99 * fixed <= planned <= fixed
 
 
 @pytest.mark.parametrize(
@@ -62,6 +98,20 @@ def test_calibrate_prints_noise_or_steps():
         (["epsilon", "--noise-multiplier", "1", "--steps", "-5"], "steps=-5"),
         (["epsilon", "--noise-multiplier", "1", "--sample-rate", "2"], "sample_rate=2.0"),
         (["calibrate", "--epsilon", "1"], "--steps or --noise-multiplier"),
+        (["calibrate", "--epsilon", "1", "--epochs", "2", "--noise-multiplier", "1"], "--steps or --noise-multiplier"),
+        (["calibrate", "--epsilon", "1", "--steps", "0"], "steps=0"),
+        (["epsilon", "--noise-multiplier", "1", "--steps", "0"], "steps=0 must be a whole number >= 1"),
+        (["epsilon", "--noise-multiplier", "1", "--steps", "5", "--epochs", "1"], "either --steps or --epochs"),
+        (["epsilon", "--noise-multiplier", "1", "--batch-size", "5"], "must be given together"),
+        (["epsilon", "--noise-multiplier", "1", "--batch-size", "9", "--dataset-size", "8"], "batch_size=9"),
+        (["epsilon", "--noise-multiplier", "1", "--batch-size", "0", "--dataset-size", "8"], "batch_size=0"),
+        (["epsilon", "--noise-multiplier", "1", "--epochs", "nan"], "epochs=nan"),
+        (["epsilon", "--noise-multiplier", "1", "--epochs", "-1"], "epochs=-1.0"),
+        (["epsilon", "--noise-multiplier", "1", "--epochs", "1e300"], "must be at most"),
+        (
+            ["compare", "--noise-multiplier", "1", "--sample-rate", "0.1", "--batch-size", "1", "--dataset-size", "9"],
+            "either --sample-rate",
+        ),
         (["calibrate", "--epsilon", "0", "--steps", "5"], "epsilon=0.0"),
     ],
 )
@@ -82,3 +132,9 @@ def test_json_is_strict():
     command = ["epsilon", "--noise-multiplier", "1e-60", "--sample-rate", "0.5", "--json"]
     bounds = json.loads(output(*command).stdout, parse_constant=pytest.fail)["bounds"]
     assert {row["epsilon"] for row in bounds} == {"inf"}
+
+
+def test_python_m_bursar_is_the_command():
+    """``python -m bursar`` runs the same program."""
+    run = subprocess.run([sys.executable, "-m", "bursar", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == __version__

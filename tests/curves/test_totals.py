@@ -2,9 +2,10 @@
 
 import pytest
 
+from bursar import individual
 from bursar import mechanisms as m
 from bursar.curves import approximate, gaussian, renyi, zcdp
-from bursar.curves.totals import optimum, totals
+from bursar.curves.totals import optimum, tightest, totals
 from bursar.errors import ArgumentError
 
 DELTA = 1e-5
@@ -26,9 +27,9 @@ def test_each_row_is_what_its_notion_says():
 
 
 def test_notions_without_a_price_are_left_out():
-    """Sampled Gaussians have a Rényi curve only; pure rounds have the optimum and basic composition."""
+    """Sampled Gaussians have losses and a Rényi curve; pure rounds have the optimum and basic composition."""
     sampled = epsilons(m.Repeated(m.SampledGaussian(2.0, 1.0, 0.01), 100))
-    assert list(sampled) == ["Rényi DP", "Rényi DP, Mironov's conversion"]
+    assert list(sampled) == ["privacy loss distributions", "Rényi DP", "Rényi DP, Mironov's conversion"]
     run = m.Repeated(m.Pure(0.1), 20)
     pure = epsilons(run)
     assert pure["pure DP, exact"] == optimum(m.Pure(0.1), 20, DELTA)
@@ -59,3 +60,29 @@ def test_delta_is_checked(delta):
     """A probability that is none is refused by name."""
     with pytest.raises(ArgumentError, match="delta="):
         totals(m.Gaussian(20.0), delta=delta)
+
+
+def test_loss_distributions_come_first_where_there_is_no_formula():
+    """A sampled run, Laplace and mixed rounds: the certified row is the first and the least, and `tightest` is it."""
+    sampled = m.Repeated(m.SampledGaussian(1.1, 1.0, 0.01), 421)
+    for run in (sampled, m.Repeated(m.Laplace(10.0), 50), m.Composed((m.Gaussian(20.0), m.Laplace(3.0)))):
+        rows = totals(run, delta=DELTA)
+        assert rows[0].notion == "privacy loss distributions"
+        assert rows[0].epsilon == min(row.epsilon for row in rows)
+        assert tightest(run, delta=DELTA) == rows[0]
+    assert (
+        totals(sampled, delta=DELTA)[0].epsilon == individual.losses([[421]], [1.1], sample_rate=0.01, delta=DELTA)[0]
+    )
+
+
+def test_where_there_is_a_formula_it_is_the_tightest():
+    """Gaussian and equal pure rounds have exact rows and no other in front; too many rounds have no certificate."""
+    for run, name in (
+        (m.Repeated(m.Gaussian(20.0), 50), "Gaussian DP, exact"),
+        (m.Repeated(m.Repeated(m.Pure(0.1), 5), 10), "pure DP, exact"),
+        (m.Repeated(m.SampledGaussian(5.0, 1.0, 0.01), 10**7 + 1), "Rényi DP"),
+    ):
+        best = tightest(run, delta=DELTA)
+        assert (best.notion, best.epsilon) == (name, min(row.epsilon for row in totals(run, delta=DELTA)))
+    nested = m.Repeated(m.Repeated(m.Pure(0.1), 5), 10)
+    assert tightest(nested, delta=DELTA).epsilon == optimum(m.Pure(0.1), 50, DELTA)

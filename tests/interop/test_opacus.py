@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import filters, individual, mechanisms
+from bursar import calibrate, filters, individual, mechanisms, odometers
 from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")
@@ -214,8 +214,12 @@ def test_an_accountant_cannot_be_rewritten_or_copied():
 
 
 def test_noise_of_zero_stops_the_step():
-    """What has no price is not released."""
-    module, optimizer, loader = private(ours.PrivacyEngine(budget()), noise=0.0)
+    """What has no price is not released; an engine that sees it before training refuses then."""
+    with pytest.raises(ArgumentError, match="sigma"):
+        private(ours.PrivacyEngine(budget()), noise=0.0)
+    engine = opacus.PrivacyEngine()
+    engine.accountant = ours.Accountant(budget())
+    module, optimizer, loader = private(engine, noise=0.0)
     before = parameters(module)
     with pytest.raises(ArgumentError, match="sigma"):
         step(module, optimizer, *next(iter(loader)))
@@ -245,6 +249,204 @@ def test_the_engine_refuses_what_has_no_price():
         private(engine, rand_on_empty=True)
     with pytest.raises(Unsupported, match=r"calibrate\.sigma"):
         engine.make_private_with_epsilon(target_epsilon=1.0)
+
+
+# --- which filter, and what fits ------------------------------------------------------------------------------------
+
+
+def trained(engine, most=10**9, **options):
+    """Train epoch after epoch until the engine stops it; how many steps were taken."""
+    module, optimizer, loader = private(engine, **options)
+    done = 0
+    while done < most:
+        for x, y in loader:
+            try:
+                step(module, optimizer, x, y)
+            except BudgetExceeded:
+                return done
+            done += 1
+            if done == most:
+                break
+    return done
+
+
+def test_epsilon_and_delta_are_enough_and_adaptivity_costs_nothing():
+    """At noise 1.1, rate 0.01 and epsilon 1 at least 415 steps are taken, 421 being possible in a fixed run; and the
+    epsilon that the engine tells is that of as many steps by loss distributions, to one percent."""
+    engine = ours.PrivacyEngine(epsilon=1.0, delta=1e-5)
+    assert (engine.get_epsilon(1e-5), engine.why) == (0.0, "")
+    done = trained(engine, people=200, batches=100, noise=1.1)
+    assert 415 <= done <= 421
+    assert done == len(engine.accountant) == engine.accountant.budget.count
+    assert engine.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
+    counts = [[done], [round(1.02 * done)]]
+    certified = individual.losses(counts, [1.1], sample_rate=0.01 + COINS, delta=1e-5)
+    assert 0.99 < certified[0] <= engine.get_epsilon(1e-5) < certified[1]
+    assert engine.why.startswith("Planned")
+
+
+@pytest.mark.parametrize(("noise", "batches", "epsilon"), [(0.6, 100, 3.0), (0.8, 100, 3.0), (1.5, 20, 1.0)])
+def test_the_recommended_filter_admits_no_fewer_steps_than_the_default_weights(noise, batches, epsilon):
+    """Where `filters.Renyi` was the recipe, what is recommended admits at least as many steps, and some."""
+    engine = ours.PrivacyEngine(epsilon=epsilon, delta=1e-5)
+    private(engine, people=200, batches=batches, noise=noise)
+    one = mechanisms.SampledGaussian(noise, 1.0, 1 / batches + COINS)
+    now = calibrate.steps(engine.accountant.budget, one)
+    assert now >= max(1, calibrate.steps(filters.Renyi(epsilon=epsilon, delta=1e-5), one))
+
+
+def test_a_budget_for_less_than_a_step_is_refused_before_training():
+    """The error names step and budget; nothing is spent, and no gradient was computed."""
+    for engine in (
+        ours.PrivacyEngine(filters.Renyi(epsilon=1.0, delta=1e-5)),
+        ours.PrivacyEngine(epsilon=0.01, delta=1e-5),
+    ):
+        with pytest.raises(BudgetExceeded, match=r"does not fit once.*no step.*bursar\.calibrate"):
+            private(engine, people=200, batches=100, noise=0.6)
+        assert len(engine.accountant) == 0
+
+
+def test_a_budget_for_less_than_an_epoch_says_how_many_steps_fit(caplog):
+    """A warning with the number of steps and the length of an epoch; none where an epoch fits, for accounts as well."""
+    one = budget()
+    one.charge(mechanisms.SampledGaussian(NOISE, 1.0, Q + COINS))
+    private(ours.PrivacyEngine(budget(rho=one.spent * 3.5)))
+    assert re.search(r"only 3 steps of .* less than an epoch of 10", caplog.text)
+    caplog.clear()
+    private(ours.PrivacyEngine(budget(rho=one.spent * 10.5)))
+    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    ours.individual(optimizer, loader, accounts(rho=one.spent * 10.5))
+    assert not caplog.records
+    _, optimizer, loader = private(opacus.PrivacyEngine(accountant="rdp"))
+    ours.individual(optimizer, loader, accounts(rho=one.spent * 0.5))
+    assert "only 0 steps of" in caplog.text
+
+
+def test_an_engine_needs_one_thing_to_keep_to():
+    """None, two, or numbers that break a rule are refused by name."""
+    for wrong in ({}, {"epochs": 2, "steps": 3}, {"epsilon": 1.0, "delta": 1e-5, "steps": 3}):
+        with pytest.raises(ArgumentError, match="give one of"):
+            ours.PrivacyEngine(**wrong)
+    with pytest.raises(ArgumentError, match="give one of"):
+        ours.PrivacyEngine(budget(), epochs=1)
+    for name, wrong in (
+        ("delta", {"epsilon": 1.0}),
+        ("epsilon", {"epsilon": -1.0, "delta": 1e-5}),
+        ("steps", {"steps": 0}),
+        ("epochs", {"epochs": float("nan")}),
+    ):
+        with pytest.raises(ArgumentError, match=name):
+            ours.PrivacyEngine(**wrong)
+
+
+# --- without a budget: odometers, and runs that are fixed in advance -------------------------------------------------
+
+
+def test_an_odometer_tells_epsilon_after_every_step():
+    """Its ex-post bound, as by hand; with one more step before that is taken; any noise, and no end."""
+    engine = ours.PrivacyEngine(odometers.Renyi(delta=1e-5))
+    module, optimizer, loader = private(engine)
+    by_hand, seen = odometers.Renyi(delta=1e-5), [0.0]
+    assert engine.get_epsilon(1e-5) == 0.0
+    with pytest.raises(ArgumentError, match="one_more"):
+        engine.accountant.get_epsilon(1e-5, one_more=True)
+    for (x, y), noise in zip(loader, (1.5, 1.5, 1.2, 3.0), strict=False):
+        optimizer.noise_multiplier = noise
+        step(module, optimizer, x, y)
+        one = mechanisms.SampledGaussian(noise, 1.0, Q + COINS)
+        by_hand.charge(one)
+        seen.append(engine.get_epsilon(1e-5))
+        assert seen[-1] == by_hand.ex_post_epsilon() > seen[-2]
+        assert engine.accountant.get_epsilon(1e-5, one_more=True) == by_hand.ex_post_epsilon(after=one) > seen[-1]
+    assert engine.get_epsilon(1e-7) > seen[-1]
+    exact = individual.losses([[2, 1, 1]], [1.5, 1.2, 3.0], sample_rate=Q + COINS, delta=1e-5)[0]
+    assert seen[-1] > exact  # of the same steps, had they been fixed in advance
+    assert len(engine.accountant) == engine.accountant.odometer.count == 4
+
+
+def test_an_odometer_that_is_none_is_refused():
+    """A filter, a number and nothing are not counted with."""
+    for wrong in (budget(), 1.0, None):
+        with pytest.raises(ArgumentError, match="odometer="):
+            ours.OdometerAccountant(wrong)
+
+
+def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
+    """Two epochs: epsilon is that of loss distributions for the whole run from the start, and no step more is taken."""
+    engine = ours.PrivacyEngine(epochs=2)
+    assert engine.get_epsilon(1e-5) == 0.0
+    module, optimizer, loader = private(engine)
+    exact = individual.losses([[20]], [NOISE], sample_rate=Q + COINS, delta=1e-5)[0]
+    for _ in range(2):
+        for x, y in loader:
+            assert engine.get_epsilon(1e-5) == exact
+            step(module, optimizer, x, y)
+    before = parameters(module)
+    with pytest.raises(BudgetExceeded, match="all 20 steps") as refused:
+        step(module, optimizer, *next(iter(loader)))
+    assert (refused.value.spent, refused.value.left) == (20, 0)
+    assert torch.equal(before, parameters(module))
+    rdp = opacus.accountants.RDPAccountant()
+    rdp.history = [(NOISE, Q, 20)]
+    assert exact < rdp.get_epsilon(1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:PrivacyEngine detected new dataset")
+def test_a_fixed_run_refuses_other_noise():
+    """Another noise multiplier, in a step or in a second training, is not the plan's."""
+    engine = ours.PrivacyEngine(steps=30)
+    module, optimizer, loader = private(engine)
+    step(module, optimizer, *next(iter(loader)))
+    before = parameters(module)
+    optimizer.noise_multiplier = 2 * NOISE
+    with pytest.raises(ArgumentError, match="fixed in advance"):
+        step(module, optimizer, *next(iter(loader)))
+    assert torch.equal(before, parameters(module))
+    with pytest.raises(ArgumentError, match="fixed in advance"):
+        private(engine, noise=1.4)
+    private(engine)
+    assert len(engine.accountant) == 1
+    for name, wrong in (("steps", 0), ("noise_multiplier", float("nan")), ("sample_rate", 1.5)):
+        with pytest.raises(ArgumentError, match=name):
+            ours.FixedAccountant(**{"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 5} | {name: wrong})
+
+
+def test_half_an_epoch_is_rounded_up():
+    """Epochs need not be whole; decimals are taken as written."""
+    for epochs, steps in ((0.25, 3), (0.3, 3), (1, 10)):
+        engine = ours.PrivacyEngine(epochs=epochs)
+        private(engine)
+        assert engine.accountant.plan.count == steps
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ours.OdometerAccountant(odometers.Renyi(delta=1e-5)),
+        lambda: ours.FixedAccountant(noise_multiplier=3.0, sample_rate=0.1, steps=9),
+    ],
+    ids=["odometer", "fixed"],
+)
+def test_checkpoints_of_odometers_and_plans(make):
+    """A checkpoint's steps are counted in the new accountant; what is no checkpoint of its kind is refused."""
+    first, second = make(), make()
+    rate = getattr(first, "plan", None)
+    rate = 0.1 if rate is None else rate.mechanism.sample_rate
+    for _ in range(3):
+        first.step(noise_multiplier=3.0, sample_rate=rate)
+    second.load_state_dict(first.state_dict())
+    assert (len(second), second.history) == (3, first.history)
+    assert second.get_epsilon(1e-5) == first.get_epsilon(1e-5)
+    with pytest.raises(ArgumentError, match="state of a bursar-"):
+        make().load_state_dict(ours.Accountant(budget()).state_dict())
+    others = (
+        ours.OdometerAccountant(odometers.Renyi(delta=1e-4)),
+        ours.FixedAccountant(noise_multiplier=3.0, sample_rate=0.1, steps=8),
+    )
+    for other in others:
+        if type(other) is type(first):
+            with pytest.raises(ArgumentError, match="belongs to another"):
+                other.load_state_dict(first.state_dict())
 
 
 # --- accounts per person --------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from bursar.queries._answers import answer
 from bursar.queries._noise import noisy
 from bursar.queries._questions import described, question
 from bursar.queries.plans import Plan
-from ledgers import RHO
+from ledgers import RHO, exact
 from sessions import opened
 
 DRAWS = 500_000
@@ -198,6 +198,24 @@ def test_contributions_are_clipped_in_the_norm_of_the_noise(path):
         with opened(path, rows, budget=budget) as session:
             for value in session.analyst("ann").ask(asked, key="a").values:
                 assert value == pytest.approx(each, abs=0.2)
+
+
+@pytest.mark.parametrize("groups", [1, 30])
+def test_bounds_for_a_group_are_in_the_norm_of_the_noise(path, groups):
+    """Three rows in three bins of one group are shrunk to 1/3 each in a pure ledger, to 1 / sqrt(3) in another."""
+    rows = pa.table({"who": ["a"] * 3, "n": [0.5, 1.5, 2.5], "g": [0] * 3})
+    shared = {"edges": (0, 1, 2, 3), "by": {"g": list(range(groups))}, "per_group": 1, "clip": 5}
+    for budget, price, each in (
+        (filters.Basic(epsilon=10.0), {"epsilon": 5.0}, 1 / 3),
+        (filters.Zcdp(rho=10.0), {"rho": 5.0}, 3**-0.5),
+    ):
+        path.unlink(missing_ok=True)
+        asked = Histogram("n", **shared, **price)
+        with opened(path, rows, budget=budget) as session:
+            sums, units = exact(session, asked)
+        assert [step / 2**20 for step in sums[:3]] == pytest.approx([each] * 3, rel=1e-5)
+        assert not any(sums[3:])
+        assert units["a"] == pytest.approx((1.0 if asked.pure else 0.2) * RHO, rel=1e-5)
 
 
 @pytest.mark.parametrize("clip", [1.0, 7.3])

@@ -122,9 +122,13 @@ options = st.fixed_dictionaries(
         "where": wheres,
         "by": keys,
         "clip": st.sampled_from([0.5, 1.0, 2.7, 1e5]),
-        "sigma": st.floats(1e4, 1e6),
         "per_group": st.sampled_from([None, None, 0.75, 1.3]),
     }
+).flatmap(
+    lambda shared: st.one_of(
+        st.floats(1e4, 1e6).map(lambda sigma: {**shared, "sigma": sigma}),
+        st.floats(1e-5, 1.0).map(lambda epsilon: {**shared, "epsilon": epsilon}),
+    )
 )
 columns = st.sampled_from(["x", "f", "n", "N", "m"])
 questions = st.one_of(

@@ -1,6 +1,8 @@
 """`bursar epsilon` and `bursar calibrate`: what noise costs, and how much noise a budget needs."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -10,19 +12,33 @@ from bursar import _check
 from bursar._units import shown
 from bursar.cli._json import dumps
 from bursar.cli._options import (
+    BatchSize,
+    DatasetSize,
     Delta,
+    Epochs,
     Epsilon,
     Json,
     MaxGradNorm,
     NoiseMultiplier,
     OptionalNoiseMultiplier,
+    OptionalSampleRate,
     OptionalSteps,
-    SampleRate,
-    Steps,
+    rate_and_steps,
 )
 from bursar.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from bursar.answers import Answer
+    from bursar.calibrate import Calibration
+    from bursar.curves.totals import Total
+
 __all__ = ["add", "calibrate", "epsilon"]
+
+WHICH = (
+    "You need the first if noise, sample rate and number of steps were fixed before the run; the second if any of them "
+    "may depend on results and a filter with that budget refuses what does not fit; the third if there is no budget "
+    "and results may decide when to stop."
+)
 
 
 def add(app: typer.Typer) -> None:
@@ -33,23 +49,55 @@ def add(app: typer.Typer) -> None:
 
 def epsilon(
     noise_multiplier: NoiseMultiplier,
-    steps: Steps = 1,
-    sample_rate: SampleRate = 1.0,
+    steps: OptionalSteps = None,
+    sample_rate: OptionalSampleRate = None,
+    dataset_size: DatasetSize = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
     delta: Delta = 1e-5,
     as_json: Json = False,
 ) -> None:
-    """Show the epsilon of a run of Gaussian steps in every notion of privacy, and whether it holds under adaptivity."""
-    from bursar import mechanisms
+    """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
+
+    Say rate and steps by --sample-rate and --steps (1 and 1 if not given), or by --dataset-size, --batch-size and
+    --epochs. Below stand the bounds of every notion of privacy for the same run.
+    """
+    from bursar import answers, mechanisms
     from bursar.curves.totals import totals
 
     _check.noise(noise_multiplier=noise_multiplier)
-    _check.whole(0, steps=steps)
-    step = mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate)
-    rows = totals(mechanisms.Repeated(step, steps), delta=delta)
+    rate, count = rate_and_steps(
+        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
+    )
+    rounds = 1 if count is None else count
+    step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
+    best = answers.of_run(step, rounds=rounds, delta=delta)
+    rows = totals(mechanisms.Repeated(step, rounds), delta=delta)
     if as_json:
-        print(dumps({"steps": steps, "delta": delta, "bounds": [asdict(row) for row in rows]}))
+        run = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
+        listed = [asdict(each) for each in best]
+        print(dumps({"epsilon": best[0].epsilon, **run, "answers": listed, "which": WHICH, "bounds": _plain(rows)}))
         return
-    table = Table(title=f"{steps} x {step!r}, delta = {delta:g}", title_justify="left")
+    _print_answers(best, f"{rounds} x {step!r}, delta = {delta:g}")
+    _print_totals(rows)
+
+
+def _plain(rows: "Sequence[Total]") -> list[dict[str, object]]:
+    return [asdict(row) for row in rows]
+
+
+def _print_answers(best: "Sequence[Answer]", title: str) -> None:
+    table = Table(title=title, title_justify="left")
+    table.add_column("epsilon", justify="right")
+    table.add_column("holds if")
+    table.add_column("by")
+    for each in best:
+        table.add_row(shown(each.epsilon, 6), each.holds, each.bound)
+    Console().print(table, WHICH, "", sep="\n")
+
+
+def _print_totals(rows: "Sequence[Total]") -> None:
+    table = Table(title="The same run in every notion of privacy", title_justify="left")
     for column in ("notion", "total", "epsilon", "holds", "source"):
         table.add_column(column, justify="right" if column == "epsilon" else "left")
     for row in rows:
@@ -63,32 +111,57 @@ def calibrate(
     steps: OptionalSteps = None,
     noise_multiplier: OptionalNoiseMultiplier = None,
     max_grad_norm: MaxGradNorm = 1.0,
-    sample_rate: SampleRate = 1.0,
+    sample_rate: OptionalSampleRate = None,
+    dataset_size: DatasetSize = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
     as_json: Json = False,
 ) -> None:
     """Find the least noise with which --steps fit into a budget, or how many steps fit with --noise-multiplier.
 
-    One line for each kind of filter; sigma is the absolute noise, the noise multiplier times the clip.
+    First for a run whose noise, rate and steps are fixed in advance, then for every filter, the best first. Say rate
+    and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Sigma is the absolute
+    noise, the noise multiplier times the clip.
     """
-    from bursar.calibrate import by_filter
+    from bursar.calibrate import by_filter, in_advance
 
-    if (steps is None) == (noise_multiplier is None):
-        raise ArgumentError("give either --steps or --noise-multiplier")
+    rate, count = rate_and_steps(
+        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
+    )
+    if (count is None) == (noise_multiplier is None):
+        raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
+    clip, noise = max_grad_norm, noise_multiplier
+    fixed = in_advance(
+        epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
+    )
     rows = by_filter(
-        epsilon=epsilon,
-        delta=delta,
-        steps=steps,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=max_grad_norm,
-        sample_rate=sample_rate,
+        epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
     )
     if as_json:
-        print(dumps({"epsilon": epsilon, "delta": delta, "filters": [asdict(row) for row in rows]}))
+        listed = [asdict(row) for row in rows]
+        print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
         return
-    table = Table(title=f"epsilon = {epsilon:g}, delta = {delta:g}", title_justify="left")
-    for column in ("filter", "sigma", "noise multiplier", "steps", "note"):
-        table.add_column(column, justify="left" if column in ("filter", "note") else "right")
-    for row in rows:
-        noise = ("" if number is None else shown(number, 10) for number in (row.sigma, row.noise_multiplier))
-        table.add_row(row.filter, *noise, "" if row.steps is None else str(row.steps), row.note)
-    Console().print(table)
+    _print_calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
+
+
+FILTERS = (
+    "You need the first line if noise, sample rate and number of steps are fixed before the run; if results may change "
+    "any of them, charge a filter before each step, and its own line holds."
+)
+
+
+def _print_calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: str) -> None:
+    """The run fixed in advance, then the filters: most steps or least noise first, those without a number below."""
+    table = Table(title=title, title_justify="left")
+    for column in ("", "noise multiplier", "sigma", "steps"):
+        table.add_column(column, justify="right" if column else "left")
+    answered = [row for row in rows if not row.note]
+    answered.sort(key=lambda row: (-(row.steps or 0), row.noise_multiplier or 0.0))
+    for row in (fixed, *answered):
+        name = row.filter if row is fixed else f"filters.{row.filter}"
+        noise = ["" if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
+        table.add_row(name, *noise, "" if row.steps is None or row.note else str(row.steps))
+    notes = [f"filters.{row.filter}: {row.note}." for row in rows if row.note]
+    if fixed.note:
+        notes.insert(0, f"fixed in advance: {fixed.note}.")
+    Console().print(table, FILTERS, *notes, sep="\n", highlight=False)

@@ -1,5 +1,6 @@
 """`bursar compare`: all bounds of one mechanism, as a table, a picture or JSON."""
 
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -7,11 +8,27 @@ import typer
 from bursar import _check, mechanisms
 from bursar.cli._files import check_picture
 from bursar.cli._json import dumps
-from bursar.cli._options import Delta, Json, OptionalNoiseMultiplier, Picture, SampleRate, Steps
+from bursar.cli._options import (
+    BatchSize,
+    DatasetSize,
+    Delta,
+    Epochs,
+    Json,
+    OptionalNoiseMultiplier,
+    OptionalSampleRate,
+    OptionalSteps,
+    Picture,
+    rate_and_steps,
+)
 from bursar.errors import ArgumentError
 
 __all__ = ["add", "compare", "described"]
 
+WHICH = (
+    "You need a bound that is fixed if mechanism and number of steps were fixed before the run; the epsilon of a "
+    "filter if they may depend on results and that filter is charged before each step; an odometer if there is no "
+    "budget and results may decide when to stop."
+)
 _KINDS = ("gaussian", "laplace", "randomized-response", "pure", "approximate")
 
 
@@ -47,10 +64,13 @@ def described(
 def compare(
     mechanism: Annotated[str, typer.Option(help=f"One step: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")] = "gaussian",
     noise_multiplier: OptionalNoiseMultiplier = None,
-    sample_rate: SampleRate = 1.0,
+    sample_rate: OptionalSampleRate = None,
     epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
     delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
-    steps: Steps = 1000,
+    steps: OptionalSteps = None,
+    dataset_size: DatasetSize = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
     delta: Delta = 1e-5,
     people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
     points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 6,
@@ -59,24 +79,27 @@ def compare(
 ) -> None:
     """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
 
-    Bounds that are tuned to a plan are tuned to --steps.
+    Bounds that are tuned to a plan are tuned to --steps, which is 1000 unless it is given, or follows from --epochs.
     """
     check_picture(picture)
+    rate, count = rate_and_steps(
+        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
+    )
     step = described(
         mechanism,
         noise_multiplier=noise_multiplier,
-        sample_rate=sample_rate,
+        sample_rate=rate,
         epsilon_each=epsilon_each,
         delta_each=delta_each,
     )
     from bursar.compare import compare as comparison
 
-    table = comparison(step, rounds=steps, delta=delta, points=points, people=people)
+    table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
     if picture is not None:
         from bursar.report.odometers import draw
 
         draw(table, picture)
-    typer.echo(dumps(table.as_dict()) if as_json else str(table))
+    typer.echo(dumps(table.as_dict() | {"which": WHICH}) if as_json else f"{table}\n\n{fill(WHICH, 80)}")
 
 
 def add(app: typer.Typer) -> None:

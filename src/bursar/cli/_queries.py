@@ -51,10 +51,12 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
     if as_json:
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
-    table = _table("key", "rho at most", "of the budget", "released", "standard error", "95 % margin")
+    symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
+    table = _table("key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % margin")
     for key, each in quotes.items():
         for place, (name, error) in enumerate(each.standard_errors.items()):
-            first = (key, shown(each.rho, 6), f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
+            price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
+            first = (key, price, f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
             table.add_row(*first, name, f"{error:.6g}", f"{each.margins[name]:.6g}")
     _console().print(table)
 

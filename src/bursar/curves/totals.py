@@ -20,9 +20,9 @@ from bursar._units import shown
 from bursar.curves import approximate, gaussian, renyi, zcdp
 from bursar.errors import Unsupported
 
-__all__ = ["Total", "optimum", "totals"]
+__all__ = ["Total", "optimum", "tightest", "totals"]
 
-_MOST_ROUNDS = 10**7  # of the exact bound of pure rounds, which needs an array entry for each
+_MOST_ROUNDS = 10**7  # of the exact bound of pure rounds, and of the certificate of privacy loss distributions
 
 _ADAPTIVE, _IN_ADVANCE = "within a budget, however adaptive", "fixed in advance"
 
@@ -49,6 +49,9 @@ class Total:
 def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     """What a run costs in every notion of privacy that has a price for it, side by side.
 
+    The first row is the exact epsilon where there is a formula for it, else that of privacy loss distributions, where
+    the run has any.
+
     Args:
         run: public, with all its rounds: ``Repeated(step, steps)``.
         delta: the failure probability, in (0, 1).
@@ -59,7 +62,9 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     """
     _check.between(0, 1, delta=delta)
     rows: list[Total] = []
-    for price in (_gaussian, _zcdp, _renyi, _pure, _basic):
+    for price in (_gaussian, _pure, _losses, _zcdp, _renyi, _basic):
+        if price is _losses and rows:
+            continue  # the exact epsilon is there
         try:
             rows += price(run, delta)
         except Unsupported:
@@ -67,10 +72,44 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     return tuple(rows)
 
 
+def tightest(run: mechanisms.Mechanism, *, delta: float) -> Total:
+    """The row of :func:`totals` with the least epsilon; the others are not worked out where the first is finite.
+
+    Raises:
+        Unsupported: no notion has a price for the run.
+
+    Guarantee: the run, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 2.3, 3 and 7.2.
+    """
+    _check.between(0, 1, delta=delta)
+    for price in (_gaussian, _pure, _losses):
+        try:
+            row = next(price(run, delta))
+        except Unsupported:
+            continue
+        if row.epsilon < inf:
+            return row
+    rows = totals(run, delta=delta)
+    if not rows:
+        raise Unsupported(f"{run!r} has no price in any notion of privacy")
+    return min(rows, key=lambda row: row.epsilon)
+
+
 def _gaussian(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
     exact = gaussian.of(run)
     epsilon = exact.epsilon(delta=delta)
     yield Total("Gaussian DP, exact", f"mu = {shown(exact.mu, 6)}", epsilon, _ADAPTIVE, "theory 3.3, 4.3")
+
+
+def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
+    rounds = mechanisms.leaves(run)
+    total = sum(rounds.values())
+    if total > _MOST_ROUNDS:
+        raise Unsupported(f"privacy loss distributions of {total} rounds are not certified: at most {_MOST_ROUNDS}")
+    from bursar.curves import losses  # here: exact epsilons need none of it
+
+    (epsilon,) = losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta).tolist()
+    yield Total("privacy loss distributions", "certified", epsilon, _IN_ADVANCE, "theory 7.1, 7.2")
 
 
 def _zcdp(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
@@ -88,7 +127,7 @@ def _renyi(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _pure(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    step, count = (run.mechanism, run.count) if isinstance(run, mechanisms.Repeated) else (run, 1)
+    step, count = mechanisms.repeated(run)
     yield Total("pure DP, exact", f"{count} rounds", optimum(step, count, delta), _IN_ADVANCE, "theory 2.3")
 
 

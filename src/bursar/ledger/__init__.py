@@ -3,7 +3,7 @@
 The ledger belongs to the data holder. It is one DuckDB file, or a schema of a PostgreSQL database, with
 
     record      one entry for each event, chained by hashes: who asked what, the worst-case price, the noisy answer
-    accounts    what each person has spent, in whole units of rho; people who left keep theirs
+    accounts    what each person has spent, in whole units of the budget's measure; people who left keep theirs
     charges     what each question cost each person
     shares      what each person has spent on an analyst or a purpose that is limited
 """

@@ -40,8 +40,8 @@ class _Left:
 class Planned(WithFailures[int]):
     """A planned round costs one planned round; every other round is bought with planned rounds and change.
 
-    Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures. Where no sum_delta is named, a
-    thousandth of delta may go to failures out of what pays for slack: planned rounds lose nothing by it.
+    Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures. Where no sum_delta is named,
+    a thousandth of delta may go to failures out of what pays for slack: planned rounds lose nothing by it.
 
     Guarantee: totals that hold are (epsilon, delta)-DP.
     Source: theory 4.11; docs/proofs/planned-filter.md.

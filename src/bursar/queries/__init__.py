@@ -13,6 +13,7 @@ name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false
 
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
+from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Analyst, Session
 from bursar.queries._statements import Line, Statement, statement
 
@@ -27,9 +28,11 @@ __all__ = [
     "Quantiles",
     "Question",
     "Quote",
+    "Recommendation",
     "Session",
     "Statement",
     "Sum",
     "Variance",
+    "recommend",
     "statement",
 ]

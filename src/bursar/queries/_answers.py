@@ -6,6 +6,7 @@ Intervals are about the noise alone: not about what was clipped, or people who d
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from math import inf, log, sqrt
 from statistics import NormalDist
@@ -117,7 +118,12 @@ def _rho(question: Question) -> float:
 
 def _z(question: Question, intervals: int) -> float:
     """How many standard errors to each side, so that this many intervals hold together."""
-    if question.pure:  # of one Laplace number; the tails of a sum of several are lighter
+    return _quantile_of_noise(question.pure, intervals)
+
+
+@lru_cache(maxsize=64)
+def _quantile_of_noise(pure: bool, intervals: int) -> float:
+    if pure:  # of one Laplace number; the tails of a sum of several are lighter
         return log(intervals / (1 - CONFIDENCE)) / sqrt(2)
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * intervals))
 

@@ -21,6 +21,7 @@ class Line:
     key: str
     question: dict[str, Any]
     rho: float
+    """What it cost this person, in the measure of the ledger: rho, or epsilon for pure budgets."""
 
     def __repr__(self) -> str:
         return "Line(private: for the person of the statement and for the data holder)"

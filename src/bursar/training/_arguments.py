@@ -1,17 +1,18 @@
 """Checks of a trainer's arguments, and the values that follow from them; before any private data are read."""
 
 import inspect
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
-from bursar import _check, calibrate, filters
+from bursar import _check, filters
 from bursar.errors import ArgumentError
+from bursar.individual import Filter as PersonFilter
+from bursar.training._default_budget import Recommended, least_noise_multiplier, with_noise
 from bursar.training._loop import Callback
 
-__all__ = ["check_optimizer", "check_options", "checked_callbacks", "least_noise_multiplier", "refresh_interval"]
+__all__ = ["check_optimizer", "check_options", "checked_callbacks", "refresh_interval", "settled_budget"]
 
 
 def check_options(
@@ -71,20 +72,35 @@ def check_optimizer(optimizer: object, parameters: list[nn.Parameter]) -> None:
         )
 
 
-def least_noise_multiplier(
-    noise_multiplier: float | None,
-    budget: filters.Filter,
+def settled_budget(
+    budget: filters.Filter | PersonFilter | None,
     *,
+    epsilon: float | None,
+    delta: float | None,
     steps: int | None,
+    noise_multiplier: float | None,
     max_grad_norm: float,
     sample_rate: float | None,
-) -> float:
-    """The noise multiplier that is given, or else the least with which so many steps fit the budget."""
+    individual: bool,
+) -> Recommended:
+    """The public budget of each person, and the noise: as given, or recommended for epsilon and delta."""
+    if budget is None:
+        return with_noise(
+            epsilon=epsilon,
+            delta=delta,
+            steps=steps,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            sample_rate=sample_rate,
+            per_person=individual,
+        )
+    if epsilon is not None or delta is not None:
+        raise ArgumentError("give either a budget, or epsilon= and delta=")
+    public = budget.budget if isinstance(budget, PersonFilter) else budget
+    if not isinstance(public, filters.Filter) or public.count:
+        raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
     if noise_multiplier is not None:
         _check.positive(noise_multiplier=noise_multiplier)
-        return float(noise_multiplier)
-    sigma = calibrate.sigma(budget, steps or 1, sensitivity=max_grad_norm, sample_rate=sample_rate or 1.0)
-    multiplier = sigma / max_grad_norm
-    while multiplier * max_grad_norm < sigma:  # rounded down: then the last step would not fit
-        multiplier = math.nextafter(multiplier, math.inf)
-    return multiplier
+        return Recommended(public, "", float(noise_multiplier))
+    least = least_noise_multiplier(public, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
+    return Recommended(public, "", least)

@@ -22,6 +22,7 @@ NOTIONS = {
     "RenyiCurve": "Rényi differential privacy at several orders",
     "Renyi": "a mixture of Rényi bounds at several orders",
     "Residue": "a Gaussian budget of which each step takes a residue",
+    "Planned": "a number of planned steps, by privacy loss distributions",
 }
 """The notions of the budgets, by class."""
 
@@ -58,6 +59,8 @@ class Card:
     total: float
     """The budget of every account, in the notion's own measure: mu squared, or rho."""
     theorem: str
+    why: str = ""
+    """Why this filter was recommended; empty where the caller chose it."""
     individual: bool
     """Whether each person is charged for their own contributions, or all for the worst case."""
     spend_remainder: bool
@@ -112,6 +115,7 @@ class Card:
             f"- **Who counts as a person**: {PEOPLE[self.people_from]}.",
             f"- **What is covered**: {SCOPE}.",
             f"- **Notion**: {NOTIONS[self.notion]}; the filter {self.budget}.",
+            *([f"- **Why this filter**: {self.why}"] if self.why else []),
             f"- **Why it holds**: {self._theorems()}.",
             f"- **How it was trained**: {self._training()}.",
             f"- **Noise**: {self._noise()}.",

@@ -23,6 +23,8 @@ class Settings:
     spend_remainder: bool
     sample_rate: float | None
     seeded: bool
+    why: str = ""
+    """Why the budget is this filter, where it was recommended."""
 
     def of_checkpoint(self) -> dict[str, Any]:
         """The settings that a resumed run must share with its checkpoint, because its card states them."""

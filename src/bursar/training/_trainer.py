@@ -26,8 +26,8 @@ from bursar.training._arguments import (
     check_optimizer,
     check_options,
     checked_callbacks,
-    least_noise_multiplier,
     refresh_interval,
+    settled_budget,
 )
 from bursar.training._card import Card, build_card
 from bursar.training._checkpoint import Checkpoint
@@ -57,6 +57,9 @@ class Trainer:
         optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
         budget: public. A fresh filter: what each person may spend in this training; it is copied, not charged. Or an
             ``individual.Filter``, private: accounts that are in use already, which are charged.
+        epsilon, delta: public, in place of a budget. The filter is then the one that ``filters.recommend`` names for
+            the noise and rate of the steps, or with accounts per person the best that these can have; the card says
+            why.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
@@ -83,10 +86,12 @@ class Trainer:
         module: nn.Module,
         loss: Callable[..., Tensor],
         optimizer: torch.optim.Optimizer,
-        budget: filters.Filter | PersonFilter,
+        budget: filters.Filter | PersonFilter | None = None,
         *,
         max_grad_norm: float,
         divisor: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int | None = None,
         noise_multiplier: float | None = None,
         extra_steps: int = 0,
@@ -113,16 +118,22 @@ class Trainer:
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
         self._people = budget if isinstance(budget, PersonFilter) else None
-        public = budget.budget if isinstance(budget, PersonFilter) else budget
-        if not isinstance(public, filters.Filter) or public.count:
-            raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
+        chosen = settled_budget(
+            budget,
+            epsilon=epsilon,
+            delta=delta,
+            steps=steps,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            sample_rate=sample_rate,
+            individual=individual,
+        )
         self._settings = Settings(
-            budget=public.fresh(),  # ours: the card must not change with the caller's
+            budget=chosen.budget.fresh(),  # ours: the card must not change with the caller's
+            why=chosen.why,
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
-            noise_multiplier=least_noise_multiplier(
-                noise_multiplier, public, steps=steps, max_grad_norm=max_grad_norm, sample_rate=sample_rate
-            ),
+            noise_multiplier=chosen.noise_multiplier,
             steps=steps,
             last_step=None if steps is None else steps + (extra_steps if individual else 0),
             individual=individual,
@@ -262,6 +273,7 @@ class Trainer:
         return build_card(
             settings.budget,
             delta=delta,
+            why=settings.why,
             individual=settings.individual,
             spend_remainder=settings.individual and settings.spend_remainder and settings.sample_rate is None,
             sample_rate=settings.sample_rate,

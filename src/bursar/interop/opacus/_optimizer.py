@@ -16,7 +16,14 @@ from bursar import _check, filters, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import AccountsPerPerson, Filter
 from bursar.interop.opacus._loader import SPLIT, Loader
-from bursar.interop.opacus._rules import RAND_ON_EMPTY, SHUFFLED, forget_gradients, rate, refuse_accumulation
+from bursar.interop.opacus._rules import (
+    RAND_ON_EMPTY,
+    SHUFFLED,
+    forget_gradients,
+    rate,
+    refuse_accumulation,
+    steps_that_fit,
+)
 
 __all__ = ["IndividualOptimizer", "individual"]
 
@@ -52,6 +59,9 @@ def individual(
     Returns:
         The optimizer and the loader to use from here on, in place of the arguments.
 
+    Where a person whose gradients are always clipped can pay for less than an epoch, the logger
+    ``bursar.interop.opacus`` gets a warning with the number of steps.
+
     Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
     pass charges the wrong people, and this cannot be detected. Empty accounts are not reported: stop after a number of
     steps that was fixed in advance.
@@ -73,6 +83,8 @@ def individual(
         raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
     if not len(people.spent()) == len(data_loader.dataset) == data_loader.batch_sampler.num_samples:
         raise ArgumentError("people must have one account for each record of the data set")
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
+    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
     loader = Loader(data_loader, max_physical_batch_size)
     return IndividualOptimizer(optimizer, loader, people, slack), loader
 

@@ -1,7 +1,10 @@
-"""What Opacus's accountant and its optimizer share: the sample rate that is charged, and what is refused."""
+"""What accountants, engine and optimizer share: the sample rate that is charged, what is refused, and what fits."""
+
+import logging
 
 from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 
+from bursar import calibrate, filters, mechanisms
 from bursar.errors import Unsupported
 
 __all__ = [
@@ -12,7 +15,10 @@ __all__ = [
     "rate",
     "refuse_accumulation",
     "refuse_adaptive",
+    "steps_that_fit",
 ]
+
+LOG = logging.getLogger("bursar.interop.opacus")
 
 COINS = 2.0**-23  # a float32 draw falls below q with probability at most q + COINS
 SHUFFLED = "data_loader: {}: only Poisson samples have a price, so make_private needs poisson_sampling=True"
@@ -49,3 +55,12 @@ def forget_gradients(optimizer: DPOptimizer) -> None:
     """Delete all gradients: the noisy sum of a step that was not paid for must not be readable."""
     for p in optimizer.params:
         p.grad = p.summed_grad = p.grad_sample = None
+
+
+def steps_that_fit(budget: filters.Filter, step: mechanisms.Mechanism, batches: int) -> int:
+    """How many steps a budget admits, at most an epoch; less than an epoch is logged as a warning."""
+    if budget.admits(mechanisms.Repeated(step, batches)):
+        return batches
+    steps = calibrate.steps(budget, step)
+    LOG.warning("only %d steps of %r fit into %r: less than an epoch of %d", steps, step, budget, batches)
+    return steps

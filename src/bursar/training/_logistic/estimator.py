@@ -247,6 +247,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return build_card(
             planned.budget.fresh(),
             delta=planned.delta,
+            why=planned.why,
             individual=self.individual,
             spend_remainder=self.individual,
             sample_rate=None,

@@ -32,6 +32,8 @@ class Plan:
     step: Gaussian
     count: Gaussian | None
     """A noisy count of the people, where their number is not public."""
+    why: str = ""
+    """Why the budget is this filter, where it was recommended."""
 
     @property
     def total(self) -> float:
@@ -53,7 +55,7 @@ def plan(
     """Noise for a budget, or the budget that a noise amounts to.
 
     Args:
-        accounting: "gaussian" or "renyi".
+        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "renyi".
         epsilon: public, nats; None: what `steps` steps at the noise multiplier cost.
         delta: public, in (0, 1).
         noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.
@@ -65,6 +67,7 @@ def plan(
         where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
     Source: theory 2.1, 3.2 and 3.3.
     """
+    why = ""
     _check.one_of(list(BUDGETS), accounting=accounting)
     _check.between(0, 1, delta=delta)
     _check.positive(max_grad_norm=max_grad_norm)
@@ -74,6 +77,8 @@ def plan(
     if epsilon is not None:
         _check.positive(epsilon=epsilon)
         budget = BUDGETS[accounting](epsilon=epsilon, delta=delta)
+        recommended = filters.recommend(epsilon=epsilon, delta=delta, plan=Gaussian(1.0))
+        why = recommended.why if type(recommended.budget) is type(budget) else ""
     elif noise_multiplier is not None:
         (price,) = _with_total(accounting, 1.0).notion.price(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))
         share = 1 - COUNT_SHARE if counted else 1.0
@@ -89,7 +94,7 @@ def plan(
     else:
         sigma = noise_multiplier * max_grad_norm
     reached = budget.epsilon(delta=delta) if epsilon is None else epsilon
-    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count)
+    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, why)
 
 
 def check_worst_case(planned: Plan, steps: int) -> None:
