@@ -25,6 +25,7 @@ MODULES = (
     "bursar.curves.lattice",
     "bursar.curves.losses",
     "bursar.curves.totals",
+    "bursar.curves.tradeoff",
     "bursar.notions",
     "bursar.filters",
     "bursar.filters.published",
@@ -53,6 +54,7 @@ MODULES = (
     "bursar.report.spends",
     "bursar.report.odometers",
     "bursar.report.losses",
+    "bursar.report.tradeoff",
     "bursar.report.figures",
     "bursar.errors",
 )

@@ -162,3 +162,68 @@ def test_a_gaussian_step_is_sampled_below_rate_one():
     for rate in (0.0, 1.5, nan):
         with pytest.raises(ArgumentError, match="sample_rate="):
             m.gaussian_step(3.0, 2.0, rate)
+
+
+# ---- dominating pairs ----------------------------------------------------------------------------------------------
+
+HALF = (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: m.DominatingPair((0.5, 0.4), HALF), "p must add up to 1 .*not to 0.9"),
+        (lambda: m.DominatingPair(HALF, (0.5, 0.5 + 2e-9)), "q must add up to 1 .*not to 1.000000002"),
+        (lambda: m.DominatingPair((1.5, -0.5), HALF), r"p=1.5 must be in \[0, 1\]"),
+        (lambda: m.DominatingPair((nan, 1.0), HALF), "p=nan must be a number, not NaN"),
+        (lambda: m.DominatingPair((inf, 0.0), HALF), r"p=inf must be in \[0, 1\]"),
+        (lambda: m.DominatingPair((True, 0.0), HALF), "p=True must be a number"),
+        (lambda: m.DominatingPair((1.0,), HALF), "p and q must be equally long, not 1 and 2"),
+        (lambda: m.DominatingPair((), ()), "p must have 1 to 100000 numbers, not 0"),
+        (lambda: m.DominatingPair("10", HALF), "p must be a list of numbers"),
+        (lambda: m.DominatingPair(0.5, HALF), "p must be a list of numbers"),
+        (lambda: m.DominatingPair(np.ones((2, 1)) / 2, HALF), "p=.* must be a number"),
+        (lambda: m.DominatingPair(HALF, HALF, p_add=HALF), "p_add and q_add must be given together"),
+        (lambda: m.DominatingPair(HALF, HALF, p_add=HALF, q_add=(0.5, 0.4)), "q_add must add up to 1"),
+        (lambda: m.DominatingPair.from_losses([0.1], [0.9]), "masses and infinity must add up to 1 .*not to 0.9"),
+        (lambda: m.DominatingPair.from_losses([inf], [1.0]), "losses=inf must be in"),
+        (lambda: m.DominatingPair.from_losses([nan], [1.0]), "losses=nan must be a number"),
+        (
+            lambda: m.DominatingPair.from_losses([0.1, 0.2], [1.0]),
+            "losses and masses must be equally long, not 2 and 1",
+        ),
+        (lambda: m.DominatingPair.from_losses([0.1], [0.5], infinity=nan), "infinity=nan"),
+        (lambda: m.DominatingPair.from_losses([0.1], [1.0], infinity_add=0.1), "must be given together"),
+        (lambda: m.DominatingPair.from_losses([0.5, -1.0], [0.7, 0.3]), "belong to no pair of laws.*1.24.*add 0.215"),
+        (lambda: m.DominatingPair.from_losses([0.0, -1e9], [0.5, 0.5]), "belong to no pair of laws.*inf, above one"),
+        (
+            lambda: m.DominatingPair.from_losses([0.0], [1.0], losses_add=[-0.1], masses_add=[1.0]),
+            "losses_add and masses_add belong to no pair of laws",
+        ),
+    ],
+)
+def test_what_is_no_dominating_pair_is_refused(make, message):
+    """Lists that are no probabilities, and losses that dominate nothing in the other order: name, value and rule."""
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_losses_become_the_pair_that_they_belong_to():
+    """P is the masses and the infinite mass; Q what the losses leave, and an outcome that P does not have."""
+    pair = m.DominatingPair.from_losses(np.array([1.0, -0.5]), [0.25, 0.5], infinity=0.25)
+    assert pair.p == (0.25, 0.5, 0.25, 0.0)
+    assert pair.q == pytest.approx((0.25 * np.exp(-1), 0.5 * np.exp(0.5), 0.0, 1 - sum(pair.q[:3])))
+    both = m.DominatingPair.from_losses([1.0], [1.0], losses_add=[0.0], masses_add=[1.0])
+    assert (both.p_add, both.q_add) == ((1.0,), (1.0,))
+
+
+def test_a_dominating_pair_is_frozen_hashable_and_short_to_read():
+    """Equal lists make equal values, NumPy's too; ten thousand outcomes are not all written out."""
+    pair = m.DominatingPair(np.array(HALF), list(HALF))
+    assert pair == m.DominatingPair(HALF, HALF)
+    assert hash(pair) == hash(m.DominatingPair(HALF, HALF))
+    with pytest.raises(FrozenInstanceError):
+        pair.p = HALF
+    many = m.DominatingPair(np.full(10_000, 1e-4), np.full(10_000, 1e-4))
+    assert len(repr(many)) < 200
+    assert "10000 outcomes" in repr(many)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bursar import mechanisms
-from bursar.curves import renyi
+from bursar.curves import renyi, tradeoff
 from bursar.errors import ArgumentError, MissingExtra, Unsupported
-from bursar.interop.dp_accounting import from_event, to_event
+from bursar.interop.dp_accounting import from_event, from_pld, to_event
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
 
@@ -128,3 +128,22 @@ def test_a_missing_library_names_the_extra(monkeypatch):
     for call in (lambda: from_event(GAUSSIAN), lambda: to_event(mechanisms.Gaussian(1.0))):
         with pytest.raises(MissingExtra, match="interop"):
             call()
+
+
+def test_their_privacy_loss_distributions_become_dominating_pairs():
+    """A sampled Gaussian's and a composed Laplace's: deltas as theirs and never below; others are refused by name."""
+    distributions = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    sampled = distributions.from_gaussian_mechanism(1.0, sampling_prob=0.1, value_discretization_interval=1e-2)
+    laplace = distributions.from_laplace_mechanism(4.0, value_discretization_interval=1e-2).self_compose(8)
+    for pld in (sampled, laplace):
+        curve = tradeoff.of(from_pld(pld), points=600)
+        for epsilon in (0.1, 0.5, 1.5):
+            theirs = pld.get_delta_for_epsilon(epsilon)
+            assert theirs * (1 - 1e-9) - 1e-12 <= float(curve.delta(epsilon)) <= theirs * 1.005 + 1e-9
+    optimistic = distributions.from_laplace_mechanism(
+        4.0, pessimistic_estimate=False, value_discretization_interval=1e-2
+    )
+    with pytest.raises(Unsupported, match="optimistic"):
+        from_pld(optimistic)
+    with pytest.raises(ArgumentError, match="pld must be"):
+        from_pld(1.0)

@@ -94,3 +94,17 @@ def test_a_broken_line_far_down_is_named_by_its_rule(tmp_path):
             read(tmp_path / "a.csv", types)
         assert refused.value.__context__ is None
         assert "secret" not in str(refused.value)
+
+
+def test_a_late_entry_decides_the_type_of_the_person_before_rows_are_loaded(tmp_path):
+    """The first rows look like whole numbers: the person's column is read to its end at once, others when they load."""
+    rows = "".join(f"{number},{number}\n" for number in range(5000))
+    (tmp_path / "a.csv").write_text(f"who,v\n{rows}p1,w1\n")
+    with duckdb.connect() as connection:
+        options = ReadOptions()
+        assert attach(connection, tmp_path / "a.csv", options, person="who")["who"] == "text"
+        assert attach(connection, tmp_path / "a.csv", options, load=True) == {"who": "text", "v": "text"}
+    (tmp_path / "a.csv").write_text(f"who,v\n{rows}1,w1\n")
+    with duckdb.connect() as connection:
+        assert attach(connection, tmp_path / "a.csv", options, person="who")["who"] == "whole"
+        assert attach(connection, tmp_path / "a.csv", options, load=True) == {"who": "whole", "v": "text"}

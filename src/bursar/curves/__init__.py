@@ -7,6 +7,7 @@ approximate  (epsilon, delta) itself: pure and approximate parts, basic composit
 pairs        dominating pairs: the worst of one round, as a few points of privacy loss
 residue      what a round takes from a Gaussian budget, given what is left of it
 totals       one run in every notion, side by side
+tradeoff     trade-off functions and hockey-stick curves of any promise
 
 Each of the first four has ``cost(mechanism)``, what a mechanism adds to a total, and conversions from a total to
 (epsilon, delta) in which every rounding goes against the spender.

@@ -24,7 +24,15 @@ Floats = NDArray[np.float64]
 
 _LARGEST_SUM = 2**14  # whole orders up to here by their sum; above, Minkowski's inequality
 _LARGEST_GRID = 2**20  # points of the quadrature; above, Minkowski's inequality
-_GUARD = 1 + 1e-11  # over the relative error of sums, quadrature and logarithms
+_LOG_ERROR = 2.0**-50  # relative: twice what four units in the last place of lgamma, of logarithms and products make
+_GUARD = 1 + 1e-11
+"""Over the relative error of A, and so of log(1 + A).
+
+Whole orders: errors of the terms' logarithms are added to them; exp, log and a pairwise sum of up to 2**14 terms make
+less than 1e-13. Quadrature: the trapezoidal rule with steps z/3 and 0.1 z**2 is off by 2 exp(-18 pi**2) and
+exp(-20 pi**2), and what lies beyond ten standard deviations is 1e-22; where (1+u)**b - 1 - b u is not summed as a
+series, abs(b u) >= 0.02 or abs(u) >= 0.02, so cancelling makes at most 200 of the errors of its parts, 2e-13.
+"""
 
 
 def remove(rate: float, noise: Floats, order: float) -> Floats:
@@ -69,16 +77,20 @@ def _whole(rate: float, noise: Floats, order: int) -> Floats:
     for start in range(0, flat.size, step):
         exponent = (k * (k - 1) / 2) / flat[start : start + step, None] ** 2
         with np.errstate(divide="ignore"):
-            terms = log_weight + exponent + np.log(-np.expm1(-exponent))
-        out[start : start + step] = np.logaddexp.reduce(terms, axis=-1)
+            terms = log_weight + exponent * (1 + _LOG_ERROR) + np.log(-np.expm1(-exponent))
+            top = terms.max(axis=-1, keepdims=True)
+            total = np.log(np.exp(terms - np.where(top > -inf, top, 0.0)).sum(axis=-1))
+        out[start : start + step] = np.where(top[:, 0] > -inf, top[:, 0], 0.0) + total
     return out.reshape(noise.shape)
 
 
 @lru_cache(maxsize=512)
 def _binomial(rate: float, order: int) -> tuple[Floats, Floats]:
     k = np.arange(2, order + 1, dtype=np.float64)
-    choose = np.array([lgamma(order + 1) - lgamma(j + 1) - lgamma(order - j + 1) for j in k])
-    return k, choose + (order - k) * log1p(-rate) + k * log(rate)
+    parts = np.array([(lgamma(order + 1), lgamma(j + 1), lgamma(order - j + 1)) for j in k])
+    powers = (order - k) * log1p(-rate), k * log(rate)
+    error = _LOG_ERROR * (parts.sum(axis=1) - powers[0] - powers[1])
+    return k, parts[:, 0] - parts[:, 1] - parts[:, 2] + powers[0] + powers[1] + error
 
 
 @lru_cache(maxsize=2**16)
@@ -95,8 +107,9 @@ def _moment(rate: float, noise: float, order: float, power: float) -> float:
     if (high - low) / step > _LARGEST_GRID:
         return inf
     x = np.arange(low, high + step, step)
-    log_u1 = np.logaddexp(log1p(-rate), log(rate) + (2 * x - 1) / (2 * noise**2))  # log(1 + u)
     u = rate * np.expm1(np.minimum((2 * x - 1) / (2 * noise**2), 700.0))
+    far = np.logaddexp(log1p(-rate), log(rate) + (2 * x - 1) / (2 * noise**2))
+    log_u1 = np.where(np.abs(u) < 0.5, np.log1p(np.maximum(u, -0.5)), far)  # log(1 + u), to the last digit near zero
     log_density = -(x**2) / (2 * noise**2) - log(noise * sqrt(2 * np.pi))
     top: float = float(np.logaddexp.reduce(log_density + _log_excess(u, log_u1, power)))
     return top + log(step)

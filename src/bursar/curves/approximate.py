@@ -15,6 +15,7 @@ import numpy as np
 
 from bursar import _check, mechanisms
 from bursar._units import as_float, exact, times
+from bursar.curves import _discrete
 from bursar.errors import Unsupported
 
 __all__ = ["Approximate", "cost", "of"]
@@ -75,6 +76,8 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
             return _finite(leaf.eta), Fraction(0)
         case mechanisms.Approximate():
             return _finite(leaf.epsilon), exact(leaf.delta)
+        case mechanisms.DominatingPair():
+            return _discrete.largest_loss(leaf), _discrete.failure(leaf)
     raise Unsupported(
         f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
     )

@@ -20,12 +20,19 @@ from scipy import special
 from bursar import _check, mechanisms
 from bursar._search import last_true
 from bursar._units import as_float, exact
+from bursar.curves import _discrete
 from bursar.errors import Unsupported
 
 __all__ = ["Gaussian", "cost", "delta", "epsilon", "mu", "of"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
-_GUARD = 4e-12  # over the relative error of Mills' ratio and its differences in _delta
+_GUARD = 4e-12
+"""Over the relative error of ``_delta`` beside that of its exponents; Mills' ratio R is off by at most 8 ULP (tested).
+
+``close``: 1 - t R(t) > 1 / (t**2 + 3), and t < 38.5 where delta is a float, so 8 ULP of t R(t) are 2.7e-12 of it; the
+rule of Gauss and Legendre on a span of at most 0.3 (1 + t) adds less than 1e-13. ``right``: R(t + mu) <= 0.8 R(t), so
+16 ULP become 80. ``left``: the first term is at least 0.5, and the difference at least a tenth of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,11 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             raise Unsupported(
                 "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
             )
+        case mechanisms.DominatingPair():
+            mu = _discrete.mu(leaf)
+            if mu == inf:
+                raise Unsupported("a DominatingPair whose loss may be infinite in either order is mu-GDP for no mu")
+            return Fraction(mu) ** 2
     raise Unsupported(
         f"{type(leaf).__name__} is not a Gaussian mechanism, and a mu fitted to it would be no guarantee; "
         "use filters.Zcdp, Renyi or Residue"

@@ -23,6 +23,7 @@ from scipy.special import ndtr
 
 from bursar import mechanisms
 from bursar.curves import _connect_the_dots as dots
+from bursar.curves import _discrete
 from bursar.errors import Unsupported
 
 __all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampled_gaussian"]
@@ -34,6 +35,7 @@ ROUND_UP = 1.0 + 2.0**-48
 
 LARGEST_EPSILON = 100.0  # from this epsilon on a mechanism counts as revealing everything
 SMALLEST_NOISE = 0.05  # a sampled Gaussian of less relative noise counts as revealing all people in the sample
+MOST_POINTS = 256  # of a dominating pair of the user's own
 LARGEST_NOISE = 1e6  # more relative noise counts as this much
 
 
@@ -68,11 +70,12 @@ def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
 
     Args:
         mechanism: randomised response, pure or approximate DP (its delta left out), Laplace, exponential, sampled
-            Gaussian.
+            Gaussian, or a dominating pair (its infinite losses left out).
         cut: public, > 0; the largest leak that cutting off a tail may make.
 
     Guarantee: for every two neighbouring data sets, in either order, some pair's curve is at or above the
-    mechanism's (for an approximate mechanism: above the curve less its delta).
+    mechanism's (for an approximate mechanism: above the curve less its delta; for a dominating pair: the curve that
+    it has where it does not fail).
     Source: docs/proofs/residue-filter.md, section 4.
     """
     match mechanism:
@@ -84,7 +87,20 @@ def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
             return exponential(eta)
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             return sampled_gaussian(sample_rate, sigma / sensitivity / ROUND_UP, cut=cut)
+        case mechanisms.DominatingPair():
+            remove, add = _discrete.directions(mechanism)
+            return _own(remove), _own(add)
     raise Unsupported(f"no dominating pair is known for {type(mechanism).__name__}")
+
+
+def _own(one: _discrete.Direction) -> Pair:
+    """An ordered pair of the user's, its failures left out, on so few points that it is certified quickly."""
+    if not len(one.losses):
+        return _REVEALS_ALL
+    fewer = _discrete.coarse(one, MOST_POINTS)
+    losses = np.maximum(fewer.losses, -LARGEST_EPSILON) + fewer.error
+    masses, large = fewer.masses * (1 + fewer.error), losses > LARGEST_EPSILON
+    return Pair(losses[~large], masses[~large], float(masses[large].sum()) * ROUND_UP)
 
 
 def randomized_response(epsilon: float) -> tuple[Pair, ...]:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar._units import as_float, exact, times
-from bursar.curves import _sampled, zcdp
+from bursar.curves import _discrete, _sampled, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "of",
     "sampled_gaussian",
     "values",
+    "without_failures",
 ]
 
 Floats = NDArray[np.float64]
@@ -160,17 +161,34 @@ def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
 
 
 def failure(mechanism: mechanisms.Mechanism) -> Fraction:
-    """The probability, exact, with which a mechanism may reveal everything: the deltas of its approximate parts.
+    """The probability, exact, with which a mechanism may reveal everything: the deltas of its parts that may fail.
 
     Guarantee: an (epsilon, delta)-DP mechanism post-processes "reveal all with probability delta, else randomised
-    response with epsilon".
-    Source: theory 2.4; Kairouz, Oh & Viswanath (2015).
+    response with epsilon"; a dominating pair fails with the probability of an infinite loss.
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015).
     """
     failures = Fraction(0)
     for leaf, count in mechanisms.leaves(mechanism).items():
         if isinstance(leaf, mechanisms.Approximate):
             failures += count * exact(leaf.delta)
+        elif isinstance(leaf, mechanisms.DominatingPair):
+            failures += count * _discrete.failure(leaf)
     return failures
+
+
+def without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+    """A single round as it is where it does not fail.
+
+    Guarantee: with probability ``failure(leaf)`` the round may reveal everything; else it is no easier to tell apart
+    than what is returned, which cannot fail.
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015); docs/proofs/dominating-pairs.md.
+
+    >>> without_failures(mechanisms.Approximate(0.1, 1e-9))
+    Pure(epsilon=0.1)
+    """
+    if isinstance(leaf, mechanisms.Approximate):
+        return mechanisms.Pure(leaf.epsilon)
+    return _discrete.without_failures(leaf) if isinstance(leaf, mechanisms.DominatingPair) else leaf
 
 
 def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
@@ -188,6 +206,8 @@ def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
             return np.minimum(orders * square, _randomized_response(leaf.eta, orders))
         case mechanisms.Renyi():
             return _next_order(leaf, orders)
+        case mechanisms.DominatingPair():
+            return _discrete.renyi(leaf, orders)
     raise Unsupported(f"{type(leaf).__name__} has no Rényi cost that we know")
 
 

@@ -15,6 +15,7 @@ Approximate   pure and approximate mechanisms at the rate of advanced compositio
 Basic         plain sums of epsilon and delta
 Pure          Feldman & Zrnic for pure mechanisms, for comparison
 Rogers        Rogers et al., for comparison
+Koskela       Koskela et al. for dominating pairs: numeric, with no certified promise, and no ``Filter``; for comparison
 
 Which one to take, :func:`recommend` says from epsilon, delta and the mechanism that will be charged most often.
 
@@ -31,7 +32,7 @@ from bursar.filters._either import Either
 from bursar.filters._filter import Filter
 from bursar.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from bursar.filters._recommend import Recommendation, recommend
-from bursar.filters.published import Pure, Rogers
+from bursar.filters.published import Koskela, Pure, Rogers
 
 __all__ = [
     "Approximate",
@@ -39,6 +40,7 @@ __all__ = [
     "Either",
     "Filter",
     "Gaussian",
+    "Koskela",
     "Planned",
     "Pure",
     "Recommendation",

@@ -1,8 +1,11 @@
 """Ask, charge, refuse: an account with a budget."""
 
+from collections.abc import Iterable
+from math import exp
 from typing import Any, ClassVar
 
 from bursar import mechanisms
+from bursar.curves import tradeoff
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.notions import Account, Budget, Totals
 
@@ -48,6 +51,23 @@ class Filter(Account[Budget[Any]]):
         Source: the filter's own.
         """
         return self._notion.statement(delta).epsilon
+
+    def tradeoff(self, *, deltas: Iterable[float] | None = None) -> tradeoff.Curve:
+        """The trade-off function and the hockey-stick curve of the whole budget, whatever was charged. Public.
+
+        Args:
+            deltas: public, in (0, 1): where the promise is read; by default 160 of them, and the filter's own.
+
+        Guarantee: at every point of the curve, all that this filter ever admits is together (epsilon, delta)-DP.
+        Source: the filter's own; Dong, Roth & Su (2022), Proposition 2.4.
+
+        Raises:
+            Unsupported: the filter promises nothing at these deltas.
+        """
+        if deltas is None:
+            own = [] if self.delta is None or not 0 < self.delta < 1 else [self.delta]
+            deltas = [*(1 / (1 + exp(27.6 - 30.6 * j / 159)) for j in range(160)), *own]
+        return tradeoff.from_epsilons(lambda delta: self.epsilon(delta=delta), deltas=deltas)
 
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
         """Whether a mechanism fits into what is left. Asking changes nothing.

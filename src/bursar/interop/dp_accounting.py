@@ -22,8 +22,9 @@ from bursar.errors import ArgumentError, Unsupported
 
 if TYPE_CHECKING:
     from dp_accounting import dp_event
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["from_event", "to_event"]
+__all__ = ["from_event", "from_pld", "to_event"]
 
 _SUPPORTED = (
     "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, ZCDpEvent (xi=0), PoissonSampledDpEvent of a GaussianDpEvent, "
@@ -75,6 +76,36 @@ def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
     raise Unsupported(
         f"{type(mechanism).__name__} has no event in dp_accounting; supported are Gaussian, SampledGaussian, Laplace, "
         "Zcdp, Repeated and Composed"
+    )
+
+
+def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
+    """The mechanism that a pessimistic privacy loss distribution of dp_accounting bounds, composed or not.
+
+    Masses below zero, which its Fourier transforms leave, count as zero.
+
+    Raises:
+        Unsupported: the distribution is an optimistic estimate.
+        ArgumentError: it has more than 100,000 losses: give it a larger value_discretization_interval.
+
+    Guarantee: the pair dominates what the distribution bounds, in both directions, as far as that is pessimistic.
+    Source: Doroshenko et al. (2022), https://arxiv.org/abs/2207.04380; theory 2.10.
+    """
+    with _extras.need("dp_accounting", extra="interop"):
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    if not isinstance(pld, PrivacyLossDistribution):
+        raise ArgumentError(f"pld must be a PrivacyLossDistribution, not {type(pld).__name__}")
+    orders = []
+    for pmf in (pld._pmf_remove, pld._pmf_add):
+        if not pmf._pessimistic_estimate:
+            raise Unsupported("an optimistic estimate is no bound: pessimistic_estimate must be True")
+        dense = pmf.to_dense_pmf()
+        masses = [max(float(mass), 0.0) for mass in dense._probs]
+        losses = [(dense._lower_loss + place) * dense._discretization for place in range(len(masses))]
+        orders.append((losses, masses, max(float(dense._infinity_mass), 0.0)))
+    (losses, masses, infinity), (losses_add, masses_add, infinity_add) = orders
+    return mechanisms.DominatingPair.from_losses(
+        losses, masses, infinity=infinity, losses_add=losses_add, masses_add=masses_add, infinity_add=infinity_add
     )
 
 

@@ -346,7 +346,7 @@ class Ledger(Uncopyable):
         return Rules.of(read_rows(self.store.run, "kind = 'watched'")).watched
 
     def close(self) -> None:
-        """Let the ledger go."""
+        """Release the ledger; another process may open it then."""
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -88,7 +88,7 @@ class Store(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it must be opened again."""
+        """Whether the ledger must be opened before it is used again."""
 
     def exists(self) -> bool:
         """Whether there is a ledger."""
@@ -117,7 +117,7 @@ class Store(Protocol):
         """Work that reads the ledger as it is at one moment."""
 
     def close(self) -> None:
-        """Let it go."""
+        """Release the file or the connection."""
 
 
 class Admitted(Protocol):
@@ -194,7 +194,7 @@ class AccountStore(Protocol):
         """SQL for the workspace that gives question, person, units of all charges."""
 
     def totals(self) -> dict[int, QuestionTotal]:
-        """By question."""
+        """What each question cost all people, by its number."""
 
     def consistent(self, budget: int) -> Consistency:
         """Whether accounts and charges agree with each other and with a budget in units."""

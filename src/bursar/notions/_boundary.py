@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bursar import _check, mechanisms
 from bursar._arrays import NUMPY, Array, Library, Mask
 from bursar._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, up
+from bursar.curves import approximate, renyi
 from bursar.errors import Unsupported
 from bursar.notions._notion import Notion, Totals
 from bursar.notions._with_failures import check_share, default_share
@@ -112,18 +113,13 @@ class Boundary(PersonBound):
         return 2 * self.width + 2
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        if isinstance(leaf, mechanisms.Approximate):
-            if leaf.delta > 0:
-                return self._approximate(leaf)
-            leaf = mechanisms.Pure(leaf.epsilon)
-        return (*self.costs(leaf), 0, *(0,) * self.width, 0)
+        costs, failure = self.costs(renyi.without_failures(leaf)), int(up(renyi.failure(leaf), per=FAILURE))
+        return self._failing(leaf, costs, failure) if failure else (*costs, 0, *(0,) * self.width, 0)
 
-    def _approximate(self, leaf: mechanisms.Approximate) -> Totals:
+    def _failing(self, leaf: mechanisms.Mechanism, costs: Totals, failure: int) -> Totals:
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
-        costs = self.costs(mechanisms.Pure(leaf.epsilon))
-        failure = int(up(exact(leaf.delta), per=FAILURE))
-        probabilistic = isinstance(leaf, mechanisms.PDP)
-        stretched, avoided = _pathwise(leaf.epsilon, leaf.delta, 0.0 if probabilistic else STRETCH)
+        stretch = 0.0 if isinstance(leaf, mechanisms.PDP) else STRETCH
+        stretched, avoided = _pathwise(*map(as_float, approximate.cost(leaf)), stretch)
         if stretched is None:
             return (*costs, failure, *(inf,) * self.width, FAILURE)
         paths = tuple(map(sum, zip(*(self.costs(part) for part in stretched), strict=True)))

@@ -94,7 +94,7 @@ class Planned(WithFailures[int]):
             if left is not None and count:
                 failures += count * up(renyi.failure(leaf), per=FAILURE)
                 before = left.change
-                left = self._bought(left, _without_failures(leaf), count)
+                left = self._bought(left, renyi.without_failures(leaf), count)
                 if left is not None:
                     paid, got = paid + max(before - left.change, 0), got + max(left.change - before, 0)
         if left is None:
@@ -216,8 +216,3 @@ class Planned(WithFailures[int]):
 @lru_cache(maxsize=32)
 def _prices(plan: planned.Plan, epsilon: float, delta: float, reserve: float) -> planned.Prices:
     return planned.Prices(plan, epsilon=epsilon, delta=delta, reserve=reserve)
-
-
-def _without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
-    """An approximate round as the pure round that it is where it does not fail (theory 2.4)."""
-    return mechanisms.Pure(leaf.epsilon) if isinstance(leaf, mechanisms.Approximate) else leaf

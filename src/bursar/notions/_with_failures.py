@@ -131,9 +131,7 @@ class Approximate(WithFailures[float]):
         return 2
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        failure = renyi.failure(leaf)
-        rest = mechanisms.Pure(leaf.epsilon) if isinstance(leaf, mechanisms.Approximate) else leaf
-        return up(2 * zcdp.cost(rest)), up(failure, per=FAILURE)
+        return up(2 * zcdp.cost(renyi.without_failures(leaf))), up(renyi.failure(leaf), per=FAILURE)
 
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
         return totals[0] <= self._most(delta)

@@ -159,8 +159,7 @@ class PlannedBound(Boundary):
         self, now: _Run, leaf: mechanisms.Mechanism, count: int, prices: tuple[anytime.Run, Exchanges]
     ) -> _Run | None:
         """What is held after a number of equal rounds; None where the plan's bounds end."""
-        if isinstance(leaf, mechanisms.Approximate):  # where it does not fail
-            leaf = mechanisms.Pure(leaf.epsilon)
+        leaf = renyi.without_failures(leaf)
         try:
             alike = [place for place, (planned, _) in enumerate(self.parts) if no_louder(leaf, planned)]
             if alike:

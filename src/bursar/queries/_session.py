@@ -109,7 +109,7 @@ class Session(Uncopyable):
         self.close()
 
     def close(self) -> None:
-        """Let data and ledger go."""
+        """Close the data and the ledger."""
         try:
             self._rows.close()
         finally:

@@ -50,7 +50,7 @@ class Statement:
 
     @property
     def words(self) -> str:
-        """What it means."""
+        """The statement as text for that person."""
         number = sum(bool(line.key) for line in self.lines)
         answers = "1 answer" if number == 1 else f"{number} answers"
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))

@@ -153,7 +153,7 @@ class Plan:
         )
 
     def analyst(self, session: Session) -> Analyst:
-        """Who asks."""
+        """The plan's analyst, who asks for its purpose."""
         return session.analyst(self.settings["analyst"], purpose=self.settings.get("purpose"))
 
     def quote(self, session: Session) -> dict[str, Quote]:

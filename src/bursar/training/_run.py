@@ -131,7 +131,7 @@ class Run:
         return times == 0 or self._budget_admits(Repeated(step, times))
 
     def stop(self, reason: str = "a callback stopped it") -> None:
-        """No further step after this one."""
+        """End the run after this step."""
         self._current.update(reason=reason)
 
     def noisy_sum(self, values: Values, *, sigma: float, name: str = "sum") -> float:

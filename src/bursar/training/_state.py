@@ -63,7 +63,7 @@ class CurrentState:
         self.value = state
 
     def update(self, **changes: Any) -> None:
-        """Replace some fields."""
+        """Replace the state by one with other values of these fields."""
         self.value = replace(self.value, **changes)
 
     def add_release(self, mechanism: Mechanism) -> None:

@@ -27,14 +27,14 @@ class Progress:
         self._task: TaskID | None = None
 
     def __call__(self, run: Run) -> None:
-        """Move on."""
+        """Show the number of steps done."""
         if self._task is None:
             self._task = self._bar.add_task("training", total=run.last)
             self._bar.start()
         self._bar.update(self._task, completed=run.step)
 
     def ended(self, _: Run) -> None:
-        """The bar goes away."""
+        """Remove the bar."""
         self._bar.stop()
 
 
@@ -52,7 +52,7 @@ class Evaluation:
         self._targets, self._every = targets, every
 
     def __call__(self, run: Run) -> None:
-        """Look when it is time."""
+        """Compute the accuracy when a look is due."""
         if run.step % self._every == 0 or run.step == run.last:
             right = values_by_record(run.module, self._batch, self._targets, correct)
             run.history.setdefault("accuracy", []).append((run.step, float(right.mean())))

@@ -47,7 +47,7 @@ class _Adaptive:
         self._every, self._epoch, self._epochs_left = every * epoch, epoch, epochs_left
 
     def __call__(self, run: Run) -> None:
-        """Ask when it is time, and adapt."""
+        """Ask when a look is due, and adapt."""
         memory = run.history.setdefault(type(self).__name__, [])  # [baseline, count, count, ...]
         if not memory:
             memory.append(self._value(run))
@@ -141,7 +141,7 @@ class DecreasingNoise:
         self._factor, self._every, self._least = factor, every, least
 
     def __call__(self, run: Run) -> None:
-        """Lower the noise when it is time."""
+        """Lower the noise when it is due."""
         if run.step and run.step % self._every == 0:
             run.noise_multiplier = max(self._least, run.noise_multiplier * self._factor)
 
@@ -183,7 +183,7 @@ class EarlyStopping:
         return self._odometer
 
     def __call__(self, run: Run) -> None:
-        """Ask when it is time; stop when the count is above the target by three standard deviations."""
+        """Ask when a look is due; stop when the count is above the target by three standard deviations."""
         if self._run not in (None, run):
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run

@@ -26,6 +26,7 @@ from scipy.special import ndtr
 
 from bursar import mechanisms
 from bursar.curves import _connect_the_dots as dots
+from bursar.curves import _discrete
 from bursar.curves._connect_the_dots import ULP
 from bursar.errors import Unsupported
 
@@ -39,6 +40,7 @@ LARGEST_EPSILON = 500.0  # of one Laplace or pure round; the loss of a larger on
 CELL_WIDTH = 0.05  # in standard deviations of the noise
 FINE_PARTS = 5  # of each cell, where few rounds are composed and the shape of each is seen
 REACH = 9.6  # standard deviations kept on either side: 4e-22 is left outside
+MOST_POINTS = 4096  # of a dominating pair
 SMALLEST_MASS = 1e-290  # of a tilted law
 
 
@@ -161,6 +163,20 @@ def _randomized_response(epsilon: float, delta: float) -> tuple[Law, Law]:
     return _both_directions(pair.log_ratios, pair.p, pair.q, pair.error, (delta, delta))
 
 
+def _own_pair(mechanism: mechanisms.DominatingPair, lower: bool) -> tuple[Law, Law] | None:
+    """The pair itself, on fewer points if it has very many; lower: the finite losses alone, as they were given."""
+    laws = []
+    for one in _discrete.directions(mechanism):
+        if not len(one.losses):
+            return None
+        if lower:
+            laws.append(_normalised(one.losses - one.raised, one.masses, 0.0, one.error))
+        else:
+            fewer = _discrete.coarse(one, MOST_POINTS)
+            laws.append(_normalised(fewer.losses, fewer.masses, fewer.leak, fewer.error))
+    return laws[0], laws[1]
+
+
 @lru_cache(maxsize=4096)
 def law(
     mechanism: mechanisms.Mechanism, *, lower: bool = False, fine: bool = False, points: bool = False
@@ -194,4 +210,6 @@ def law(
             return _randomized_response(epsilon, 0.0) if epsilon <= LARGEST_EPSILON else None
         case mechanisms.Approximate(epsilon, delta):
             return _randomized_response(epsilon, 0.0 if lower else delta) if epsilon <= LARGEST_EPSILON else None
+        case mechanisms.DominatingPair():
+            return _own_pair(mechanism, lower)
     raise Unsupported(f"{type(mechanism).__name__} has no privacy loss distribution here (theory 7.1)")

@@ -50,12 +50,12 @@ class Generation:
 
     @property
     def note(self) -> str:
-        """As the record keeps it."""
+        """This value as JSON, for the private part of an entry."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def names(self) -> set[str]:
-        """Everything in force but charges."""
+        """The names of the accounts and shares in force."""
         return {name for name in (self.accounts, *self.shares.values()) if name is not None}
 
 

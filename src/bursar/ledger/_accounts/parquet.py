@@ -32,7 +32,7 @@ __all__ = ["ParquetAccounts"]
 
 
 class ParquetAccounts(AccountReader):
-    """Accounts in Parquet files; see above."""
+    """Accounts in Parquet files beside the ledger's file."""
 
     kind = "parquet"
 
@@ -150,7 +150,7 @@ class ParquetAccounts(AccountReader):
         return {"accounts": self._proposed.note}
 
     def fresh_name(self) -> str:
-        """A name that nothing has."""
+        """A random name, which no folder has yet."""
         return secrets.token_hex(12)
 
     @property
@@ -179,7 +179,7 @@ class ParquetAccounts(AccountReader):
         return self._charged(self._charges)
 
     def consistent(self, budget: int) -> Consistency:
-        """Compare with the record's note, too."""
+        """Also compare the accounts with what the record says of them."""
         (extent,) = self._store.run(
             f"SELECT count(*), coalesce(sum(spent), 0), coalesce(max(spent), 0) FROM {self.accounts_table()} a"
         )

@@ -52,7 +52,6 @@ class TableAccounts(AccountReader):
         return {}
 
     def charged(self) -> str:
-        """The table is at hand."""
         return "SELECT question, person, units FROM ledger.charges"
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:

@@ -29,7 +29,7 @@ class Connection(Protocol):
         """A new cursor, for COPY."""
 
     def close(self) -> None:
-        """Let it go; a transaction that is open is undone."""
+        """Close the connection; a transaction that is open is undone."""
 
 
 class Address(NamedTuple):
@@ -84,7 +84,7 @@ def psycopg() -> ModuleType:
 
 
 def read(ledger: str) -> Address:
-    """Take ``postgresql://...?schema=...`` apart."""
+    """Parse ``postgresql://...?schema=...``."""
     base, _, query = ledger.partition("?")
     options = [option for option in query.split("&") if option]
     schema = "bursar"

@@ -188,7 +188,7 @@ class File:
             return work()
 
     def close(self) -> None:
-        """Write everything into the one file and let it go."""
+        """Write everything into the one file, and release it."""
         with self.lock:
             if not self.closed:
                 with suppress(self.workspace.library.Error), private_files():
@@ -219,7 +219,7 @@ class File:
 
 
 def _why_not_attached(message: str) -> _Refusal:
-    """What DuckDB's message means."""
+    """Why the file cannot be opened, from DuckDB's message."""
     if "lock" in message or "already attached" in message:
         return _BUSY
     if "ermission denied" in message or "read-only" in message.lower():

@@ -149,7 +149,7 @@ class Postgres:
             return self._once("ISOLATION LEVEL REPEATABLE READ, READ ONLY", work, turn=False)
 
     def close(self) -> None:
-        """Let connection and workspace go."""
+        """Close the connection and the workspace."""
         with self.lock:
             self._drop()
 

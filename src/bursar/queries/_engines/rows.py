@@ -26,4 +26,4 @@ class Rows(Protocol):
         """The contributions of the people admitted, added up, in whole steps. Private."""
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """Release what the engine holds; no more questions follow."""

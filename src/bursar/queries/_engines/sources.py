@@ -76,7 +76,8 @@ def attach(
         data: a path, or what ``as_arrow`` returned.
         options: how the data holder wants it read.
         person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
-        load: whether the rows of CSV files are wanted, or only their columns. Other files are read at every question.
+        load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
+            that all of its entries fit. Other files are read at every question.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     try:
@@ -162,7 +163,7 @@ def _rows(connection: Any, data: "str | Path | Table", options: ReadOptions, per
         return _from_parquet(connection, path, files, person)
     if kind not in _CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
-    _load(connection, _CsvFiles(path, files, person), options.types, load=load)
+    _load(connection, _CsvFiles(path, files, person), options.types, person, load=load)
     return "SELECT * FROM csv_rows"
 
 
@@ -267,10 +268,12 @@ class _Unfit(DataError):
     """DuckDB could not do it: an entry does not fit its type, say."""
 
 
-def _load(connection: Any, files: _CsvFiles, types: Mapping[str, str] | None, *, load: bool) -> None:
-    """Make the table ``csv_rows``; without ``load`` it has columns and no rows."""
+def _load(
+    connection: Any, files: _CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool
+) -> None:
+    """Make the table ``csv_rows``. Without ``load`` it has no rows, and only the type of ``person`` is certain."""
     if types is None:
-        _load_guessing(connection, files, load=load)
+        _load_guessing(connection, files, person, load=load)
         return
     unknown = ", ".join(repr(name) for name in types if name not in files.names.values())
     if unknown:
@@ -279,7 +282,7 @@ def _load(connection: Any, files: _CsvFiles, types: Mapping[str, str] | None, *,
     _create(connection, files, entries, load=load)
 
 
-def _load_guessing(connection: Any, files: _CsvFiles, *, load: bool) -> None:
+def _load_guessing(connection: Any, files: _CsvFiles, person: str | None, *, load: bool) -> None:
     """The same, each column of the first type that all of its entries fit; text, where none does or none is there.
 
     The first rows say what is likely. Where a later entry does not fit, all rows are read once more to find what does.
@@ -295,7 +298,8 @@ def _load_guessing(connection: Any, files: _CsvFiles, *, load: bool) -> None:
                 if fit is not None
             }
             if not load:
-                sql = f"SELECT {', '.join(f'count({entry})' for entry in entries.values())} FROM batches"
+                tested = [entries[person]] if person in entries else entries.values()
+                sql = f"SELECT {', '.join(f'count({entry})' for entry in tested)} FROM batches"
                 _over_batches(connection, sql, files, files.batches())
             _create(connection, files, entries, load=load)
             return

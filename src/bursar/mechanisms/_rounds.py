@@ -1,21 +1,6 @@
-"""WHAT was run: frozen descriptions with public parameters. What they cost is in :mod:`bursar.curves`.
+"""Single rounds, and how rounds are put together."""
 
-Adjacency is always "add or remove one person, with all of that person's records". What single people contribute
-(their norms) is private, and so never a field here: it is an argument beside the mechanism.
-
-Names and symbols
-    sigma         standard deviation of Gaussian noise, absolute, in the unit of the sum; a noise multiplier z with
-                  clip C means sigma = z * C
-    scale         scale of Laplace noise, absolute
-    sensitivity   the most that one person can contribute (L2 norm; L1 norm for Laplace): the clip, a promise
-    sample_rate   probability with which each person is sampled, independently (Poisson)
-    epsilon, delta, rho, orders, values   in nats; delta a probability
-
->>> Repeated(Gaussian(sigma=170.0), 104)
-Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import inf
@@ -40,13 +25,11 @@ __all__ = [
     "Repeated",
     "SampledGaussian",
     "Zcdp",
-    "from_fields",
     "gaussian_step",
     "in_order",
     "leaves",
     "repeated",
     "rounds",
-    "to_fields",
 ]
 
 Value = TypeVar("Value")
@@ -316,50 +299,3 @@ def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1
     if sample_rate == 1:
         return Gaussian(sigma, sensitivity)
     return SampledGaussian(sigma, sensitivity, sample_rate)
-
-
-def to_fields(mechanism: Mechanism) -> dict[str, object]:
-    """A mechanism as its kind and its parameters: plain values, which JSON can hold.
-
-    >>> to_fields(Repeated(Pure(0.1), 2))
-    {'kind': 'Repeated', 'mechanism': {'kind': 'Pure', 'epsilon': 0.1}, 'count': 2}
-    """
-    described: dict[str, object] = {"kind": type(mechanism).__name__}
-    for field in fields(mechanism):  # type: ignore[arg-type]
-        value = getattr(mechanism, field.name)
-        if isinstance(value, Mechanism):
-            value = to_fields(value)
-        elif isinstance(value, tuple):
-            value = [to_fields(each) if isinstance(each, Mechanism) else each for each in value]
-        described[field.name] = value
-    return described
-
-
-def from_fields(described: Mapping[str, object]) -> Mechanism:
-    """The mechanism that :func:`to_fields` described.
-
-    Raises:
-        ArgumentError: there is no such mechanism, or its parameters break a rule.
-
-    >>> from_fields({"kind": "Repeated", "mechanism": {"kind": "Pure", "epsilon": 0.1}, "count": 2})
-    Repeated(mechanism=Pure(epsilon=0.1), count=2)
-    """
-    kind = described.get("kind")
-    make = globals().get(kind) if isinstance(kind, str) and kind in __all__ else None
-    if not isinstance(make, type):
-        raise ArgumentError(f"described: kind={kind!r} must be the name of a mechanism")
-    parameters: dict[str, object] = {}
-    for name, value in described.items():
-        if isinstance(value, Mapping):
-            value = from_fields(value)
-        elif isinstance(value, list | tuple):
-            value = tuple(from_fields(each) if isinstance(each, Mapping) else each for each in value)
-        if name != "kind":
-            parameters[name] = value
-    try:
-        mechanism = make(**parameters)
-    except TypeError as error:
-        raise ArgumentError(f"described: {kind} has other parameters") from error
-    if not isinstance(mechanism, Mechanism):
-        raise ArgumentError(f"described: kind={kind!r} must be the name of a mechanism")
-    return mechanism
