@@ -77,3 +77,10 @@ def test_what_is_no_run_is_refused():
         answers.of_run("gaussian", rounds=1, delta=DELTA)
     with pytest.raises(ArgumentError, match="delta="):
         answers.of_run(STEP, rounds=1, delta=0.0)
+
+
+def test_more_rounds_than_a_plan_has():
+    """Beyond 10**7 rounds the answers are those of Rényi accounting."""
+    many = answers.of_run(m.SampledGaussian(100.0, 1.0, 1e-3), rounds=10**7 + 1, delta=DELTA)
+    assert [each.bound for each in many] == ["Rényi DP", "filters.Renyi, planned", "odometers.Renyi, planned"]
+    assert many[0].epsilon <= many[1].epsilon <= 1.2 * many[0].epsilon

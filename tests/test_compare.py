@@ -53,3 +53,12 @@ def test_text_has_every_bound(table):
     lines = str(table).splitlines()
     assert len(lines) == len(table.bounds) + 2
     assert any(line.startswith("odometers.Renyi, ex-post") and "ex-post" in line for line in lines)
+
+
+def test_more_rounds_than_a_plan_has():
+    """Beyond 10**7 rounds there is no planned filter and no certificate; all other bounds are there, in own columns."""
+    table = compare(m.Gaussian(1e5), rounds=10**9, delta=1e-5, points=1)
+    names = [bound.name for bound in table.bounds]
+    assert "filters.Planned" not in names
+    assert table.bound("filters.Gaussian").epsilons[-1] < math.inf
+    assert str(table).splitlines()[1].split() == ["promise", "1", "1000000000"]

@@ -92,6 +92,7 @@ def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tu
 def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, near: float) -> _Bound:
     """The filter that admits a run within the least."""
     from bursar import filters  # here: Gaussian noise needs none of them
+    from bursar.curves import planned
 
     near = near if near < inf else 1.0
 
@@ -105,9 +106,11 @@ def _within_a_filter(mechanism: mechanisms.Mechanism, run: mechanisms.Mechanism,
         return filters.Renyi(epsilon=epsilon, delta=delta, plan=mechanism).admits(run)
 
     try:
-        return "filters.Planned", _search.least(plan_fits, near=near, tolerance=_TOLERANCE)
+        if mechanisms.rounds(run) <= planned.MOST_ROUNDS:
+            return "filters.Planned", _search.least(plan_fits, near=near, tolerance=_TOLERANCE)
     except Unsupported:
-        return "filters.Renyi, planned", _search.least(admits, near=near, tolerance=_TOLERANCE)
+        pass  # no loss distribution is known
+    return "filters.Renyi, planned", _search.least(admits, near=near, tolerance=_TOLERANCE)
 
 
 def _stopped(run: mechanisms.Mechanism, delta: float) -> _Bound:

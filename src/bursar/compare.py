@@ -17,7 +17,7 @@ import numpy as np
 
 from bursar import _check, _search, filters, mechanisms, odometers
 from bursar._units import shown
-from bursar.curves import gaussian, renyi
+from bursar.curves import gaussian, planned, renyi
 from bursar.curves.totals import optimum, totals
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
@@ -90,9 +90,12 @@ class Comparison:
         """A table: one line a bound, one column a number of rounds."""
         width = max(len(bound.name) for bound in self.bounds)
         lines = [f"{self.mechanism!r}, delta={self.delta:g}: epsilon after so many rounds"]
-        lines.append(f"{'':{width}}  {'promise':9}" + "".join(f"{rounds:>10}" for rounds in self.rounds))
+        columns = [max(10, len(str(rounds)) + 2) for rounds in self.rounds]
+        heads = "".join(f"{rounds:>{wide}}" for rounds, wide in zip(self.rounds, columns, strict=True))
+        lines.append(f"{'':{width}}  {'promise':9}{heads}")
         for bound in self.bounds:
-            numbers = "".join(f"{shown(epsilon, 4):>10}" for epsilon in bound.epsilons)
+            pairs = zip(bound.epsilons, columns, strict=True)
+            numbers = "".join(f"{shown(epsilon, 4):>{wide}}" for epsilon, wide in pairs)
             lines.append(f"{bound.name:{width}}  {bound.promise:9}{numbers}")
         return "\n".join(lines)
 
@@ -172,6 +175,8 @@ def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta:
 
 
 def _plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    if mechanisms.rounds(run) > planned.MOST_ROUNDS:
+        raise Unsupported(f"a plan has at most {planned.MOST_ROUNDS} rounds")
     try:
         return filters.Planned(plan, epsilon=epsilon, delta=delta).admits(run)
     except ArgumentError:  # the plan does not fit once

@@ -262,6 +262,8 @@ def test_arrays_of_scales_are_checked():
     for bad in (np.ones(2), np.ones(3, np.float32), np.array([1.0, np.nan, 1.0]), np.array([1.0, 0.0, 2.0])):
         with pytest.raises(ArgumentError, match="sigma"):
             noise.rounded_gaussian(bad, size=3)
+    with pytest.raises(ArgumentError, match="scale must be one number"):
+        noise.discrete_laplace(np.ones(3), size=3)
     with pytest.raises(ArgumentError, match="size"):
         noise.rounded_gaussian(1.0, size=-1)
 

@@ -15,6 +15,7 @@ from bursar import filters
 from bursar.curves import gaussian, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.ledger import Ledger, summary
+from bursar.ledger._terms import Terms
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
 from bursar.queries._answers import answer
@@ -137,6 +138,18 @@ def test_other_budgets_are_refused(path):
     with pytest.raises(ArgumentError, match="delta=0"):
         opened(path, budget=filters.Basic(epsilon=1.0, delta=1e-6))
     assert not path.exists()
+
+
+def test_the_first_entry_names_the_measure():
+    """Terms come back as they were written; without a measure it is zCDP; one that is not known is refused."""
+    for budget in (filters.Zcdp(rho=0.1), filters.Gaussian(epsilon=1.0, delta=1e-6), filters.Basic(epsilon=1.0)):
+        terms = Terms.of(budget, "BIGINT", "tables")
+        public = json.loads(json.dumps(terms.public))
+        assert Terms.read(public) == terms
+        with pytest.raises(ValueError, match="not known"):
+            Terms.read({**public, "measure": "Pufferfish"})
+        del public["measure"]
+        assert Terms.read(public).measure == "zCDP rho"
 
 
 def test_a_question_must_fit_the_measure(path):

@@ -64,13 +64,16 @@ class Terms:
         """The terms that a first entry says."""
         delta = public["delta"]
         accounts = str(public.get("accounts", TABLES))
+        measure = str(public.get("measure", ZCDP))
+        if measure not in (ZCDP, GAUSSIAN, PURE):
+            raise ValueError(f"measure {measure!r} is not known")
         return cls(
             int(public["budget"]),
             public.get("epsilon"),
             None if delta is None else float(delta),
             str(public["person"]),
             accounts,
-            str(public.get("measure", ZCDP)),
+            measure,
         )
 
     @property

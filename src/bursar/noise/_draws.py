@@ -73,6 +73,8 @@ def discrete_laplace(scale: float | Fraction, *, size: int) -> Whole:
         independent and fair. Added to whole numbers that move by at most s in L1 norm, the noise is (s / scale)-DP.
     Source: docs/proofs/noise.md, Theorems 1 and 3.
     """
+    if isinstance(scale, np.ndarray):
+        raise ArgumentError("scale must be one number, not an array")
     return _laplace(scale, size, os.urandom)
 
 
