@@ -119,7 +119,8 @@ class Boundary(PersonBound):
     def _failing(self, leaf: mechanisms.Mechanism, costs: Totals, failure: int) -> Totals:
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
         stretch = 0.0 if isinstance(leaf, mechanisms.PDP) else STRETCH
-        stretched, avoided = _pathwise(*map(as_float, approximate.cost(leaf)), stretch)
+        epsilon, delta = map(as_float, approximate.cost(leaf))
+        stretched, avoided = _pathwise(epsilon, delta, stretch)
         if stretched is None:
             return (*costs, failure, *(inf,) * self.width, FAILURE)
         paths = tuple(map(sum, zip(*(self.costs(part) for part in stretched), strict=True)))
