@@ -61,6 +61,24 @@ def test_impossible_targets_are_refused():
         calibrate.steps(filters.Zcdp(rho=1.0), m.Zcdp(0.0))
 
 
+def test_sampled_noise_for_the_residue_filter_is_found_in_few_walks():
+    """Within a part in 5,000 of the least: the steps fit, and a thousandth less noise is too little."""
+    budget = filters.Residue(epsilon=1.0, delta=1e-5)
+    sigma = calibrate.sigma(budget, 300, sensitivity=2.0, sample_rate=0.02)
+    assert calibrate.steps(budget, m.SampledGaussian(sigma, 2.0, 0.02)) >= 300
+    assert calibrate.steps(budget, m.SampledGaussian(sigma * 0.997, 2.0, 0.02)) < 300
+
+
+def test_what_no_noise_can_do_is_said():
+    """A sensitivity as large as the largest noise, and more steps than an account has units."""
+    with pytest.raises(CalibrationFailed, match="noise is at most 1e60"):
+        calibrate.sigma(BUDGETS["Zcdp"](), 10, sensitivity=1e60)
+    with pytest.raises(CalibrationFailed, match="one unit"):
+        calibrate.sigma(BUDGETS["Gaussian"](), 10**14)
+    with pytest.raises(CalibrationFailed, match="more than"):
+        calibrate.steps(filters.Residue(epsilon=1.0, delta=1e-5), m.Composed((m.Pure(0.0), m.Pure(0.0))))
+
+
 def test_all_filters_side_by_side_agree_with_each_alone():
     """The least noise for the steps, and the steps for that noise, whatever the clip is."""
     rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, steps=100, max_grad_norm=3.0)

@@ -5,7 +5,7 @@ from math import inf, sqrt
 
 from bursar.errors import CalibrationFailed
 
-__all__ = ["first_true", "last_true", "least"]
+__all__ = ["edge", "first_true", "last_true", "least"]
 
 
 def last_true(holds: Callable[[float], bool], *, start: float) -> float:
@@ -18,7 +18,7 @@ def last_true(holds: Callable[[float], bool], *, start: float) -> float:
         low, high = high, high * 2
         if high == inf:
             raise CalibrationFailed("the condition holds for every value: there is no largest one")
-    return _bisect(holds, low, high)
+    return edge(holds, low, high)
 
 
 def first_true(holds: Callable[[float], bool], *, start: float) -> float:
@@ -28,7 +28,7 @@ def first_true(holds: Callable[[float], bool], *, start: float) -> float:
         low, high = high, high * 2
         if high == inf:
             raise CalibrationFailed("no value meets the target")
-    return _bisect(holds, high, low)
+    return edge(holds, high, low)
 
 
 def least(
@@ -57,8 +57,12 @@ def least(
     return good
 
 
-def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
-    while True:
+def edge(holds: Callable[[float], bool], good: float, bad: float, *, relative: float = 0.0) -> float:
+    """A float where a condition holds, next to one where it does not, or nearer to it than a relative distance.
+
+    Args: good, where it holds, and bad, where it does not; either may be the larger one.
+    """
+    while abs(good - bad) > relative * abs(good):
         middle = (good * bad) ** 0.5 if good > 0 and bad > 0 and not 0.5 < good / bad < 2 else (good + bad) / 2
         if middle in (good, bad) or not min(good, bad) < middle < max(good, bad):
             return good
@@ -66,3 +70,4 @@ def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
             good = middle
         else:
             bad = middle
+    return good

@@ -43,7 +43,11 @@ Units = int | float
 
 
 def exact(value: float | int | Fraction | Decimal) -> Fraction:
-    """The number that was written: decimals as decimals, fractions as they are. The value must be finite."""
+    """The number that was written: decimals as decimals, fractions as they are. The value must be finite.
+
+    A float stands for the shortest decimal that reads as it. The noise that is drawn has the float itself, which
+    differs by at most 1.2e-16 of it: a cost that is called exact is the decimal's, and the float's to 2.4e-16 of it.
+    """
     return (
         value
         if isinstance(value, Fraction)

@@ -13,11 +13,12 @@ A budget is described by a fresh filter; nothing is charged to it. What is left 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import exp, inf, log, log1p
 from typing import Protocol
 
 from bursar import _check, _search, filters, mechanisms
 from bursar._search import first_true
+from bursar.curves import gaussian
 from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
 from bursar.filters import Filter
@@ -25,6 +26,7 @@ from bursar.filters import Filter
 __all__ = ["Calibration", "by_filter", "in_advance", "sigma", "steps"]
 
 _MOST_STEPS = 2**40
+_MOST_NOISE = 1e60  # that a mechanism may have
 
 _FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
 
@@ -53,7 +55,7 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
 
     Returns:
         Standard deviation of the noise, absolute, in the sensitivity's unit, rounded up; as a noise multiplier,
-        divide by the sensitivity.
+        divide by the sensitivity. Of sampled steps in a ``Residue`` or ``Planned`` budget, within a part in 5,000.
 
     Raises:
         CalibrationFailed: no noise is enough.
@@ -66,11 +68,45 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     _check.positive(sensitivity=sensitivity)
 
     def fits(sigma: float) -> bool:
-        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(sigma, sensitivity, sample_rate), steps))
+        noise = min(sigma, _MOST_NOISE)
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps))
 
-    if not fits(sensitivity * 1e9 * steps):
-        raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise")
+    if sample_rate < 1 and isinstance(budget, filters.Residue | filters.Planned):
+        return _by_steps(budget, steps, sensitivity, sample_rate)
+    if not fits(min(_MOST_NOISE, sensitivity * 1e9 * steps)):
+        why = "a step costs one unit of the account at least, and its noise is at most 1e60"
+        raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise: {why}")
     return first_true(fits, start=sensitivity)
+
+
+def _by_steps(budget: Filter, count: int, sensitivity: float, sample_rate: float) -> float:
+    """Noise within a part in 5,000 of the least, where a question takes long: by the secant method for log steps."""
+    epsilon, delta = float(budget.notion.epsilon or 1.0), float(budget.notion.delta or 0.5)
+    square = gaussian.mu(epsilon=epsilon, delta=delta) ** 2
+    log_sigma = -log(log1p(square / count / sample_rate**2)) / 2  # by the variance of the loss
+    good, bad, known = inf, -inf, dict[float, float]()
+    for _ in range(40):
+        step = mechanisms.gaussian_step(sensitivity * exp(log_sigma), sensitivity, sample_rate)
+        surplus = log(max(_most(budget, step), 0.5) / count)
+        known[log_sigma] = surplus
+        good, bad = (log_sigma, bad) if surplus >= 0 else (good, log_sigma)
+        if 0 <= surplus < 1e-4 < count * 1e-7 or good - bad < 2e-4:
+            break
+        nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
+        slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
+        log_sigma = nearest[0] + (4e-5 - known[nearest[0]]) / max(slope, 0.5)
+        if not bad < log_sigma < good:
+            log_sigma = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
+    if good == inf:
+        raise CalibrationFailed(f"{budget!r}: no noise was found that admits {count} steps")
+    return sensitivity * exp(good)
+
+
+def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
+    try:
+        return steps(budget, step)
+    except CalibrationFailed:
+        return _MOST_STEPS
 
 
 def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:

@@ -195,3 +195,22 @@ def test_a_huge_loss_counts_as_infinite_and_not_as_a_huge_array():
     assert len(remove.weights) <= 2 * lattice.MOST_PLACES + 2
     assert remove.leak > 0.999
     assert add.leak > 0.999
+
+
+def test_without_long_numbers_the_error_terms_grow_and_the_bound_stays_above(monkeypatch):
+    """Where a machine has 64-bit floats alone: the delta of two hundred responses, against exact binomial sums."""
+    each, count, epsilon = 0.05, 200, 2.0
+    p = 1 / (1 + math.exp(-each))
+    masses = [math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(count + 1)]
+    truth = math.fsum(-mass * math.expm1(min(epsilon - (2 * k - count) * each, 0.0)) for k, mass in enumerate(masses))
+
+    def delta():
+        grid = Grid(each / 8, -2048, 4096)
+        grid.add("round", lattice.laws(mechanisms.Pure(each), each / 8, 1e-20))
+        return grid.delta({"round": count}, epsilon)
+
+    long = delta()
+    monkeypatch.setattr(lattice, "_LONG", np.float64)
+    short = delta()
+    assert truth <= long <= short <= truth + 1e-8
+    assert short > long

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bursar import individual, mechanisms
+from bursar.curves import losses as curve
 
 mpf = mpmath.mpf
 
@@ -100,3 +101,14 @@ def test_random_small_compositions_never_exceed_the_bound(seed):
     some = zip(high[5::16], cases[5::16], strict=True)
     tight = [exact(above_it / 1.01 - 1e-4, *case) >= delta for above_it, case in some if above_it < np.inf]
     assert np.mean(tight) > 0.9
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-76, 1e-300])
+def test_pure_rounds_never_have_more_than_they_add_up_to(delta):
+    """Also where the certificate does not reach delta: then it is exactly that, and no warning is given."""
+    counts, rounds = np.array([[7, 0], [7, 3], [0, 0]]), [mechanisms.Pure(0.00183), mechanisms.Laplace(100.0)]
+    bounds = curve.epsilons(counts, rounds, delta=delta)
+    most = np.array([7 * 0.00183, 7 * 0.00183 + 0.03, 0.0])
+    assert np.all(bounds <= most * (1 + 1e-12))
+    if delta < 1e-70:
+        assert np.all(bounds >= most)

@@ -46,7 +46,9 @@ def test_the_plan_gets_what_composition_fixed_in_advance_gets(q, z, epsilon, lea
     assert not fixed(step, epsilon, DELTA, math.ceil((rounds + 1) / 0.99))
 
 
-@pytest.mark.parametrize(("q", "z", "epsilon"), [(0.001, 0.5, 1.0), (0.01, 0.8, 2.0), (0.1, 0.8, 8.0), (0.1, 2.0, 2.0)])
+@pytest.mark.parametrize(
+    ("q", "z", "epsilon"), [(0.001, 0.5, 1.0), (0.01, 1.0, 1.0), (0.001, 0.6, 2.0), (0.1, 2.0, 2.0)]
+)
 @pytest.mark.parametrize("delta", [1e-5, 1e-7])
 def test_few_rounds_are_all_there(q, z, epsilon, delta):
     """None is lost to the slack where there are fewer than two hundred; some of delta is left for it."""
@@ -54,7 +56,7 @@ def test_few_rounds_are_all_there(q, z, epsilon, delta):
     if fixed(step, epsilon, delta, 1):
         found = prices(step, epsilon, delta)
         assert not fixed(step, epsilon, delta, math.ceil((found.rounds + 1) / (1 if found.rounds < 200 else 0.995)))
-        assert found.delta(found.rounds, found.change, epsilon=epsilon) <= delta * (1 - found.slack) * (1 - 9e-5)
+        assert found.delta(found.rounds, found.change, epsilon=epsilon) <= delta * (1 - found.slack) * (1 - 9e-6)
         assert planned.LEAST_SLACK <= found.slack <= planned.SLACK
 
 

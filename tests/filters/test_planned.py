@@ -2,11 +2,14 @@
 
 import json
 import math
+import random
 from functools import cache, lru_cache
 
+import numpy as np
 import pytest
 
 from bursar import filters, mechanisms
+from bursar.curves import losses
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 
 STEP = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
@@ -229,3 +232,24 @@ def test_a_filter_that_gives_five_per_cent_more_is_caught():
         if (2 * k - count) * 0.02 > EPSILON
     )
     assert reached > DELTA
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whole_paths_composed_again_stay_within_the_promise(seed):
+    """All that was charged on a path, a plan of two kinds and four others, composed by another certificate."""
+    rng = random.Random(seed)
+    plan = mechanisms.Composed((mechanisms.Repeated(STEP, 4), mechanisms.Laplace(40.0)))
+    account, charged = filters.Planned(plan, epsilon=2.0, delta=1e-5), {}
+    others = [LOUDER, mechanisms.SampledGaussian(2.0, 1.0, 0.02), mechanisms.Gaussian(50.0), mechanisms.Pure(0.02)]
+    menu = [plan, plan, *others]
+    while menu:
+        chosen = mechanisms.Repeated(rng.choice(menu), rng.choice([1, 4, 16]))
+        if account.admits(chosen):
+            account.charge(chosen)
+            for leaf, count in mechanisms.leaves(chosen).items():
+                charged[leaf] = charged.get(leaf, 0) + count
+        elif chosen.count == 1:
+            menu = [each for each in menu if each != chosen.mechanism]
+    counts = np.array([list(charged.values())])
+    assert losses.epsilons(counts, list(charged), delta=1e-5, lower=True)[0] <= 2.0
+    assert losses.epsilons(counts, list(charged), delta=1e-5)[0] >= 1.8

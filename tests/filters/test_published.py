@@ -43,6 +43,23 @@ def test_recommended_filters_admit_more(epsilon):
     assert counts[0] >= counts[1] > counts[2] > 0
 
 
+@pytest.mark.parametrize("delta", [1e-310, 5e-324])
+@pytest.mark.parametrize("kind", ["Rogers", "Pure", "Zcdp", "Renyi", "Residue", "Approximate", "Gaussian", "Basic"])
+def test_the_smallest_deltas_are_answered(kind, delta):
+    """No division by zero, no complaint about a delta that nobody gave: a round that is hardly private is refused."""
+    account = getattr(filters, kind)(epsilon=1.0, delta=delta)
+    assert not account.admits(m.Gaussian(0.1) if kind == "Gaussian" else m.Pure(30.0))
+    if kind not in ("Gaussian", "Residue"):
+        assert account.admits(m.Pure(1e-4))
+
+
+def test_a_count_beyond_floats_is_refused_in_silence():
+    """1e60 rounds whose cost is beyond every float do not fit, and no warning is given."""
+    huge = m.Repeated(m.Repeated(m.Gaussian(1e-60, 1e60), 10**30), 10**30)
+    for kind in (filters.Renyi, filters.Zcdp, filters.Gaussian, filters.Residue):
+        assert not kind(epsilon=1.0, delta=1e-5).admits(huge)
+
+
 # ---- Koskela, Tobaben & Honkela (2023), section 5 -------------------------------------------------------------------
 
 

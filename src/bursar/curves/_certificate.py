@@ -18,6 +18,7 @@ What is certified    by                                                         
 Source: docs/proofs/residue-filter.md, section 5
 """
 
+from collections.abc import Callable
 from math import inf, nextafter, pi, sqrt
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from scipy.special import erfcx, ndtr
 from bursar import _check
 from bursar.curves.pairs import Pair
 
-__all__ = ["LARGEST_SHARE", "certified", "smallest_gap"]
+__all__ = ["LARGEST_SHARE", "certified", "gaps"]
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +38,8 @@ LARGEST_SHARE = 63 / 64
 
 ULP = 2.0**-52
 FIRST_CELLS = 64  # into which [0, end] is cut first
-MAX_CUTS = 7  # times that a doubtful cell may be cut into four
+CUTS = 4  # parts into which a doubtful cell is cut
+MAX_CUTS = 7  # times
 MAX_DOUBTFUL = 800  # cells at once; with more, give up
 
 
@@ -47,7 +49,6 @@ class Evaluated(NamedTuple):
     value: Floats
     fall: Floats
     error: Floats  # bound on the rounding error of value and of fall
-    fourth: Floats  # bound on the fourth derivative's size over [e, e + width]
 
 
 def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
@@ -68,27 +69,29 @@ def certified(pair: Pair, *, square: float, cost: float, slack: float) -> bool:
     end = _end(pair, b, rest, slack)
     if end == inf:
         return False
-    width = end / FIRST_CELLS
-    left: Floats = width * np.arange(FIRST_CELLS, dtype=np.float64)
+    edges: Floats = (end / FIRST_CELLS * np.arange(FIRST_CELLS + 1, dtype=np.float64))[None, :]
+    edges[0, -1] = end
     for _ in range(MAX_CUTS):
-        cells, ends = _lower_bounds(pair, left, width + 8 * ULP * end, b, rest, slack)
+        cells, ends = _lower_bounds(pair, edges, b, rest, slack)
         if not ends.min() >= 0:
             return False
-        doubtful = left[~(cells >= 0)]
-        if not len(doubtful):
+        doubtful = ~(cells >= 0)
+        left, right = edges[:, :-1][doubtful], edges[:, 1:][doubtful]
+        if not len(left):
             return True
-        if len(doubtful) > MAX_DOUBTFUL:
+        if len(left) > MAX_DOUBTFUL:
             return False
-        width /= 4
-        left = (doubtful[:, None] + width * np.arange(4)).ravel()
+        edges = left[:, None] + ((right - left) / CUTS)[:, None] * np.arange(CUTS + 1)
+        edges[:, -1] = right
     return False
 
 
-def smallest_gap(pair: Pair, *, square: float, cost: float, slack: float, points: int = 100) -> float:
-    """The least of D at some points only: a quick look that proves nothing."""
+def gaps(pair: Pair, *, square: float, slack: float, points: int = 100) -> Callable[[float], Floats]:
+    """For a cost, D at some points only: a quick look that proves nothing. D increases in the cost at every point."""
     b = sqrt(square)
     e = np.linspace(0.0, 12 * b + square, points)
-    return float(np.min(_gaussian(e, b, 0.0).value + slack - _after(pair, e, sqrt(square - cost), 0.0).value))
+    before = _gaussian(e, b).value + slack
+    return lambda cost: before - _after(pair, e, sqrt(square - cost)).value
 
 
 def _root(square: float, towards: float) -> float:
@@ -98,11 +101,10 @@ def _root(square: float, towards: float) -> float:
     return root
 
 
-def _gaussian(e: Floats, b: float, width: Floats | float) -> Evaluated:
+def _gaussian(e: Floats, b: float) -> Evaluated:
     """H(e; b).
 
-    With v = e/b - b/2 and g the density of N(b**2/2, b**2): H = ndtr(-v) - A and H' = -A with A = exp(e) ndtr(-v - b),
-    and H'''' = g'' + g' + g - A.
+    With v = e/b - b/2: H = ndtr(-v) - A and H' = -A with A = exp(e) ndtr(-v - b).
     """
     v = e / b - b / 2
     w = v + b
@@ -110,45 +112,53 @@ def _gaussian(e: Floats, b: float, width: Floats | float) -> Evaluated:
     right = np.exp(-v * v / 2) * erfcx(np.maximum(w, 0.0) * sqrt(0.5)) / 2
     fall = np.where(w > 0, right, np.exp(np.minimum(e, 0.0)) * ndtr(-w))
     error = ULP * (16 + 4 * v * v + 2 * np.abs(e)) * (tail + fall)
+    return Evaluated(tail - fall, fall, error)
+
+
+def _bend(e: Floats, b: float, width: Floats) -> Floats:
+    """A bound on the size of H + A over [e, e + width]: H = g'' + g' + g - A, g the density of N(b**2/2, b**2)."""
+    v = e / b - b / 2
     span = width / b
     near = np.maximum(0.0, np.maximum(v, -v - span))
     far = np.abs(v) + span
     density = np.exp(-near * near / 2) / (sqrt(2 * pi) * b)
-    fourth = density * ((far * far + 1) / (b * b) + far / b + 1) + np.exp(width) * fall
-    return Evaluated(tail - fall, fall, error, fourth * (1 + 1e-9))
+    return np.asarray(density * ((far * far + 1) / (b * b) + far / b + 1) * (1 + 1e-9))
 
 
-def _after(pair: Pair, e: Floats, b: float, width: float) -> Evaluated:
+def _after(pair: Pair, e: Floats, b: float) -> Evaluated:
     """F(e): the pair followed by the Gaussian with parameter b."""
-    value, fall, error, fourth = _gaussian(e[:, None] - pair.losses, b, width)
+    value, fall, error = _gaussian(e[:, None] - pair.losses, b)
     error = error + len(pair.losses) * ULP * (value + fall)
     masses = pair.masses
-    return Evaluated(value @ masses + pair.leak, fall @ masses, error @ masses + 2 * ULP * pair.leak, fourth @ masses)
+    return Evaluated(value @ masses + pair.leak, fall @ masses, error @ masses + 2 * ULP * pair.leak)
 
 
 def _end(pair: Pair, b: float, rest: float, slack: float) -> float:
     """A point from which on F <= slack (F is decreasing), or inf if none is near."""
     end = b * b / 2 + b
     while end <= b * b + 80 * b:
-        after = _after(pair, np.array([end]), rest, 0.0)
+        after = _after(pair, np.array([end]), rest)
         if after.value[0] + after.error[0] <= slack * (1 - ULP):
             return end
         end += b / 2
     return inf
 
 
-def _lower_bounds(pair: Pair, left: Floats, width: float, b: float, rest: float, slack: float) -> tuple[Floats, Floats]:
-    """Lower bounds on D: over the cells [left, left + width], and at their ends."""
-    right = left + width
-    h_left, f_left = _gaussian(left, b, width), _after(pair, left, rest, width)
-    h_right, f_right = _gaussian(right, b, 0.0), _after(pair, right, rest, 0.0)
-    error_left, error_right = h_left.error + f_left.error, h_right.error + f_right.error
-    slack_below = slack * (1 - ULP)
-    at_left = h_left.value + slack_below - f_left.value - error_left
-    at_right = h_right.value + slack_below - f_right.value - error_right
-    ends = np.minimum(at_left, at_right)
-    inner_left = at_left + width / 3 * (f_left.fall - h_left.fall)
-    inner_right = at_right - width / 3 * (f_right.fall - h_right.fall)
-    bernstein = np.minimum(ends, np.minimum(inner_left, inner_right))
-    interpolation = (h_left.fourth + f_left.fourth) * width**4 / 384
-    return bernstein - interpolation - width * (error_left + error_right), ends
+def _lower_bounds(pair: Pair, edges: Floats, b: float, rest: float, slack: float) -> tuple[Floats, Floats]:
+    """Lower bounds on D: over the cells between neighbours of each row of edges, and at the edges."""
+    before, after = (
+        Evaluated(*(part.reshape(edges.shape) for part in each))
+        for each in (_gaussian(edges.ravel(), b), _after(pair, edges.ravel(), rest))
+    )
+    error = before.error + after.error
+    ends = before.value + slack * (1 - ULP) - after.value - error
+    rise = after.fall - before.fall  # the slope of D
+    left, width = edges[:, :-1], np.diff(edges)
+    inner_left = ends[:, :-1] + width / 3 * rise[:, :-1]
+    inner_right = ends[:, 1:] - width / 3 * rise[:, 1:]
+    bernstein = np.minimum(np.minimum(ends[:, :-1], ends[:, 1:]), np.minimum(inner_left, inner_right))
+    grown = np.exp(width) * (1 + 1e-9)  # A grows no faster
+    fourth = _bend(left, b, width) + grown * (before.fall[:, :-1] + after.fall[:, :-1])
+    spread = left.ravel()[:, None] - pair.losses
+    fourth = fourth + (_bend(spread, rest, width.ravel()[:, None]) @ pair.masses).reshape(left.shape)
+    return bernstein - fourth * width**4 / 384 - width * (error[:, :-1] + error[:, 1:]), ends

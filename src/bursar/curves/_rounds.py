@@ -62,12 +62,18 @@ class _Side:
         tilts = {float(_TILTS[place]) for each in (below, above) for place in np.argmin(each, axis=1)[::-2]}
         return -float(below.min(axis=1).max()), float(above.min(axis=1).max()), tilts
 
+    def widened(self, step: float) -> float:
+        """By which factor a grid of this step raises the variance."""
+        shares = [(one.masses, one.losses / step % 1.0, count) for one, count in self.parts]
+        added = step**2 * sum(count * float(masses @ (share * (1 - share))) for masses, share, count in shares)
+        return 1 + added / max(self.variance, 1e-60)
+
     def delta(self, step: float, low: int, size: int, epsilon: float) -> Callable[[int], float]:
         """For a grid: the delta of a number of rounds."""
         spectrum = np.ones(size // 2 + 1, np.complex128)
         for one, count in self.parts:
             spectrum = spectrum * fft.rfft(_folded(one, step, size)) ** count
-        excess = np.maximum(-np.expm1(epsilon - step * (low + np.arange(size))), 0.0)
+        excess = -np.expm1(np.minimum(epsilon - step * (low + np.arange(size)), 0.0))
         return lambda rounds: float(np.roll(fft.irfft(spectrum**rounds, size), -low) @ excess)
 
 
@@ -110,7 +116,8 @@ def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int
     low, high, _ = _ends(sides, most, outside)
     step = (high - low) / size
     curves = [side.delta(step, int(np.floor(low / step)), size, epsilon) for side in sides]
-    return largest(lambda n: max(curve(n) for curve in curves), delta, guess=most // 2, most=most, to=200)
+    fit = largest(lambda n: max(curve(n) for curve in curves), delta, guess=most // 2, most=most, to=200)
+    return min(most, round(fit * min(side.widened(step) for side in sides)))
 
 
 def _sides(plan: Plan) -> tuple[_Side, _Side]:

@@ -12,7 +12,7 @@ nothing cancels. For whole alpha, A is a finite sum of non-negative terms as wel
 Source: theory 2.6; Mironov, Talwar & Zhang (2019), https://arxiv.org/abs/1908.10530
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import floor, inf, lgamma, log, log1p, sqrt
 
 import numpy as np
@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 _LARGEST_SUM = 2**14  # whole orders up to here by their sum; above, Minkowski's inequality
 _LARGEST_GRID = 2**20  # points of the quadrature; above, Minkowski's inequality
+_TIGHT = 23.0  # from this log of q e^((a-1)/(2 z^2)) on, Minkowski's bound is within 1e-11: the term of k = a is in A
 _LOG_ERROR = 2.0**-50  # relative: twice what four units in the last place of lgamma, of logarithms and products make
 _GUARD = 1 + 1e-11
 """Over the relative error of A, and so of log(1 + A).
@@ -39,14 +40,22 @@ def remove(rate: float, noise: Floats, order: float) -> Floats:
     """D(mixture || noise) at one order, for an array of relative noise (each > 0); rounded up."""
     if rate == 1:
         return order / (2 * noise**2) * _GUARD
+    # never above Minkowski's bound nor the bound without sampling
+    bound: Floats = np.minimum(_minkowski(rate, noise, order), order / (2 * noise**2) * _GUARD)
+    wanted = log(rate) + (order - 1) / (2 * noise**2) < _TIGHT
+    if wanted.any():
+        bound = np.array(bound, dtype=np.float64)
+        bound[wanted] = np.minimum(bound[wanted], _remove_exactly(rate, noise[wanted], order))
+    return bound
+
+
+def _remove_exactly(rate: float, noise: Floats, order: float) -> Floats:
     if order == floor(order) and order <= _LARGEST_SUM:
         log_a = _whole(rate, noise, int(order))
     else:
         log_a = np.array([_moment(rate, float(z), order, order) for z in noise.ravel()]).reshape(noise.shape)
-    # never above Minkowski's bound nor the bound without sampling
-    exact = np.logaddexp(0.0, log_a) / (order - 1) * _GUARD
-    bound: Floats = np.minimum(exact, np.minimum(_minkowski(rate, noise, order), order / (2 * noise**2) * _GUARD))
-    return bound
+    exact: Floats = np.logaddexp(0.0, log_a) / (order - 1) * _GUARD
+    return exact
 
 
 def add(rate: float, noise: Floats, order: float) -> Floats:
@@ -84,13 +93,20 @@ def _whole(rate: float, noise: Floats, order: int) -> Floats:
     return out.reshape(noise.shape)
 
 
+@cache
+def _log_factorials() -> Floats:
+    """log j! for j up to the largest order whose sum is taken."""
+    return np.array([lgamma(j + 1) for j in range(_LARGEST_SUM + 1)])
+
+
 @lru_cache(maxsize=512)
 def _binomial(rate: float, order: int) -> tuple[Floats, Floats]:
     k = np.arange(2, order + 1, dtype=np.float64)
-    parts = np.array([(lgamma(order + 1), lgamma(j + 1), lgamma(order - j + 1)) for j in k])
+    logs = _log_factorials()[: order + 1]
+    parts = logs[order], logs[2:], logs[order - 2 :: -1]
     powers = (order - k) * log1p(-rate), k * log(rate)
-    error = _LOG_ERROR * (parts.sum(axis=1) - powers[0] - powers[1])
-    return k, parts[:, 0] - parts[:, 1] - parts[:, 2] + powers[0] + powers[1] + error
+    error = _LOG_ERROR * (parts[0] + parts[1] + parts[2] - powers[0] - powers[1])
+    return k, parts[0] - parts[1] - parts[2] + powers[0] + powers[1] + error
 
 
 @lru_cache(maxsize=2**16)

@@ -59,9 +59,10 @@ def _mixture(
     t: Floats, totals: Floats, lam: Floats, log_weights: Floats, epsilon: float
 ) -> tuple[Floats, Floats, Floats]:
     """log M(epsilon + t), the mean of lam under its terms, and the size of the numbers that were added up."""
-    exponents = log_weights + lam * ((epsilon + t)[..., None] - totals)
+    with np.errstate(over="ignore"):
+        exponents = log_weights + lam * ((epsilon + t)[..., None] - totals)
     top = exponents.max(axis=-1, keepdims=True)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         terms = np.exp(exponents - top)
         total = terms.sum(axis=-1)
         finite = np.where(np.isfinite(totals), totals, 0.0)

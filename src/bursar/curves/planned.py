@@ -34,7 +34,7 @@ Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
 
-LEAST_SLACK = 5e-4
+LEAST_SLACK = 1e-5
 """Part of delta that pays for slack, at least."""
 
 MOST_ROUNDS = 10**7
@@ -42,8 +42,10 @@ MOST_ROUNDS = 10**7
 
 LOST = 0.002
 FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
-ERRORS = 1e-4  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
+LEAST_DELTA = 1e-14  # numbers are worked out to about this
+ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
 STEP = 0.1  # of the grid, in standard deviations of one planned round's loss, where the finest size allows it
+FEW = 400  # planned rounds; up to here the step is a quarter of that
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN = 1.3  # by which the window is wider than the plan needs
@@ -93,6 +95,10 @@ class Prices:
     """
 
     def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
+        if delta < LEAST_DELTA:
+            raise ArgumentError(
+                f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
+            )
         self._plan, self._delta = plan, delta
         about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE)
         self._grid, self._cut = self._fitted(about)
@@ -202,7 +208,8 @@ class Prices:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
         cut = 1e-3 * SLACK * self._delta / (ceil(1.02 * about.rounds) + 2)
         low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
-        wanted = ceil(log2((high - low) / (STEP * about.deviation))) if about.deviation > 1e-15 else 0
+        finest = (STEP if about.rounds > FEW else STEP / 4) * about.deviation
+        wanted = ceil(log2((high - low) / finest)) if about.deviation > 1e-15 else 0
         size = 2 ** min(max(SMALLEST_SIZE, wanted), FINEST_SIZE)
         step = (high - low) / size
         grid = Grid(step, floor(low / step), size, about.tilts)

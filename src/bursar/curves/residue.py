@@ -13,6 +13,7 @@ on a grid of b squared, once, and looked up at the next grid point below.
 Source: theory.md statement 4.8; docs/proofs/residue-filter.md
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -24,9 +25,10 @@ from numpy.typing import NDArray
 from bursar import _check, mechanisms
 from bursar._units import FAILURE, MEASURE, RANGE, Units, up
 from bursar.curves import gaussian, pairs
-from bursar.curves._certificate import LARGEST_SHARE, certified, smallest_gap
+from bursar.curves._certificate import LARGEST_SHARE, certified, gaps
 
 __all__ = [
+    "LEAST_SLACK",
     "PER_OCTAVE",
     "Table",
     "cost",
@@ -46,7 +48,8 @@ HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs 
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
 TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
 TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
-LEAST_SLACK = FAILURE // 10**20  # of a row of a table, where the whole slack is more
+LEAST_SLACK = FAILURE // 10**20
+"""Slack of a round in units of FAILURE, at least, where there is that much: with less, rounding is dear."""
 
 
 def grid(level: int) -> int:
@@ -144,26 +147,55 @@ def _mean_square(rounds: tuple[pairs.Pair, ...]) -> float:
 
 def _least_certified(rounds: tuple[pairs.Pair, ...], square: float, slack: float) -> float:
     """A cost that is certified, near the least one; inf if none is."""
-
-    def looks_right(cost: float) -> bool:
-        return all(smallest_gap(pair, square=square, cost=cost, slack=slack) >= 0 for pair in rounds)
-
-    most = square * LARGEST_SHARE
-    high = min(most, _mean_square(rounds)) or most
-    low = high / 2
-    while not looks_right(high):
-        if high == most:
+    most, cost = square * LARGEST_SHARE, 0.0
+    for pair in sorted(rounds, key=lambda pair: -float(pair.masses @ pair.losses**2)):
+        guess = cost or max(float(pair.masses @ pair.losses**2), 1 / MEASURE)  # nothing costs less than a unit
+        cost = _least(gaps(pair, square=square, slack=slack), guess, cost, most)
+        if cost == inf:
             return inf
-        low, high = high, min(most, high * 1.1)
-    while high > low * (1 + SEARCH_PRECISION):
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if looks_right(middle) else (middle, high)
     step = SEARCH_PRECISION
-    while (cost := high * (1 + step)) <= most:
-        if all(certified(pair, square=square, cost=cost, slack=slack) for pair in rounds):
-            return cost
+    while True:
+        raised = min(cost * (1 + step), most)
+        if all(certified(pair, square=square, cost=raised, slack=slack) for pair in rounds):
+            return raised
+        if raised == most:
+            return inf
         step *= 2
-    return inf
+
+
+def _least(gaps_at: Callable[[float], NDArray[np.float64]], guess: float, least: float, most: float) -> float:
+    """About the least cost in [least, most] at which no gap is negative; inf where one is at ``most``. No proof.
+
+    The secant method for all points at once, between a cost that is too small and one that is not.
+    """
+    low, high, cost = least, inf, min(guess or most, most)
+    gap = gaps_at(cost)
+    if cost == least and gap.min() >= 0:
+        return least
+    before, at_before = cost, gap
+    for turn in range(200):
+        right = gap.min() >= 0
+        low, high = (low, cost) if right else (cost, high)
+        if cost == most and not right:
+            return inf
+        if high <= low * (1 + SEARCH_PRECISION / 4):
+            return high
+        wanted = _secant(before, at_before, cost, gap) if before != cost else cost * (0.97 if right else 1.03)
+        if not low < wanted < min(high, most * 2) or (turn > 6 and high == inf and wanted < 2 * low):
+            wanted = 2 * low if high == inf else (max(low, high / 4) * high) ** 0.5
+        if abs(wanted - cost) <= SEARCH_PRECISION / 8 * cost and high < inf:
+            return wanted
+        before, at_before, cost = cost, gap, min(wanted, most)
+        gap = gaps_at(cost)
+    return high
+
+
+def _secant(before: float, at_before: NDArray[np.float64], cost: float, gap: NDArray[np.float64]) -> float:
+    """The least cost at which no gap is negative, were they affine in it; inf where that is nowhere."""
+    slope = (gap - at_before) / (cost - before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = np.where(slope > 0, cost - gap / slope, np.where(gap < 0, inf, 0.0))
+    return float(wanted.max())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

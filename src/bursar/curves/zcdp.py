@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._search import last_true
+from bursar._search import edge, last_true
 from bursar._units import as_float, exact, times
 from bursar.curves import _discrete
 from bursar.errors import Unsupported
@@ -220,7 +220,27 @@ def rho(*, epsilon: float, delta: float) -> float:
     """
     _check.positive(epsilon=epsilon)
     _check.between(0, 1, delta=delta)
-    return last_true(lambda r: Zcdp(r).epsilon(delta=delta) <= epsilon, start=epsilon)
+
+    def fits(r: float) -> bool:
+        return Zcdp(r).epsilon(delta=delta) <= epsilon
+
+    about = _largest(epsilon, delta)
+    for width in (1e-12, 1e-8, 1e-4):
+        low, high = about * (1 - width), about * (1 + width)
+        if 0 < low < high < inf and fits(low) and not fits(high):
+            return edge(fits, low, high)
+    return last_true(fits, start=epsilon)
+
+
+def _largest(epsilon: float, delta: float) -> float:
+    """The largest rho over the orders, solved for it: about ``rho``, rounded anyhow."""
+    center, width, best = 0.0, 60.0, 0.0
+    for _ in range(7):
+        lam = np.exp(center + np.linspace(-width, width, 241))
+        values = (epsilon + np.log1p(1 / lam) + np.log((1 + lam) * delta) / lam) / (1 + lam)
+        place = int(np.argmax(values))
+        best, center, width = float(values[place]), float(np.log(lam[place])), width / 60
+    return best
 
 
 def mironov(*, epsilon: float, delta: float) -> float:

@@ -209,6 +209,8 @@ def _residue_rounds(parts: _Parts, epsilon: float, delta: float, *, enough: floa
     start, slack = budget(account.left), floor(delta / 100 * FAILURE)
     rounds, certain = 0.0, sum(times(count, _certain(leaf)[0]) for leaf, count in parts.items())
     basic = budget(epsilon) // certain if certain else MOST
+    if start <= 0:
+        return basic
     try:
         for high, low in pairwise(LEVELS):
             price = sum(

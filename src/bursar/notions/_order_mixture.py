@@ -131,8 +131,9 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return lru_cache(maxsize=4)(self._threshold_units)
 
     def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
+        shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]
         alone = [
-            renyi.budget(order, epsilon=self.epsilon, delta=float(delta) * np.exp(log_weight) * (1 - 1e-15))
-            for order, log_weight in zip(self.orders, self._log_weights, strict=True)
+            floor(Fraction(renyi.budget(order, epsilon=self.epsilon, delta=share)) * MEASURE) if share > 1e-300 else -1
+            for order, share in zip(self.orders, shares, strict=True)
         ]
-        return (*(floor(Fraction(most) * MEASURE) for most in alone), budget(self.epsilon))
+        return (*alone, budget(self.epsilon))

@@ -56,13 +56,11 @@ class Residue(WithFailures[float]):
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         if not isinstance(mechanism, mechanisms.Mechanism):
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
-        rounds = [(_round(leaf), count) for leaf, count in mechanisms.in_order(mechanism)]
-        pure = totals[1] + sum([times(count, each.pure) for each, count in rounds])
-        failures = totals[3] + sum([count * each.failures for each, count in rounds])
+        counts = [(_round(leaf), count) for leaf, count in mechanisms.leaves(mechanism).items()]
+        pure = totals[1] + sum([times(count, each.pure) for each, count in counts])
+        failures = totals[3] + sum([count * each.failures for each, count in counts])
         start, slacks = self._start(self.share((0, 0, 0, failures)))
-        square, slack = start - totals[0], slacks - int(totals[2])
-        for each, count in rounds:
-            square, slack = _run(each, count, square, slack)
+        square, slack = _spent(mechanism, start - totals[0], slacks - int(totals[2]))
         return start - square, pure, slacks - slack, failures
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
@@ -144,6 +142,50 @@ def _round(leaf: mechanisms.Mechanism) -> _Round:
     return _Round(leaf, up(certain(leaf)), int(up(renyi.failure(leaf), per=FAILURE)), square, size)
 
 
+def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[Units, int]:
+    """What is left of b squared (below 0 if it does not fit) and of the slack after a mechanism.
+
+    The same as one round after the other, but equal blocks that take the same are taken in one go. (What a block takes
+    where least is left is valid wherever more is left: section 6 of the proof.)
+    """
+    inner, count = mechanisms.repeated(mechanism)
+    if not isinstance(inner, mechanisms.Composed):
+        return _run(_round(inner), count, square, slack) if count else (square, slack)
+    while count and square >= 0:
+        after, slack_after = square, slack
+        for part in inner.mechanisms:
+            after, slack_after = _spent(part, after, slack_after)
+        took, took_slack = square - after, slack - slack_after
+        if after < 0:
+            return -inf, slack
+        blocks = (
+            count
+            if not took and not took_slack
+            else _equal_blocks(inner, int(square), slack, (took, took_slack), count)
+        )
+        square, slack, count = square - blocks * took, slack - blocks * took_slack, count - blocks
+    return square, slack
+
+
+def _equal_blocks(block: mechanisms.Mechanism, square: int, slack: int, took: tuple[Units, int], most: int) -> int:
+    """How many blocks in a row take the same: at least one."""
+    few, many = 1, 2
+    while few < most:
+        at = min(many, most) - 1
+        left, slack_left = square - at * int(took[0]), slack - at * took[1]
+        after = _spent(block, left, slack_left) if left >= 0 <= slack_left else (inf, 0)
+        if (left - after[0], slack_left - after[1]) != took:
+            break
+        few, many = at + 1, 2 * many
+    many = min(many, most + 1)
+    while many - few > 1:
+        middle = (few + many) // 2
+        left, slack_left = square - (middle - 1) * int(took[0]), slack - (middle - 1) * took[1]
+        after = _spent(block, left, slack_left) if left >= 0 <= slack_left else (inf, 0)
+        few, many = (middle, many) if (left - after[0], slack_left - after[1]) == took else (few, middle)
+    return few
+
+
 def _run(each_round: _Round, count: int, square: Units, slack: int) -> tuple[Units, int]:
     """What is left of b squared (below 0 if it does not fit) and of the slack after a number of rounds.
 
@@ -179,6 +221,9 @@ def _last(size: Units, left: int, cost: int, slack: int, each: int, most: int) -
 
 
 def _slack(size: Units, square: int, slack: int) -> int:
-    """The slack of a round: of what is left for slack, the share that the round has in what is left of b squared."""
+    """The slack of a round: of what is left for slack, the share that the round has in what is left of b squared.
+
+    At least LEAST_SLACK, or a part in 10^9 of what is left: with less, rounding would be dearer than the round.
+    """
     share = slack if size >= square else slack * int(size) // square
-    return residue.ladder(share)
+    return residue.ladder(max(share, min(residue.LEAST_SLACK, slack // 10**9)))

@@ -241,7 +241,27 @@ def epsilons(counts: Array, rounds: Sequence[mechanisms.Mechanism], /, *, delta:
                 best[side, index] = (np.maximum if lower else np.minimum)(bound, best[side, index])
         larger = loose[best.argmax(axis=0), np.arange(len(tilts))]  # of the two directions, the one that counts
         people = people[larger[people] & (tilts[people] > 0)]
-    return np.asarray(best.max(axis=0))
+    bounds = np.asarray(best.max(axis=0))
+    return bounds if lower else np.minimum(bounds, _added_up(made))
+
+
+def _added_up(made: _Composition) -> Floats:
+    """What pure rounds add up to, rounded up; inf for people who took part in others."""
+    each = np.array([_most(round_) for round_ in made.rounds])
+    counts = np.asarray(to_host(made.counts), np.float64)
+    with np.errstate(invalid="ignore"):
+        total = np.where(counts > 0, counts * each, 0.0).sum(axis=1)
+    return np.where(made.infinite, np.inf, total * (1 + 2 * len(each) * ULP + 8 * ULP))
+
+
+def _most(mechanism: mechanisms.Mechanism) -> float:
+    """The largest loss of a round; inf where it has none."""
+    match mechanism:
+        case mechanisms.Pure(epsilon) | mechanisms.RandomizedResponse(epsilon):
+            return float(epsilon)
+        case mechanisms.Laplace(scale, sensitivity):
+            return sensitivity / scale * (1 + 4 * ULP)
+    return np.inf
 
 
 def _epsilon(group: Group, delta: float, lower: bool, xp: Library) -> tuple[Floats, Mask]:
@@ -251,7 +271,8 @@ def _epsilon(group: Group, delta: float, lower: bool, xp: Library) -> tuple[Floa
     else:
         epsilon = _crossing(group, delta * group.shrink - group.ceiling, False, xp)
     u = np.where(epsilon < np.inf, epsilon, 0.0) - group.centre
-    looseness = _factor(group, group.height, u) * group.looseness / delta
+    with np.errstate(over="ignore"):
+        looseness = _factor(group, group.height, u) * group.looseness / delta
     seen = ((looseness > LOOSE) | (u < -0.999 * group.half_width)) & (epsilon > 0) | (epsilon == np.inf)
     return np.maximum(epsilon - _hidden_by_blur(group.window.blur, delta), 0.0) if lower else epsilon, seen
 

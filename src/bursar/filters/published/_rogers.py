@@ -39,8 +39,8 @@ class SquareAndDrift(notions.WithFailures[tuple[float, float]]):
     def boundary(self, totals: notions.Totals) -> float:
         """The epsilon that these totals amount to, rounded up."""
         square, drift = self.spent(totals)
-        floor = self.epsilon**2 / (28.04 * log(1 / self.delta))
-        root = sqrt(2 * (square + floor) * (1 + log1p(square / floor) / 2) * log(2 / self.delta))
+        floor = self.epsilon**2 / (28.04 * -log(self.delta))
+        root = sqrt(2 * (square + floor) * (1 + log1p(square / floor) / 2) * (log(2) - log(self.delta)))
         return (drift + root) * (1 + 1e-14)
 
 

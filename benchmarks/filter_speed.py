@@ -1,0 +1,68 @@
+"""Measure how long filters take: to be built, to price a round never seen before, and to be calibrated against.
+
+python benchmarks/filter_speed.py [--quick]
+
+Prints one JSON line for each, with seconds of processor time; --quick leaves out the calibration of `Residue` by noise,
+which takes most of the time.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+from bursar import calibrate, filters, mechanisms
+from bursar.mechanisms import SampledGaussian
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+PLAN = SampledGaussian(1.0, 1.0, 0.001)
+KINDS: dict[str, Callable[[], filters.Filter]] = {
+    "Gaussian": lambda: filters.Gaussian(**BUDGET),
+    "Zcdp": lambda: filters.Zcdp(**BUDGET),
+    "Renyi": lambda: filters.Renyi(**BUDGET),
+    "Renyi, plan": lambda: filters.Renyi(**BUDGET, plan=PLAN),
+    "Residue": lambda: filters.Residue(**BUDGET),
+    "Planned": lambda: filters.Planned(PLAN, **BUDGET),
+    "Planned, noise 2, rate 0.01": lambda: filters.Planned(SampledGaussian(2.0, 1.0, 0.01), **BUDGET),
+}
+
+
+def report(what: str, name: str, run: Callable[[], object]) -> None:
+    """Print one line."""
+    start = time.process_time()
+    result = run()
+    print(
+        json.dumps(
+            {"what": what, "filter": name, "seconds": round(time.process_time() - start, 4), "result": str(result)}
+        )
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    KINDS["Residue"]().admits(SampledGaussian(3.0, 1.0, 0.01))  # what is loaded on first use
+    filters.Planned(mechanisms.Pure(0.1), **BUDGET)
+    for name, make in KINDS.items():
+        report("build", name, make)
+    for name in ("Residue", "Renyi", "Planned", "Planned, noise 2, rate 0.01"):
+        account = KINDS[name]()
+        for number, noise in enumerate((1.7, 2.9)):
+            fresh = SampledGaussian(noise + len(name) / 1000, 1.0, 0.0031 + number / 1000)
+            report(f"fresh round, noise {noise}", name, lambda account=account, fresh=fresh: account.admits(fresh))
+    for name in ("Zcdp", "Renyi", "Renyi, plan", "Residue", "Planned"):
+        report(
+            "calibrate.steps",
+            name,
+            lambda name=name: calibrate.steps(KINDS[name](), PLAN if name != "Zcdp" else mechanisms.Gaussian(30.0)),
+        )
+    report("calibrate.sigma", "Zcdp", lambda: calibrate.sigma(KINDS["Zcdp"](), 100))
+    report("calibrate.sigma", "Renyi", lambda: calibrate.sigma(KINDS["Renyi"](), 10_000, sample_rate=0.005))
+    if not quick:
+        report("calibrate.sigma", "Residue", lambda: calibrate.sigma(KINDS["Residue"](), 10_000, sample_rate=0.005))
+
+
+if __name__ == "__main__":
+    main()
