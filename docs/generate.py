@@ -21,6 +21,7 @@ MODULES = (
     "bursar.curves.planned",
     "bursar.curves.anytime",
     "bursar.curves.exchanges",
+    "bursar.curves.planned_table",
     "bursar.curves.residue",
     "bursar.curves.lattice",
     "bursar.curves.losses",

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from bursar import mechanisms
 from bursar.curves import gaussian, lattice
 from bursar.curves.lattice import Grid, Law
+from bursar.curves.losses import _laws
 from bursar.errors import Unsupported
 
 
@@ -187,6 +188,45 @@ def test_rounds_without_a_distribution_are_refused():
         lattice.laws(mechanisms.Zcdp(0.1), 1e-3, 1e-20)
     with pytest.raises(Unsupported):
         lattice.laws(mechanisms.SampledGaussian(0.001, 1.0, 0.1), 1e-3, 1e-20)
+
+
+@pytest.mark.parametrize(("q", "z"), [(1e-4, 0.5), (0.001, 0.8), (0.01, 2.0), (0.3, 20.0), (1.0, 5.0)])
+def test_losses_are_within_their_own_error_bounds(q, z):
+    """Against 40 digits: each loss is within the bound kept for it, far below the general one at small rates."""
+    both = _laws.law(mechanisms.SampledGaussian(z, 1.0, q), fine=True, points=True)
+    edges = _laws._irregular_edges(z, _laws.FINE_PARTS)
+    for sign, one in zip((1, -1), both, strict=True):
+        assert len(one.losses) == len(edges)
+        bounds = one.loss_errors
+        for place in range(0, len(edges), 37):
+            with mpmath.workdps(40):
+                ratio = (2 * mpmath.mpf(edges[place]) - 1) / (2 * mpmath.mpf(z) ** 2)
+                exact = sign * mpmath.log(1 - mpmath.mpf(q) + mpmath.mpf(q) * mpmath.exp(ratio))
+                assert abs(mpmath.mpf(one.losses[place]) - exact) <= bounds[place]
+        assert np.median(bounds) < (0.1 if q < 0.1 else 1) * one.error
+
+
+def test_a_composition_of_sampled_rounds_keeps_the_mass_of_the_other_law():
+    """A law that loses mass there would be paid for in every round: at most 1e-14 is lost."""
+    for law in lattice.laws(mechanisms.SampledGaussian(0.8, 0.3, 0.001), 1e-4, 1e-15):
+        losses = 1e-4 * (law.first + np.arange(len(law.weights)))
+        assert abs(math.fsum((law.weights * np.exp(-losses)).tolist()) - 1) < 1e-14
+
+
+def test_change_that_runs_rarely_is_composed_exactly():
+    """Against the binomial sum over how often it runs: to eleven digits, and never below."""
+    step, share, count, epsilon = 0.125, 0.25, 30, 1.0
+    grid = Grid(step, -(2**9), 2**10)
+    grid.add("change", lattice.change(step, share))
+    p = 1 / (1 + math.exp(-step))
+    truth = 0.0
+    for runs in range(count + 1):
+        often = math.comb(count, runs) * share**runs * (1 - share) ** (count - runs)
+        for k in range(runs + 1):
+            loss = (2 * k - runs) * step
+            if loss > epsilon:
+                truth += often * math.comb(runs, k) * p**k * (1 - p) ** (runs - k) * -math.expm1(epsilon - loss)
+    assert truth <= grid.delta({"change": count}, epsilon) <= truth * (1 + 1e-9) + 1e-11
 
 
 def test_a_huge_loss_counts_as_infinite_and_not_as_a_huge_array():

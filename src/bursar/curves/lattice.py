@@ -16,7 +16,7 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import exp, expm1, inf, log, sqrt
 
 import numpy as np
@@ -36,6 +36,7 @@ Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
 _LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_PI = _LONG("3.14159265358979323846264338327950288")
 MOST_PLACES = 2**22  # of a law on either side of 0; larger losses count as infinite, and lower ones are moved up
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
 TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
@@ -78,18 +79,18 @@ def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law,
     both = discrete_law(mechanism, fine=True, points=True)
     if both is None:
         raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
-    remove, add = (
-        _on_grid(one.losses, one.masses, one.ceiling, one.error, step, cut) for one in both if isinstance(one, Points)
-    )
+    remove, add = (_on_grid(one, step, cut) for one in both if isinstance(one, Points))
     return remove, add
 
 
-def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: float, cut: float) -> Law:
+def _on_grid(points: Points, step: float, cut: float) -> Law:
     """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
+    losses, masses, leak, error = points.losses, points.masses, points.ceiling, points.error
     if not np.isfinite(losses).all():
         raise Unsupported("a round reveals so much that some of its losses count as infinite")
-    order = np.argsort(losses)
-    losses, masses = losses[order] + error * (1 + np.abs(losses[order])) + step * 2.0**-40, masses[order]
+    raised = losses + (error * (1 + np.abs(losses)) if points.loss_errors is None else points.loss_errors)
+    order = np.argsort(raised)
+    losses, masses = raised[order] + step * 2.0**-40, masses[order]
     below = int(np.searchsorted(np.cumsum(masses), cut))
     losses[:below] = losses[below]
     within = (np.cumsum(masses[::-1])[::-1] > cut) & (losses < MOST_PLACES * step)
@@ -106,14 +107,19 @@ def _on_grid(losses: Floats, masses: Floats, leak: float, error: float, step: fl
     return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * _ULP)
 
 
-def change(step: float) -> tuple[Law, Law]:
+def change(step: float, share: float = 1.0) -> tuple[Law, Law]:
     """The smallest round there is on the grid: randomised response with losses of one step either way.
 
-    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step.
+    Args:
+        step: public, > 0; nats.
+        share: public, in (0, 1]; the probability with which it runs at all, known to everybody.
+
+    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step that runs
+        with this probability.
     Source: theory 2.3.
     """
     truth = 1 / (1 + exp(-step))
-    law = Law(-1, np.array([1 - truth, 0.0, truth]), 0.0, 8 * _ULP)
+    law = Law(-1, np.array([share * (1 - truth), 1 - share, share * truth]), 0.0, 8 * _ULP)
     return law, law
 
 
@@ -128,11 +134,9 @@ class _Seen:
     """One direction of one kind of round, as the grid computes with it."""
 
     def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
-        folded = np.zeros(size, _LONG)
-        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
-        self.spectrum: Spectrum = fft.rfft(folded)
-        fine = 8 * (2 + log(size) / log(2)) * float(np.finfo(_LONG).eps)
-        self.larger = np.abs(self.spectrum.astype(np.complex128)) * (1 + 4 * _ULP) + fine
+        self.spectrum: Spectrum
+        self.spectrum, self.fine = _spectrum(law, size)
+        self.larger = np.abs(self.spectrum.astype(np.complex128)) * (1 + 4 * _ULP) + self.fine
         self.log_larger = np.log(self.larger) + _ULP
         self.leak, self.error = law.leak, law.error
         places = step * (law.first + np.arange(len(law.weights)))
@@ -140,6 +144,18 @@ class _Seen:
             logs = np.log(law.weights)
         self.up = np.array([_log_sum(logs + tilt * places) for tilt in tilts])
         self.down = np.array([_log_sum(logs - tilt * places) for tilt in tilts])
+
+
+def _spectrum(law: Law, size: int) -> tuple[Spectrum, float]:
+    """Fourier coefficients of a law in long precision, and a bound on the error of each; few losses term by term."""
+    eps = float(np.finfo(_LONG).eps)
+    if len(law.weights) > 4 or size < 4:
+        folded = np.zeros(size, _LONG)
+        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
+        return fft.rfft(folded), 8 * (2 + log(size) / log(2)) * eps
+    angles = 2 * _PI * (np.arange(size // 2 + 1, dtype=_LONG) / size)
+    terms = [weight * np.exp(-1j * (law.first + at) * angles) for at, weight in enumerate(law.weights.astype(_LONG))]
+    return np.asarray(np.sum(terms, axis=0)), 8 * (4 + max(abs(law.first), abs(law.first + len(terms)))) * eps
 
 
 def _log_sum(exponents: Floats) -> float:
@@ -178,6 +194,10 @@ class Grid:
         same = both[1] is both[0]
         self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts))
 
+    def remove(self, kind: Hashable) -> None:
+        """Forget a kind of round that is in no bundle any more."""
+        del self._kinds[kind]
+
     def delta(self, bundle: Bundle, epsilon: float) -> float:
         """An upper bound on the curve of a composition at one epsilon, in both directions.
 
@@ -214,6 +234,24 @@ class Grid:
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
 
+    def seems_to_cover(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
+        """What ``covers`` is likely to say, at a fraction of its price: for searches. It proves nothing."""
+        for side in (0, 1):
+            around, _ = self._composed(tuple(context.items()), side)
+            size = 1 << max(10, (16 * len(around) - 1).bit_length())
+            if size >= self.size:
+                return self.covers(less, more, context, slack)
+            live, turns = len(around), np.arange(len(around)) * (self.low / self.size % 1)
+            right, left = (self._compose(tuple(each.items()), side, live)[0] for each in (more, less))
+            padded = np.zeros(size // 2 + 1, dtype=np.complex128)
+            padded[:live] = around * (right - left) * np.exp(2j * np.pi * turns)
+            density, stride = fft.irfft(padded, size), self.size // size
+            down, up = (ratios[::stride] for ratios in self._ratios)
+            curve = np.cumsum(density[::-1])[::-1] - np.cumsum((density * down)[::-1])[::-1] * up
+            if not float(curve.min()) >= -slack:
+                return False
+        return True
+
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
         around, around_doubt = self._composed(tuple(context.items()), side)
@@ -225,7 +263,7 @@ class Grid:
         rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = 2.0 * around_doubt  # coefficients that were left out: their size, times at most two
         doubt[:live] = around_doubt[:live] * size
-        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt[:live] + left_doubt[:live] + rounding)
+        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt + left_doubt + rounding)
         density, error = self._density(around * difference, doubt)
         error += 4 * self.size * _ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
@@ -234,10 +272,16 @@ class Grid:
         least = min(float(self._curve(density).min()), float(density.sum()))
         return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
 
+    @cached_property
+    def _ratios(self) -> tuple[Floats, Floats]:
+        """exp(-loss) and exp(loss) at each loss of the window."""
+        return np.exp(-self._places), np.exp(self._places)
+
     def _curve(self, density: Floats) -> Floats:
         """The curve at each loss of the window: what lies above it, less what it weighs under the other law."""
         mass = np.cumsum(density[::-1])[::-1]
-        weighed = np.cumsum((density * np.exp(-self._places))[::-1])[::-1] * np.exp(self._places)
+        down, up = self._ratios
+        weighed = np.cumsum((density * down)[::-1])[::-1] * up
         return np.asarray(mass - weighed)
 
     def _compose(
@@ -245,21 +289,22 @@ class Grid:
     ) -> tuple[Spectrum, Floats]:
         """Fourier coefficients of a composition in long precision, and a bound on the error of each.
 
-        Only the first coefficients are worked out, as many as asked for or as matter; of the others the bound is on
-        their size.
+        Only the first coefficients are worked out: as many as asked for, or as many as matter; then the bound is on
+        the size of the others.
         """
-        half = self.size // 2 + 1
-        logs, least, rounds = np.full(half, 1e-9), np.ones(half), 0  # the first covers the rounding of what follows
+        half = self.size // 2 + 1 if live is None else live
+        logs, least, fine = np.full(half, 1e-9), np.ones(half), 0.0  # the first covers the rounding of what follows
         for kind, count in bundle:
             seen = self._kinds[kind][side]
-            logs, least, rounds = logs + count * seen.log_larger, np.minimum(least, seen.larger), rounds + count
+            logs, least = logs + count * seen.log_larger[:half], np.minimum(least, seen.larger[:half])
+            fine += count * seen.fine
         sizes = np.exp(logs)
         if live is None:
             live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
         product: Spectrum = np.ones(live, dtype=np.clongdouble)
         for kind, count in bundle:
             product = product * _power(self._kinds[kind][side].spectrum[:live], count)
-        doubt = (2 * self._fine * rounds) * sizes / least
+        doubt = (2 * fine) * sizes / least
         doubt[live:] = sizes[live:]
         return product, doubt
 

@@ -117,6 +117,30 @@ class Prices:
         self._leaks = 1.01 * self.rounds * sum(leaks)
         self._priced = lru_cache(maxsize=2**12)(self._price)
 
+    @property
+    def plan(self) -> Plan:
+        """The mechanisms of one planned round, and how often each runs in it."""
+        return self._plan
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of losses on which purchases are certified."""
+        return self._grid
+
+    @property
+    def cut(self) -> float:
+        """The mass of a law's ends that counts as infinite or is moved up."""
+        return self._cut
+
+    @property
+    def all_slack(self) -> float:
+        """The probability that pays for slack: the part ``slack`` of delta, rounded down."""
+        return self.slack * self._delta * (1 - 2.0**-40)
+
+    def spare(self, slack: float) -> float:
+        """By how much the curves of a purchase may differ, for it to use at most so much slack beside all else."""
+        return slack / (1 + self._leaks) * (1 - 2.0**-20)
+
     def units(self) -> dict[str, float | int]:
         """What change is counted in: the same for every account that shares saved states."""
         grid = self._grid
@@ -158,7 +182,7 @@ class Prices:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
         block: dict[Hashable, int] = {mechanism: count}
-        here, spare = rounds_at(level), slack / FAILURE / (1 + self._leaks) * (1 - 2.0**-20)
+        here, spare = rounds_at(level), self.spare(slack / FAILURE)
         size = count * self.size(mechanism)
 
         def buys(change: int) -> bool:

@@ -15,6 +15,7 @@ from bursar.individual._domination import dominating_mu
 from bursar.individual._filter import Filter
 from bursar.individual._losses import Losses, losses
 from bursar.individual._odometer import Odometer, Statement
+from bursar.individual._shares import shares
 from bursar.individual._statements import LossStatement
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "Statement",
     "dominating_mu",
     "losses",
+    "shares",
 ]

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from bursar import mechanisms
 from bursar._arrays import Array, Library, Mask
 from bursar._units import RANGE, Units, times
+from bursar.curves import planned_table
 from bursar.errors import ArgumentError, Unsupported
-from bursar.notions import Notion
+from bursar.individual._planned_costs import FromPlan
+from bursar.notions import Notion, Planned
 
 __all__ = ["Costs", "Quadratic", "at_least", "costs_of"]
 
@@ -194,6 +196,10 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
     if table is not None:
         if count >= RANGE:
             raise ArgumentError("a Repeated stands for too many rounds")
+        if isinstance(table, planned_table.Table):
+            return FromPlan(
+                table, cast(Planned, notion).counts, cast(Planned, notion).person_limits()[:-2], count, sensitivity
+            )
         return DependingOnLeft(table.norms, table.squares, table.units, most, count, sensitivity)
     prices = _prices(notion, leaf, count)
     full = _capped(prices)

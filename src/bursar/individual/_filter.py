@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, filters, mechanisms
 from bursar._arrays import Array, Mask, to_numpy
@@ -15,6 +15,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, People
 from bursar.individual._costs import Costs, Quadratic, costs_of
 from bursar.individual._fast_charge import charge_all
+from bursar.individual._shares import checked_shares, opening, promised
 from bursar.notions import MOST
 
 __all__ = ["Filter"]
@@ -26,6 +27,7 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.RenyiCurve,
     filters.Renyi,
     filters.Residue,
+    filters.Planned,
 )
 
 
@@ -35,8 +37,12 @@ class Filter(Accounts):
     Args:
         people: public or private as the caller decides: a whole number n (people are then rows 0 to n-1), or the ids of
             the people, hashable and different.
-        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue: what each person may spend. It
-            is a description here and is never charged itself.
+        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned: what each person may
+            spend. It is a description here and is never charged itself.
+        shares: (n,) private, in (0, 1]: the part of the budget, in its measure, that each person may spend (of planned
+            rounds, rounded down); fixed by public facts, or by that person's own data and wishes. None: all of it. See
+            :func:`bursar.individual.shares` for epsilons. The budgets are private unless they are public by
+            construction: so is who can still take part.
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
     Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
@@ -44,8 +50,10 @@ class Filter(Accounts):
 
     Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
     protected by the budget: the whole adaptive interaction has the budget's guarantee for adding or removing any one
-    person. A person's contribution may depend on that person's own data and on past outputs, on nothing else.
-    Source: theory 5.1, 5.2; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
+    person. A person's contribution may depend on that person's own data and on past outputs, on nothing else: with
+    Residue, Planned and Renyi not on that person's own past samples either (theory 5.6). With shares, each person
+    has the guarantee of their own part of the budget: see :meth:`epsilon`.
+    Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
 
     def __init__(
@@ -53,12 +61,14 @@ class Filter(Accounts):
         people: int | Sequence[Hashable],
         budget: filters.Filter,
         *,
+        shares: ArrayLike | Array | None = None,
         xp: ModuleType | None = None,
         device: object = None,
     ) -> None:
         if not isinstance(budget, _BUDGETS):
             raise Unsupported(
-                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi or Residue"
+                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or "
+                "Planned"
             )
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
@@ -70,7 +80,11 @@ class Filter(Accounts):
         if max(self._most) >= range_:
             raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
         self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step, self._most[0]))
+        self._shares: NDArray[np.float64] | None = None
         super().__init__(people, len(self._most), xp, device)
+        if shares is not None:
+            self._shares = checked_shares(shares, self._spent.shape[0])
+            self._spent = self._units(opening(self._notion, self._shares))
 
     def __repr__(self) -> str:
         return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
@@ -81,6 +95,47 @@ class Filter(Accounts):
         if self._shown is None:
             self._shown = self._budget.fresh()
         return self._shown
+
+    def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
+        """Open accounts for people who were never here before.
+
+        Args:
+            people: how many rows to append; or new ids. Keep the accounts of people who leave: a returning person must
+                not get a fresh one.
+            shares: (n,) private, of the people who join; if and only if these accounts have shares.
+        """
+        with self._lock:  # what is being charged goes into the accounts that stay
+            before = self._spent.shape[0] if hasattr(self, "_spent") else 0
+            if (shares is None) != (self._shares is None):
+                raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
+            if shares is None or self._shares is None:
+                return self._join(people)
+            count = int(people) if isinstance(people, int | np.integer) else len(people)
+            own = checked_shares(shares, count)
+            spent = self._units(opening(self._notion, own))
+            self._join(people)
+            self._spent[before:, ...] = spent
+            self._shares = np.concatenate([self._shares, own])
+        return None
+
+    def epsilon(self, people: People | None = None, *, delta: float | None = None) -> NDArray[np.float64]:
+        """(n,) private: the epsilon that each person's own budget promises, rounded up; it does not change.
+
+        Args:
+            people: rows or ids; default all people in order.
+            delta: public, in (0, 1); by default the budget's own.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+
+        Guarantee: all that is ever admitted for a person is together (epsilon, delta)-DP for adding or removing that
+            person.
+        Source: theory 5.10 and 5.1.
+        """
+        rows = self._rows(people)
+        own = np.ones(self._spent.shape[0]) if self._shares is None else self._shares
+        chosen = own if rows is None else own[to_numpy(rows)]
+        return promised(self._notion, chosen, delta)
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.
@@ -130,10 +185,9 @@ class Filter(Accounts):
         else:
             norms = self._xp.full(shape, costs.sensitivity, dtype=self._xp.float64, device=self._device)
         broke = ~self.charge(step, norms)
-        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
-        nothing_left = most if len(self._most) == 1 else self._xp.full_like(most, MOST)
+        nothing_left = self._notion.person_nothing_left()
         with self._lock:
-            self._spent[broke, ...] = nothing_left
+            self._spent[broke, ...] = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -168,6 +222,10 @@ class Filter(Accounts):
                 return allowance
         return self._search_allowance(costs, spent)
 
+    def refundable(self, step: mechanisms.Mechanism) -> bool:
+        """Whether a step has one exact full price, so that ``refund`` can undo it. Public."""
+        return self._costs(step).full is not None
+
     def refund(self, step: mechanisms.Mechanism, people: Mask) -> None:
         """Undo the full price of a step that was booked in advance and, for these people, released nothing.
 
@@ -195,12 +253,25 @@ class Filter(Accounts):
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
-        return self._show(self._spent, people)
+        chosen = self._chosen(people)
+        if self._shares is None:
+            return self._notion.person_spent(chosen, self._xp.zeros_like(chosen), self._xp)
+        rows = self._rows(people)
+        own = self._shares if rows is None else self._shares[to_numpy(rows)]
+        return self._notion.person_spent(chosen, self._units(opening(self._notion, own)), self._xp)
 
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
-        most = self._xp.asarray(self._most, dtype=self._xp.int64, device=self._device)
-        return self._show(most - self._spent, people)
+        return self._notion.person_left(self._chosen(people), self._xp)
+
+    def _units(self, units: NDArray[np.int64]) -> Array:
+        """In the accounts' array library."""
+        return self._xp.asarray(units, device=self._device)
+
+    def _chosen(self, people: People | None) -> Array:
+        """The totals of some people, in their order."""
+        rows = self._rows(people)
+        return self._spent if rows is None else self._xp.take(self._spent, rows, axis=0)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
@@ -209,6 +280,8 @@ class Filter(Accounts):
                 "budget": self._budget.state(),
                 "ids": None if self._rows_of is None else list(self._rows_of),
                 "spent": to_numpy(self._spent).copy(),
+                **({} if self._shares is None else {"shares": self._shares.copy()}),
+                **({} if self._notion.person_units() is None else {"units": self._notion.person_units()}),
             }
 
     @classmethod
@@ -221,11 +294,13 @@ class Filter(Accounts):
         budget = kinds[state["budget"]["filter"]].from_state(state["budget"])
         spent = np.asarray(state["spent"])
         people = len(spent) if state["ids"] is None else state["ids"]
-        accounts = cls(people, budget, xp=xp, device=device)
+        accounts = cls(people, budget, shares=state.get("shares"), xp=xp, device=device)
         if spent.shape != tuple(accounts._spent.shape) or spent.dtype != np.int64 or np.any(spent < 0):
             raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
-        if np.any(spent > (accounts._most[0] if len(accounts._most) == 1 else MOST)):
+        if not accounts._notion.person_holds(spent) or np.any(spent < to_numpy(accounts._spent)):
             raise ArgumentError("state: spent must fit the budget it came from")
+        if state.get("units") != accounts._notion.person_units():
+            raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
         return accounts
 

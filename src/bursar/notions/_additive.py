@@ -5,7 +5,7 @@ Names and symbols
     alpha    α    Rényi order
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, nextafter, sqrt
 from typing import ClassVar
@@ -107,6 +107,9 @@ class RenyiCurve(Additive[NDArray[np.float64]]):
 
     def _converted(self, delta: float) -> float:
         return float(renyi.epsilon([to_float(limit) for limit in self.limits], self.orders, delta=delta))
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        return replace(self, values=left)._converted(delta)
 
 
 @dataclass(frozen=True, kw_only=True)

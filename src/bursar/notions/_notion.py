@@ -2,16 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
 from operator import add, le
 from typing import ClassVar, Generic, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask
-from bursar._units import Units, times, to_float
-from bursar.curves import renyi, residue
+from bursar._units import MEASURE, RANGE, Units, times, to_float
+from bursar.curves import planned_table, renyi, residue
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "no_failures"]
@@ -79,7 +82,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | None:
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | planned_table.Table | None:
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 
@@ -168,6 +171,69 @@ class Budget(Notion, Generic[Measure]):
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
 
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """For accounts per person: what counts as spent from the start, so that each may spend a share of the budget.
+
+        Args:
+            shares: (n,) private, in (0, 1].
+
+        Returns:
+            (n, m) int64, private, units: what is left is at most the share of each total's limit, rounded down.
+
+        Raises:
+            Unsupported: the totals of this notion have no shares.
+        """
+        limits = np.asarray(self.person_limits(), np.int64)
+        below = np.floor(shares[:, None] * limits.astype(np.float64) * (1 - 2.0**-50)).astype(np.int64)
+        return limits - np.where(shares[:, None] == 1, limits, np.minimum(below, limits))
+
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
+        """For accounts per person: the epsilon at delta of an account in which so much was spent at the start.
+
+        Args:
+            opening: m units, private.
+            delta: public, in (0, 1).
+            at_most: if it is given, any number not above it is as good an answer as the least.
+
+        Guarantee: whatever the account admits is (epsilon, delta)-DP; rounded up.
+        Source: the theorem of the notion; theory 5.10.
+        """
+        if not any(opening):
+            return self.statement(delta).epsilon
+        left = tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
+        own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
+        return min(own, self._left_converted(left, delta)) if any(left) else 0.0
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        """The epsilon at delta that smaller limits imply, rounded up; inf where no conversion is known."""
+        return inf
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        """For accounts per person: totals of a person who can contribute nothing any more."""
+        limits = self.person_limits()
+        return limits if len(limits) == 1 else (RANGE // 2,) * len(limits)
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        """For accounts per person: whether saved totals, (n, m) int64, can be those of accounts with this budget."""
+        limits = self.person_limits()
+        most = limits[0] if len(limits) == 1 else RANGE // 2
+        return bool(np.all(spent >= 0) and np.all(spent <= most))
+
+    def person_units(self) -> dict[str, float] | None:
+        """For saved accounts per person: what their totals are counted in, where it depends on more than the budget."""
+        return None
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """For accounts per person: what is left, (n,) or (n, m) float64, private, in the notion's measure."""
+        limits = xp.asarray(self.person_limits(), dtype=xp.int64, device=spent.device)
+        left: Array = xp.astype(limits - spent, xp.float64) / MEASURE
+        return left[:, 0] if left.shape[1] == 1 else left
+
+    def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
+        """For accounts per person: what was spent since the opening, (n,) or (n, m) float64, private."""
+        shown: Array = xp.astype(spent - opening, xp.float64) / MEASURE
+        return shown[:, 0] if shown.shape[1] == 1 else shown
+
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         """For accounts per person: who can pay, and the totals afterwards.
 
@@ -223,6 +289,9 @@ class Scalar(Additive[float]):
 
     def left(self, totals: Totals) -> float:
         return to_float(self.limit - totals[0], down=True)
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        return replace(self, limit=left[0])._converted(delta)
 
 
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:

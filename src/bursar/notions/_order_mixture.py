@@ -96,6 +96,11 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         no_failures(leaf, "an account per person")
         return self.price(leaf)[:-2]
 
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        raise Unsupported(
+            "a mixture of orders has no shares: take filters.RenyiOrder, RenyiCurve, Zcdp, Gaussian, Residue or Planned"
+        )
+
     def person_limits(self) -> tuple[int, ...]:
         return self.thresholds(Fraction(self.delta))[:-1]
 

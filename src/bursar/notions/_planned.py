@@ -14,11 +14,15 @@ from functools import cached_property, lru_cache
 from math import ceil, exp, floor, inf
 from typing import ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, exact, up
-from bursar.curves import planned, renyi, residue
-from bursar.errors import ArgumentError
-from bursar.notions._notion import Totals
+from bursar._arrays import Array, Library, Mask
+from bursar._units import FAILURE, RANGE, exact, up
+from bursar.curves import planned, planned_table, renyi, residue
+from bursar.errors import ArgumentError, Unsupported
+from bursar.notions._notion import Totals, no_failures
 from bursar.notions._with_failures import WithFailures, default_share
 
 __all__ = ["Planned"]
@@ -64,6 +68,11 @@ class Planned(WithFailures[int]):
     def parts(self) -> planned.Plan:
         """The mechanisms of one planned round, and how often each runs in it."""
         return tuple(mechanisms.leaves(self.plan).items())
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How often each mechanism runs in one planned round."""
+        return tuple(count for _, count in self.parts)
 
     @cached_property
     def prices(self) -> planned.Prices:
@@ -126,17 +135,102 @@ class Planned(WithFailures[int]):
         after = self.after(totals, mechanism)
         return inf if inf in after else self.left(totals) - self.left(after)
 
+    def person_limits(self) -> tuple[int, ...]:
+        """How often each mechanism of the plan is there; change is got and paid on the way."""
+        if self.sum_delta or self.reserve:
+            raise Unsupported("accounts per person hold planned rounds alone: make Planned without reserve, sum_delta")
+        return (*(count * self.prices.rounds for _, count in self.parts), 0, 0)
+
+    def person_nothing_left(self) -> tuple[int, ...]:
+        return self.person_limits()
+
+    def person_holds(self, spent: NDArray[np.int64]) -> bool:
+        used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
+        start = self.person_limits()[:-2]
+        units = np.max(used, axis=0, initial=0) <= np.asarray(start)
+        most_got = used.sum(axis=1) * planned_table.largest_worth(self.prices)
+        return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
+
+    def person_units(self) -> dict[str, float]:
+        return {**self.prices.units(), "share": planned_table.SHARE}
+
+    def person_left(self, spent: Array, xp: Library) -> Array:
+        """Whole planned rounds."""
+        columns = [
+            (count * self.prices.rounds - spent[:, column]) // count for column, (_, count) in enumerate(self.parts)
+        ]
+        return xp.astype(xp.min(xp.stack(columns, axis=1), axis=1), xp.float64)
+
+    def person_spent(self, spent: Array, opening: Array, xp: Library) -> Array:
+        """Planned rounds that do not fit any more."""
+        return self.person_left(opening, xp) - self.person_left(spent, xp)
+
+    def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A share of the planned rounds, whole ones, rounded down."""
+        rounds = self.prices.rounds
+        kept = np.where(shares == 1, rounds, np.floor(shares * rounds * (1 - 2.0**-50))).astype(np.int64)
+        columns = [count * (rounds - kept) for count in self.counts]
+        return np.stack([*columns, np.zeros_like(kept), np.zeros_like(kept)], axis=1)
+
+    def person_epsilon(self, opening: tuple[int, ...], delta: float, *, at_most: float | None = None) -> float:
+        rounds = min(
+            (count * self.prices.rounds - used) // count for count, used in zip(self.counts, opening, strict=False)
+        )
+        if rounds == self.prices.rounds:
+            return self.statement(delta).epsilon
+        own = inf if delta < self.delta else float(self.epsilon)
+        if not rounds:
+            return 0.0
+        if at_most is not None:
+            return at_most if self._bound(rounds, 0, at_most) <= delta else inf
+        return min(own, self._least_epsilon(rounds, 0, delta))
+
+    def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
+        fits = xp.all(cost < RANGE, axis=1)
+        after = spent + xp.where(fits[:, None], cost, 0)
+        limits = xp.asarray(self.person_limits()[:-2], dtype=xp.int64, device=spent.device)
+        fits = fits & xp.all(after[:, :-2] <= limits, axis=1) & (after[:, -2] <= after[:, -1])
+        return xp.where(fits[:, None], after, spent), fits
+
+    def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+        """A round of the plan as the plan has it."""
+        if isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1:
+            leaf = mechanisms.Gaussian(leaf.sigma, leaf.sensitivity)
+        for planned_leaf, _ in self.parts:
+            if isinstance(planned_leaf, mechanisms.SampledGaussian) and planned_leaf.sample_rate == 1:
+                gaussian = mechanisms.Gaussian(planned_leaf.sigma, planned_leaf.sensitivity)
+                leaf = planned_leaf if leaf == gaussian else leaf
+        return leaf
+
+    def person_table(self, leaf: mechanisms.Mechanism) -> planned_table.Table:
+        """For accounts per person: the prices of one round by norm and by what is left.
+
+        Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
+        Source: theory 4.11; docs/proofs/planned-filter.md, section 6.
+        """
+        if leaf not in dict(self.parts):
+            no_failures(leaf, "an account per person")
+        self.person_limits()
+        return planned_table.table(self.prices, leaf)
+
     def _converted(self, delta: float) -> float:
-        prices, aside = self.prices, float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
+        return self._least_epsilon(self.prices.rounds, self.prices.change, delta)
+
+    def _bound(self, rounds: int, change: int, epsilon: float) -> float:
+        """The delta at epsilon of an account that starts with so much."""
+        aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
+        return (self.prices.delta(rounds, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
+
+    def _least_epsilon(self, rounds: int, change: int, delta: float) -> float:
+        """About the least epsilon with this delta, rounded up."""
         low, high = 0.0, float(self.epsilon)
-        while (prices.delta(prices.rounds, prices.change, epsilon=high) + aside) * exp(planned.ERRORS) > delta:
+        while self._bound(rounds, change, high) > delta:
             low, high = high, 2 * high
             if high > 1e3 * self.epsilon:
                 return inf
         while high - low > 1e-6 * high and high > 1e-9 * self.epsilon:
             middle = (low + high) / 2
-            bound = (prices.delta(prices.rounds, prices.change, epsilon=middle) + aside) * exp(planned.ERRORS)
-            low, high = (low, middle) if bound <= delta else (middle, high)
+            low, high = (low, middle) if self._bound(rounds, change, middle) <= delta else (middle, high)
         return high
 
     @cached_property

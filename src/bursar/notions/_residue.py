@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import floor, inf
+from math import floor, inf, sqrt
 from typing import ClassVar, Self
 
 from bursar import mechanisms
@@ -84,6 +84,13 @@ class Residue(WithFailures[float]):
 
     def person_limits(self) -> tuple[int, ...]:
         return (self._start(exact(self.delta))[0],)  # nothing is set aside: no round may fail
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        """Of what is left of b squared; the slack of the whole is taken off delta."""
+        rest = delta - float(self.delta) * float(SLACK) * (1 + 1e-12)
+        if not rest > 0:
+            return inf
+        return float(gaussian.epsilon(sqrt(to_float(left[0])) * (1 + 1e-15), delta=rest))
 
     def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "an account per person")

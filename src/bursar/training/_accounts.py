@@ -99,6 +99,8 @@ class TrainingAccounts:
         accounts = plain_numbers(self.people.state())
         if isinstance(accounts.get("spent"), np.ndarray):
             accounts["spent"] = torch.from_numpy(accounts["spent"])
+        if isinstance(accounts.get("shares"), np.ndarray):
+            accounts["shares"] = torch.from_numpy(accounts["shares"])
         losses = None if self._losses is None else self._losses.state()
         counts = losses and {name: torch.from_numpy(part) for name, part in losses.items()}
         return {"accounts": accounts, "losses": counts}

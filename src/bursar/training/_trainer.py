@@ -164,6 +164,7 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         counting: Counting | None = None,
         losses: Losses | None = None,
+        shares: Any = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
         resume: bool = False,
@@ -179,6 +180,8 @@ class Trainer:
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             losses: private, fresh: filled with each person's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
+            shares: (n,) private, in (0, 1]: the part of the budget that each person may spend; see
+                ``individual.Filter``. Not with accounts of the caller's, which have their own.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
             checkpoint_every: steps between two checkpoints.
             resume: go on from the folder, with the same records in the same order and the same budget. Each person is
@@ -205,7 +208,7 @@ class Trainer:
             if folder is not None:
                 stack.callback(folder.close)
             loaded = None if folder is None else folder.load()
-            accounts = self._accounts(records, losses, None if loaded is None else loaded[0]["accounts"])
+            accounts = self._accounts(records, losses, shares, None if loaded is None else loaded[0]["accounts"])
             loop = Loop(
                 settings=self._settings,
                 module=self._module,
@@ -307,10 +310,14 @@ class Trainer:
                 f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {self.noise_multiplier:g}"
             )
 
-    def _accounts(self, records: Records, losses: Losses | None, saved: dict[str, Any] | None) -> TrainingAccounts:
+    def _accounts(
+        self, records: Records, losses: Losses | None, shares: Any, saved: dict[str, Any] | None
+    ) -> TrainingAccounts:
         """The caller's accounts, those of the checkpoint, or fresh ones."""
         count, settings = records.person_count, self._settings
         people: PersonFilter | Everybody
+        if shares is not None and (self._people is not None or not settings.individual):
+            raise ArgumentError("shares need individual=True and a filter as the budget")
         if self._people is not None:
             if not settings.individual:
                 raise ArgumentError("budget: accounts per person need individual=True")
@@ -322,7 +329,7 @@ class Trainer:
         elif saved is not None:
             people = restored_accounts(saved, settings.budget, individual=settings.individual, count=count)
         elif settings.individual:
-            people = PersonFilter(count, settings.budget.fresh())
+            people = PersonFilter(count, settings.budget.fresh(), shares=shares)
         else:
             people = Everybody(count, settings.budget.fresh())
         return TrainingAccounts(people, losses, count)

@@ -19,7 +19,7 @@ from math import log
 import numpy as np
 
 from bursar import _check, individual, mechanisms
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, Unsupported
 from bursar.training._counters import Counter, SquareRoot, Tree, rounded
 from bursar.training._stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
 
@@ -71,6 +71,10 @@ class Dropouts(StoppingAccounts):
     ) -> None:
         if not isinstance(counter, Counter):
             raise ArgumentError(f"counter={counter!r} must be a Tree or a SquareRoot")
+        if isinstance(people, individual.Filter) and not people.refundable(counter.mechanism):
+            raise Unsupported(
+                f"people: the price of counting has no exact amount in {people.budget!r}, to be given back"
+            )
         super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, noise, least)
         self._counter, self._step, self._dropped, self._closed = counter, 0, 0, False
         self._errors = counter.errors(self._noise)

@@ -48,7 +48,8 @@ SMALLEST_MASS = 1e-290  # of a tilted law
 class Law:
     """A privacy loss with finitely many values, seen in one direction. Every field is public.
 
-    The masses add up to one; the ceiling comes besides. Symbols as in the module's table.
+    The masses add up to one; the ceiling comes besides. Symbols as in the module's table. ``loss_errors`` bounds the
+    error of each loss where a bound below ``error`` is known: (k,), or None.
     """
 
     losses: Floats
@@ -59,6 +60,7 @@ class Law:
     variance: float
     tilt: float = 0.0
     scale: float = 0.0
+    loss_errors: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,13 @@ def _moments(losses: Floats, masses: Floats) -> tuple[float, float]:
     return mean, fsum((masses * (losses - mean) ** 2).tolist())
 
 
-def _normalised(losses: Floats, masses: Floats, ceiling: float, error: float) -> Law:
+def _normalised(losses: Floats, masses: Floats, ceiling: float, error: float, loss_errors: Floats | None = None) -> Law:
     """A law from raw masses: empty points dropped, masses made to add up to one (section 1 of the proof)."""
     used = masses > 0
     losses, masses = losses[used], masses[used]
     masses = masses / fsum(masses.tolist())
-    return Law(losses, masses, ceiling, error + 4 * ULP, *_moments(losses, masses))
+    doubts = None if loss_errors is None else loss_errors[used]
+    return Law(losses, masses, ceiling, error + 4 * ULP, *_moments(losses, masses), loss_errors=doubts)
 
 
 @lru_cache(maxsize=8192)
@@ -121,10 +124,16 @@ def tilted(law: Law | Normal, tilt: float, *, lower: bool = False) -> Law | Norm
 
 
 def _both_directions(
-    losses: Floats, p: Floats, q: Floats, error: float, ceilings: tuple[float, float] = (0.0, 0.0)
+    losses: Floats,
+    p: Floats,
+    q: Floats,
+    error: float,
+    ceilings: tuple[float, float] = (0.0, 0.0),
+    loss_errors: Floats | None = None,
 ) -> tuple[Law, Law]:
     """The same pair seen from "remove" and from "add"."""
-    return _normalised(losses, p, ceilings[0], error), _normalised(-losses, q, ceilings[1], error)
+    remove = _normalised(losses, p, ceilings[0], error, loss_errors)
+    return remove, _normalised(-losses, q, ceilings[1], error, loss_errors)
 
 
 def _irregular_edges(z: float, parts: int) -> Floats:
@@ -148,7 +157,15 @@ def _sampled_gaussian(z: float, rate: float, lower: bool, parts: int) -> tuple[L
         q[0], q[-1] = q[0] + ndtr(low), q[-1] + ndtr(-high)
         beyond = (1 - rate) * ndtr(-high) + rate * ndtr(1 / z - high), ndtr(low)
         ceilings = 1.001 * beyond[0] + 1e-300, 1.001 * beyond[1] + 1e-300  # masses that underflow are among them
-    return _both_directions(losses, (1 - rate) * q + rate * p, q, pair.error, ceilings)
+    doubts = _sampled_loss_errors(losses, pair.log_ratios, rate, pair.error)
+    return _both_directions(losses, (1 - rate) * q + rate * p, q, pair.error, ceilings, doubts)
+
+
+def _sampled_loss_errors(losses: Floats, log_ratios: Floats, rate: float, error: float) -> Floats:
+    """Errors of log(1 - rate + rate exp(r)): that of r, which is relative, times the derivative; and rounding."""
+    weight = rate * np.exp(np.minimum(log_ratios - losses, 0.0))  # the derivative in r, at most one
+    rounding = np.where((losses < -0.25) | (losses > 1.0), 1 + np.abs(losses) + np.abs(log_ratios), np.abs(losses))
+    return np.asarray(1.01 * np.minimum(weight, 1.0) * np.abs(log_ratios) * error + 16 * ULP * rounding)
 
 
 def _laplace(epsilon: float, lower: bool, parts: int) -> tuple[Law, Law]:

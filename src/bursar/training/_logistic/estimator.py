@@ -122,6 +122,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups: ArrayLike | None = None,
         *,
         observe: Callable[[int, Floats], None] | None = None,
+        shares: ArrayLike | None = None,
     ) -> Self:
         """Train.
 
@@ -130,6 +131,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: (rows,) labels, private.
             groups: (rows,) whose row it is, private; None: every row is a person of its own.
             observe: called after each step with the step's number and the parameters, which are public.
+            shares: (people,) private, in (0, 1]: the part of the budget that each person may spend, in the order of
+                the rows, or of the sorted groups; see ``individual.Filter``. Only with individual=True.
         """
         planned = self._plan()
         X, y = _validated(self, X, y)
@@ -138,12 +141,12 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         people = None if groups is None else _people(column_or_1d(groups), len(codes))
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         steps = self.steps + (self.extra_steps if self.individual else 0)
-        accounts, shares = self._accounts(planned, gradients.people, steps)
+        accounts, history = self._accounts(planned, gradients.people, steps, shares)
         noise = np.random.default_rng(self.seed)
         divisor = self._divisor(planned, accounts, gradients.people, noise)
 
         def look(number: int, parameters: Floats) -> None:
-            shares.add(number)
+            history.add(number)
             if observe is not None:
                 observe(number, parameters)
 
@@ -160,7 +163,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             observe=look,
         )
         self._set_model(parameters, planned, steps, divisor, groups is not None)
-        self.holder_report_ = shares.report()
+        self.holder_report_ = history.report()
         return self
 
     def decision_function(self, X: Features) -> Floats:
@@ -216,11 +219,16 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
         return classes, codes
 
-    def _accounts(self, planned: Plan, people: int, steps: int) -> tuple[Accounts, ShareHistory]:
+    def _accounts(
+        self, planned: Plan, people: int, steps: int, shares: ArrayLike | None
+    ) -> tuple[Accounts, ShareHistory]:
         """Fresh accounts, and the history of their shares for the data holder's report; private."""
         if self.individual:
-            accounts = individual.Filter(people, planned.budget.fresh())
-            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()), planned.total, steps)
+            accounts = individual.Filter(people, planned.budget.fresh(), shares=shares)
+            own = 1.0 if shares is None else np.asarray(shares, np.float64)
+            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()) / own, planned.total, steps)
+        if shares is not None:
+            raise ArgumentError("shares need individual=True")
         public = planned.budget.fresh()
         return descent.Everybody(people, public), ShareHistory(
             lambda: np.full(people, public.spent), planned.total, steps
