@@ -117,6 +117,7 @@ def run(row: Row, data: dict[str, Any], seed: int, *, individual: bool) -> dict[
         learning_rate=row.rate,
         steps=row.steps,
         extra_steps=row.extra_steps,
+        pace=0.0,  # Algorithm 8
         individual=individual,
         fit_intercept=False,
         classes=[0, 1],

@@ -75,6 +75,7 @@ def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip,
         divisor=n,
         steps=steps,
         extra_steps=extra,
+        pace=0.0,  # Algorithm 8
         individual=filtering,
     )
     curve = []

@@ -52,6 +52,7 @@ def _score(
         learning_rate=rate,
         steps=steps,
         extra_steps=round(extra * steps),
+        pace=0.0,  # Algorithm 8
         individual=not given.no_filter,
         fit_intercept=False,
         classes=[0, 1],

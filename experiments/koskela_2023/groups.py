@@ -179,6 +179,7 @@ def _descend(data: Data, accounts: Any, chosen: Settings, steps: int, seed: int,
         learning_rate=chosen.rate,
         divisor=data.count,
         noise=np.random.default_rng(seed),
+        pace=0.0,  # Feldman and Zrnic's Algorithm 8
         **more,
     )
 

@@ -177,6 +177,7 @@ def train(
         learning_rate=4.0,
         divisor=float(len(subjects)),  # published for MIMIC-III
         noise=np.random.default_rng(seed),
+        pace=0.0,  # Feldman and Zrnic's Algorithm 8
         observe=watch.look,
     )
     return found, watch.report(), accounts

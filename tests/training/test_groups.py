@@ -31,7 +31,18 @@ def run():
 
     people = LogisticGradients(x, y, 2, intercept=False)
     step = mechanisms.Gaussian(sigma=4.0, sensitivity=1.0)
-    descend(people, people.start, accounts, step, steps=steps, learning_rate=4, divisor=200, noise=rng, observe=observe)
+    descend(
+        people,
+        people.start,
+        accounts,
+        step,
+        steps=steps,
+        learning_rate=4,
+        divisor=200,
+        noise=rng,
+        pace=0.0,
+        observe=observe,
+    )
     return watch, seen, (x, y, group)
 
 

@@ -237,7 +237,16 @@ def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     module, most = torch.nn.Linear(3, 2), filters.RenyiOrder(alpha=8, rho=2.0)
     loss, optimizer = torch.nn.CrossEntropyLoss(reduction="none"), torch.optim.SGD(module.parameters(), 1.0)
     trainer = Trainer(
-        module, loss, optimizer, most, max_grad_norm=0.3, divisor=300, steps=40, extra_steps=60, sample_rate=sample_rate
+        module,
+        loss,
+        optimizer,
+        most,
+        max_grad_norm=0.3,
+        divisor=300,
+        steps=40,
+        extra_steps=60,
+        sample_rate=sample_rate,
+        pace=0.0,
     )
     noise, seen = np.random.default_rng(4), []
 

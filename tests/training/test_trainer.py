@@ -49,6 +49,7 @@ def test_full_batches_are_feldman_and_zrnics_algorithms(data, remainder):
         steps=steps,
         seed=7,
         spend_remainder=remainder,
+        pace=0.0,
     )
     run.fit(x, y)
     expected, left = by_hand(network(), x, y, squares, sigma=sigma, steps=steps, seed=7, remainder=remainder)

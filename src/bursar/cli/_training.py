@@ -60,7 +60,10 @@ def train(
     delta: Delta = 1e-5,
     test: Annotated[Path | None, typer.Option(help="A held-out file with labels, for the metrics.")] = None,
     steps: Steps = 200,
-    extra_steps: Annotated[int, typer.Option(help="Further steps, for people with budget left.")] = 50,
+    extra_steps: Annotated[int, typer.Option(help="Steps more than the noise is planned for.")] = 0,
+    pace: Annotated[
+        float, typer.Option(help="1: what people have left is spread evenly over the steps; 0: FZ's Algorithm 8.")
+    ] = 1.0,
     max_grad_norm: MaxGradNorm = 1.0,
     learning_rate: Annotated[float, typer.Option(help="Step size on the mean gradient.")] = 16.0,
     average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
@@ -107,6 +110,7 @@ def train(
             delta=delta,
             steps=steps,
             extra_steps=extra_steps,
+            pace=pace,
             max_grad_norm=max_grad_norm,
             learning_rate=learning_rate,
             average=average,

@@ -22,11 +22,13 @@ def check_options(
     slack: float,
     steps: int | None,
     extra_steps: int,
+    pace: float,
     noise_multiplier: float | None,
     individual: bool,
 ) -> None:
     _check.positive(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack)
     _check.whole(0, extra_steps=extra_steps)
+    _check.within(0, 1, pace=pace)
     if steps is not None:
         _check.whole(1, steps=steps)
     elif individual or noise_multiplier is None:

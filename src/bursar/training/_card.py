@@ -85,6 +85,8 @@ class Card:
     released: tuple[tuple[Mechanism, int], ...] = ()
     """What was released, and how often, where that is not the same in every step."""
     adjacency: str = ADJACENCY
+    pace: float = 0.0
+    """How evenly each person's budget was spread over the steps that were left: 1 evenly, 0 not at all."""
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
@@ -145,6 +147,9 @@ class Card:
         accounts = "all people charged the worst case"
         if self.individual:
             remainder = "the last contribution spends the remainder"
+            if self.pace:
+                share = "evenly" if self.pace == 1 else f"with pace {self.pace:g}"
+                remainder = f"what a person has left is spread {share} over the steps that are left"
             left_out = "a person who cannot pay is left out"
             accounts = f"an account for each person, {remainder if self.spend_remainder else left_out}"
         more = f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""

@@ -17,6 +17,7 @@ from torch import Tensor
 from bursar.errors import Unsupported
 from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, SampledGaussian
+from bursar.training._pace import paced_allowance
 from bursar.training._records import Records
 from bursar.training.gradients import Gradients
 
@@ -32,20 +33,21 @@ class FullBatch:
     Args:
         spend_remainder: clip each person's gradient to what that person can still pay (Feldman & Zrnic, Alg. 8);
             False: a person who cannot pay for the gradient clipped to the sensitivity is left out (Alg. 3).
+        pace: how evenly what is left is spread over the steps that are left, if the remainder is spent.
 
     Guarantee: each person's contribution is a function of that person's data, past outputs and own account; it has at
         most the norm that is charged; a person who was not admitted contributes nothing.
     Source: theory 5.1 to 5.3.
     """
 
-    def __init__(self, *, spend_remainder: bool = True) -> None:
-        self._spend_remainder = spend_remainder
+    def __init__(self, *, spend_remainder: bool = True, pace: float = 0.0) -> None:
+        self._spend_remainder, self._pace = spend_remainder, pace if spend_remainder else 0.0
 
     def charge_and_sum(
-        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step
+        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step, steps_left: int
     ) -> list[Tensor]:
         """Charge each person for this step, and give the private sum of their clipped gradients."""
-        allowance = np.asarray(accounts.allowance(step), dtype=np.float64)
+        allowance = paced_allowance(accounts, step, steps_left, self._pace)
         clipped_norms, weights = np.full(records.person_count, np.nan), np.zeros(records.person_count)
 
         def weigh(rows: Tensor, norms: Tensor) -> Tensor:
@@ -93,7 +95,7 @@ class Poisson:
         self._steps = 0
 
     def charge_and_sum(
-        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step
+        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step, steps_left: int
     ) -> list[Tensor]:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
         bounds = self._current_bounds(gradients, records, step)

@@ -135,6 +135,11 @@ class Loop:
         """Say why the run ends, unless a reason was given before."""
         self._current.update(reason=self._current.value.reason or reason)
 
+    def _steps_left(self) -> int:
+        """How many steps are left, the next one counted; 1 where the budget decides."""
+        last = self._settings.last_step
+        return 1 if last is None else last - self.run.step
+
     def _call(self, callbacks: Sequence[Callback]) -> None:
         for callback in callbacks:
             callback(self.run)
@@ -143,7 +148,9 @@ class Loop:
         step = self.run.next_step()
         noisy = self._releases.release(
             step,
-            lambda: self._contributions.charge_and_sum(self._gradients, self._records, self.accounts.for_steps, step),
+            lambda: self._contributions.charge_and_sum(
+                self._gradients, self._records, self.accounts.for_steps, step, self._steps_left()
+            ),
         )
         if self._stopping is not None:
             self.run.counting = self._stopping.answer

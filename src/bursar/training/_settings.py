@@ -21,6 +21,7 @@ class Settings:
     last_step: int | None
     individual: bool
     spend_remainder: bool
+    pace: float
     sample_rate: float | None
     seeded: bool
     why: str = ""
@@ -28,5 +29,5 @@ class Settings:
 
     def of_checkpoint(self) -> dict[str, Any]:
         """The settings that a resumed run must share with its checkpoint, because its card states them."""
-        names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder")
+        names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder", "pace")
         return {name: getattr(self, name) for name in names}

@@ -110,9 +110,15 @@ class StoppingAccounts(Uncopyable, ABC):
         self._all_gather = gathered
 
     def allowance(self, step: mechanisms.Mechanism) -> Array:
-        """(n,) private: the largest norm each may still contribute to this step, the booked price left aside."""
-        sensitivity, room = _sensitivity(step), self._people.allowance(step)
-        return self._xp.where(self._staying(sensitivity, room), room, self._xp.zeros_like(room))
+        """(n,) private: the largest norm each may still contribute to this step, the booked price left aside.
+
+        Several steps, ``Repeated``, are allowed who can still contribute to one of them.
+        """
+        one = mechanisms.repeated(step)[0]
+        sensitivity, room = _sensitivity(one), self._people.allowance(one)
+        staying = self._staying(sensitivity, room)
+        allowance = room if step is one else self._people.allowance(step)
+        return self._xp.where(staying, allowance, self._xp.zeros_like(allowance))
 
     def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         """Charge each person who is still in and can pay, see who drops out, and answer the question anew.

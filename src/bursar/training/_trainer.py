@@ -64,11 +64,14 @@ class Trainer:
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
             contributes C in each of ``steps`` steps keeps within the budget.
-        extra_steps: public. So many steps more, for those who have budget left. Only with individual accounts.
+        extra_steps: public. So many steps more than the noise was planned for. Only with individual accounts.
         divisor: public. The fixed number of people that sums are divided by: a public number or a noisy count.
         individual: public. Whether each person is charged for their own contribution, or all for the worst case.
         spend_remainder: public. Clip a gradient to what its person can still pay (FZ Alg. 8), rather than leave that
             person out (Alg. 3). Without sampling only.
+        pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1
+            nobody is out before the last step; with 0 each person contributes up to the clip until nothing is left, as
+            in FZ Alg. 8, which can ruin a model (see docs/training.md). Without sampling, and with ``spend_remainder``.
         sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: all, always.
         refresh_every: public. With sampling, after how many steps bounds are assigned anew; None: once an epoch.
         slack: public. With sampling, how much larger than the last norm a person's bound is.
@@ -80,6 +83,8 @@ class Trainer:
         the budget says, for adding or removing any one person with all of that person's records.
     Source: theory 5.1 to 5.3, 5.6, 5.7; Feldman & Zrnic (2021), Theorem 4.5, Algorithms 3, 7 and 8.
     """
+
+    _loop: Loop | None = None
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class Trainer:
         extra_steps: int = 0,
         individual: bool = True,
         spend_remainder: bool = True,
+        pace: float = 1.0,
         sample_rate: float | None = None,
         refresh_every: int | None = None,
         slack: float = 1.1,
@@ -110,6 +116,7 @@ class Trainer:
             slack=slack,
             steps=steps,
             extra_steps=extra_steps,
+            pace=pace,
             noise_multiplier=noise_multiplier,
             individual=individual,
         )
@@ -138,12 +145,11 @@ class Trainer:
             last_step=None if steps is None else steps + (extra_steps if individual else 0),
             individual=individual,
             spend_remainder=spend_remainder,
+            pace=float(pace),
             sample_rate=sample_rate,
             seeded=seed is not None,
         )
-        self._processes = Processes(group)
-        self._seed = seed
-        self._loop: Loop | None = None
+        self._processes, self._seed = Processes(group), seed
 
     @property
     def module(self) -> nn.Module:
@@ -242,7 +248,10 @@ class Trainer:
 
     def _contributions(self, coins: np.random.Generator) -> FullBatch | Poisson:
         if self._settings.sample_rate is None:
-            return FullBatch(spend_remainder=self._settings.spend_remainder)
+            individual = self._settings.individual
+            return FullBatch(
+                spend_remainder=self._settings.spend_remainder, pace=self._settings.pace if individual else 0.0
+            )
         return Poisson(
             refresh_every=self._refresh_every,
             slack=self._slack,
@@ -279,6 +288,7 @@ class Trainer:
             why=settings.why,
             individual=settings.individual,
             spend_remainder=settings.individual and settings.spend_remainder and settings.sample_rate is None,
+            pace=settings.pace if settings.individual and settings.sample_rate is None else 0.0,
             sample_rate=settings.sample_rate,
             sigma=settings.noise_multiplier * settings.max_grad_norm,
             noise_multiplier=settings.noise_multiplier,

@@ -49,7 +49,7 @@ def adult(folder: Path) -> Example:
     schema = Schema.read(ADULT_SCHEMA)
     parts = [tables.read(folder / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test")]
     train, test = ((tables.encode(part, schema), tables.labels(part, schema)) for part in parts)
-    settings = {"max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "extra_steps": 100, "fit_intercept": False}
+    settings = {"max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "fit_intercept": False}
     return Example("UCI Adult (census income)", 2, settings, train, test)
 
 
@@ -61,7 +61,7 @@ def digits() -> Example:
     x, y = load_digits(return_X_y=True)
     x = x / 64.0
     in_test = np.arange(len(y)) % 4 == 3
-    settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50, "extra_steps": 25}
+    settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50}
     train, test = (x[~in_test], y[~in_test]), (x[in_test], y[in_test])
     return Example("handwritten digits (scikit-learn)", 10, settings, train, test)
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
-from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+from bursar.training._pace import paced_allowance
 
 __all__ = ["Everybody", "Gradients", "descend"]
 
@@ -82,9 +83,9 @@ class Everybody:
         """The state of the public filter."""
         return self._filter.state()
 
-    def allowance(self, step: Gaussian | SampledGaussian) -> Array:
-        """(n,) the sensitivity of the step, for each person."""
-        return np.full(self._people, step.sensitivity)
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
+        return np.full(self._people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
 
     def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
         """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
@@ -104,9 +105,10 @@ def descend(
     divisor: float,
     noise: np.random.Generator,
     average: float = 0.0,
+    pace: float = 1.0,
     observe: Callable[[int, Array], None] | None = None,
 ) -> Array:
-    """Descend along noisy sums of clipped gradients; each person's last contribution spends what they have left.
+    """Descend along noisy sums of clipped gradients; contributions are clipped to what each person can still pay.
 
     Args:
         gradients: private. One gradient for each person.
@@ -118,6 +120,9 @@ def descend(
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
         average: public, in [0, 1]. The share of the iterates, from the end, whose mean is returned; 0: the last.
+        pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1
+            nobody is out before the last step; with 0 each person contributes up to the clip until nothing is left
+            (Algorithm 8), which can ruin a model where many people run out together.
         observe: public. Called after each step with the step's number and the parameters.
 
     Returns:
@@ -130,7 +135,7 @@ def descend(
     """
     _check.whole(1, steps=steps)
     _check.positive(learning_rate=learning_rate, divisor=divisor)
-    _check.within(0, 1, average=average)
+    _check.within(0, 1, average=average, pace=pace)
     if not isinstance(step, Gaussian):
         raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
     if not (hasattr(accounts, "allowance") and hasattr(accounts, "charge")):
@@ -141,7 +146,8 @@ def descend(
     averaged = max(1, ceil(average * steps))
     total = np.zeros_like(parameters)
     for number in range(1, steps + 1):
-        noisy = _contributions(gradients, parameters, accounts, step)
+        left = steps - number + 1
+        noisy = _contributions(gradients, parameters, accounts, step, steps_left=left, pace=pace)
         noisy += noise.normal(0.0, step.sigma, size=noisy.shape)
         parameters = parameters - (learning_rate / divisor) * noisy
         if number > steps - averaged:
@@ -152,13 +158,19 @@ def descend(
 
 
 def _contributions(
-    gradients: Gradients, parameters: Array, accounts: AccountsPerPerson | Everybody, step: Gaussian
+    gradients: Gradients,
+    parameters: Array,
+    accounts: AccountsPerPerson | Everybody,
+    step: Gaussian,
+    *,
+    steps_left: int,
+    pace: float,
 ) -> Array:
     """The sum of what people contribute, private; each of them has paid when it is formed."""
     computed = gradients.norms(parameters)
     norms = np.where(computed > 0, computed * (1 + ROUNDING) + UNDERFLOW, computed)
     norms = np.where(np.isfinite(norms), norms, np.nan)  # a person whose norm is not a number takes no part
-    clipped = np.minimum(norms, np.asarray(accounts.allowance(step)))
+    clipped = np.minimum(norms, paced_allowance(accounts, step, steps_left, pace))
     active = np.asarray(accounts.charge(step, clipped))
     weights = np.divide(clipped, norms, out=np.zeros_like(norms), where=active & (norms > 0))
     return gradients.weighted_sum(weights)

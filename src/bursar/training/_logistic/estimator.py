@@ -32,8 +32,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
-    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes, and stays
-    until the own budget is used up; so those with budget left can go on in `extra_steps` further steps.
+    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
+    what is not used in a step can be contributed in later ones, also in `extra_steps` further steps.
 
     Each call of `fit` is a new release with a budget of its own: budgets of several calls add up.
 
@@ -43,9 +43,11 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
     learning_rate : step size, on the mean gradient.
     steps : how many steps a person who contributes the whole clip can pay for.
-    extra_steps : further steps for people with budget left; unused without individual accounting. Too many do harm: the
-        people who are still there at the end are the ones the model already fits.
-    individual : one account for each person (Feldman & Zrnic, Algorithm 8), or one worst case (Algorithm 7).
+    extra_steps : steps more than the noise is planned for; unused without individual accounting.
+    pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
+        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
+        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
+    individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
     accounting : "gaussian" (exact) or "renyi" (zCDP).
     noise_multiplier : noise over clip; None: the smallest that the budget admits.
     average : share of the last iterates whose mean is the model; 0: the last iterate.
@@ -90,7 +92,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_grad_norm: float = 1.0,
         learning_rate: float = 4.0,
         steps: int = 200,
-        extra_steps: int = 50,
+        extra_steps: int = 0,
+        pace: float = 1.0,
         individual: bool = True,
         accounting: str = "gaussian",
         noise_multiplier: float | None = None,
@@ -106,6 +109,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.steps = steps
         self.extra_steps = extra_steps
+        self.pace = pace
         self.individual = individual
         self.accounting = accounting
         self.noise_multiplier = noise_multiplier
@@ -160,6 +164,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             divisor=divisor,
             noise=noise,
             average=self.average,
+            pace=self.pace,
             observe=look,
         )
         self._set_model(parameters, planned, steps, divisor, groups is not None)
@@ -189,7 +194,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
         _check.whole(0, extra_steps=self.extra_steps)
         _check.positive(learning_rate=self.learning_rate)
-        _check.within(0, 1, average=self.average)
+        _check.within(0, 1, average=self.average, pace=self.pace)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
         if self.seed is not None:
@@ -264,6 +269,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_grad_norm=self.max_grad_norm,
             steps=self.steps,
             extra_steps=self.extra_steps if self.individual else 0,
+            pace=self.pace if self.individual else 0.0,
             learning_rate=self.learning_rate,
             average=self.average,
             divisor=divisor,
