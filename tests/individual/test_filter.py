@@ -451,3 +451,18 @@ def test_no_contribution_is_free(kind, noise):
     spent = people.state()["spent"]
     assert (spent[[0, 1, 3]] >= 1).all()
     assert (spent[2] == 0).all()
+
+
+def test_the_least_sensitivity_has_a_table_of_costs():
+    """Norms of the table stay within what mechanisms allow; the contribution is charged as any other."""
+    people = individual.Filter(2, filters.Renyi(epsilon=1.0, delta=1e-5))
+    assert people.charge(m.Laplace(1e-58, 1e-60), np.array([1e-60, 1e-61])).all()
+    assert np.all(people.spent()[0] > 0)
+
+
+def test_a_state_without_its_parameters_is_refused():
+    """In words, not with a TypeError."""
+    state = filters.Renyi(epsilon=1.0, delta=1e-5).state()
+    for parameters in ({}, {**state["parameters"], "colour": 1}):
+        with pytest.raises(ArgumentError, match="parameters"):
+            filters.Renyi.from_state({**state, "parameters": parameters})

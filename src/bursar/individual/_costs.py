@@ -27,6 +27,7 @@ __all__ = ["Costs", "Quadratic", "at_least", "costs_of"]
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
+_LEAST = 1e-60  # of a norm in a table: mechanisms refuse smaller sensitivities
 _MOST = 10**180  # units at the sensitivity, which is 1e-60 or more: the factor still fits a float
 TINY = 1e-150  # no square that a cost is made of is below the square of this: it would vanish
 
@@ -214,7 +215,8 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
 
 
 def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: float) -> Table:
-    grid = np.concatenate([[0.0], np.geomspace(sensitivity / _SPAN, sensitivity, _GRID)])
+    least = min(max(sensitivity / _SPAN, _LEAST), sensitivity)
+    grid = np.concatenate([[0.0], np.geomspace(least, sensitivity, _GRID)])
     grid[-1] = sensitivity
     rows = [
         _capped(_prices(notion, replace(leaf, sensitivity=float(norm)), count))  # type: ignore[type-var]

@@ -60,7 +60,10 @@ class Account(Uncopyable, Generic[N]):
         _check.saved(state, cls.KIND, "parameters", *cls._SAVED, "count")
         if state[cls.KIND] != cls.__name__:
             raise ArgumentError(f"state={state[cls.KIND]!r} must be the state of {cls.KIND}s.{cls.__name__}")
-        account = cls(**state["parameters"])
+        try:
+            account = cls(**state["parameters"])
+        except TypeError as wrong:  # a parameter is missing, or unknown
+            raise ArgumentError(f"state: its parameters are not those of {cls.KIND}s.{cls.__name__}") from wrong
         _check.whole(0, count=state["count"])
         account._restore(*(_units(name, state[name]) for name in cls._SAVED))
         account._count = int(state["count"])
