@@ -19,6 +19,8 @@ MODULES = (
     "bursar.curves.rogers",
     "bursar.curves.pairs",
     "bursar.curves.planned",
+    "bursar.curves.anytime",
+    "bursar.curves.exchanges",
     "bursar.curves.planned_table",
     "bursar.curves.residue",
     "bursar.curves.lattice",

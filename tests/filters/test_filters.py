@@ -293,16 +293,23 @@ def test_the_whole_curve_is_never_below_basic_composition():
 
 
 def test_failures_have_a_share_of_delta_fixed_in_advance():
-    """By default half if the first charge may fail, else nothing; the refusal says how to set it aside."""
-    for kind in (filters.Renyi, filters.Approximate):
+    """By default half if the first charge may fail, else a thousandth; the refusal says how much was set aside."""
+    for kind in (filters.Renyi, filters.Approximate, filters.Residue):
         first = kind(epsilon=1.0, delta=1e-6)
         first.charge(m.Approximate(0.01, 4e-7))
         with pytest.raises(BudgetExceeded, match="sum_delta=5e-07"):
             first.charge(m.Approximate(0.01, 2e-7))
         later = kind(epsilon=1.0, delta=1e-6)
+        later.charge(m.Composed(()))
+        assert later.state()["parameters"]["sum_delta"] is None
         later.charge(m.Pure(0.01))
+        later.charge(m.Approximate(0.01, 9e-10))
+        with pytest.raises(BudgetExceeded, match="sum_delta=1e-09"):
+            later.charge(m.Approximate(0.01, 9e-10))
+        closed = kind(epsilon=1.0, delta=1e-6, sum_delta=0.0)
+        closed.charge(m.Pure(0.01))
         with pytest.raises(BudgetExceeded, match="sum_delta=0"):
-            later.charge(m.Approximate(0.01, 1e-9))
+            kind.from_state(closed.state()).charge(m.Approximate(0.01, 9e-10))
         given_share = kind(epsilon=1.0, delta=1e-6, sum_delta=1e-8)
         given_share.charge(m.Pure(0.01))
         given_share.charge(m.Approximate(0.01, 1e-8))

@@ -65,6 +65,21 @@ def test_other_mechanisms_are_admitted_beside_the_plan(rounds):
     assert account.left == 0
 
 
+def test_by_default_a_thousandth_of_delta_is_for_rounds_that_may_fail(rounds):
+    """Out of the slack: no planned round is lost by it; states saved with nothing set aside refuse them as before."""
+    account, risky = budget(), mechanisms.Approximate(0.005, 4e-9)
+    assert account.left == budget(sum_delta=0.0).left == rounds
+    account.charge(mechanisms.Repeated(STEP, 10))
+    account.charge(mechanisms.Repeated(risky, 2))
+    with pytest.raises(BudgetExceeded, match="sum_delta=1e-08"):
+        account.charge(risky)
+    again = filters.Planned.from_state(json.loads(json.dumps(account.state())))
+    assert again.state() == account.state()
+    assert not again.admits(risky)
+    closed = filters.Planned.from_state(budget(sum_delta=0.0).state())
+    assert not closed.admits(risky)
+
+
 def test_rounds_that_may_fail_need_a_share_of_delta():
     """Without sum_delta they are refused; with it the failures add up against it."""
     risky = mechanisms.Approximate(0.005, 1e-7)

@@ -16,9 +16,9 @@ ORDERS = tuple(float(1 + x) for x in np.geomspace(0.05, 500, 24))
 BOUNDARIES = {
     "renyi": lambda: odometers.Renyi(delta=1e-5, orders=ORDERS, sum_delta=0.0),
     "renyi_plan": lambda: odometers.Renyi(delta=1e-5, plan=0.5, sum_delta=0.0),
-    "gaussian": lambda: odometers.Gaussian(delta=1e-5),
-    "gaussian_plan": lambda: odometers.Gaussian(delta=1e-5, plan=0.5),
-    "line": lambda: odometers.Line(delta=1e-5, plan=0.5),
+    "gaussian": lambda: odometers.Gaussian(delta=1e-5, sum_delta=0.0),
+    "gaussian_plan": lambda: odometers.Gaussian(delta=1e-5, plan=0.5, sum_delta=0.0),
+    "line": lambda: odometers.Line(delta=1e-5, plan=0.5, sum_delta=0.0),
     "feldman_zrnic": lambda: odometers.FeldmanZrnic(delta=1e-5, alpha=8.0, step=0.25),
     "gaussian_restarts": lambda: odometers.GaussianRestarts(delta=1e-5, step=0.1),
 }

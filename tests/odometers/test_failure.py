@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bursar import errors, filters, odometers
 from bursar import mechanisms as m
-from bursar import odometers
 
 ALPHA, DELTA = 9.0, 1e-5
 LAM = ALPHA - 1
@@ -153,3 +153,58 @@ def test_two_rounds_by_enumeration(name, first, after_rare, after_common):
         ever += p * (1.0 if loss > pathwise else later)
     assert ever <= 0.01
     assert excess <= 0.01
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (2.0, 1e-4), (0.5, 0.01)])
+def test_a_probabilistic_round_outside_of_its_event(epsilon, delta):
+    """The worst of (epsilon, delta)-probabilistic DP: outside of an event that is charged, its moments are paid for.
+
+    With probability delta the loss is infinite; with delta under Q minus infinity; else it is as large as it may be.
+    """
+    odometer = odometers.Renyi(delta=0.4, orders=(1.5, 3.0, 20.0), sum_delta=0.3)
+    odometer.charge(m.PDP(epsilon, delta))
+    state = odometer.state()
+    assert delta <= sum(state["failures"]) / 10**30 <= 2 * delta * (1 + 1e-9)
+    totals = [(a + b) / 10**15 for a, b in zip(state["totals"], state["excess"], strict=True)][:-1]
+    up = (math.exp(epsilon) * (1 - delta) - (1 - delta)) / (math.exp(epsilon) - math.exp(-epsilon))
+    losses = [(up, epsilon), (1 - delta - up, -epsilon)]  # and (delta, infinity); under Q they add up to 1 - delta
+    assert sum(p * math.exp(-x) for p, x in losses) == pytest.approx(1 - delta)
+    for order, total in zip(odometer.orders, totals, strict=True):
+        moment = math.log(sum(p * math.exp((order - 1) * x) for p, x in losses)) / (order - 1)
+        assert moment <= total + 1e-12
+    converted = odometers.Renyi(delta=0.4, orders=(1.5, 3.0, 20.0), sum_delta=0.3)
+    converted.charge(m.Approximate(epsilon, delta))
+    assert odometer.epsilon() < converted.epsilon()
+    assert odometer.ex_post_epsilon() == converted.ex_post_epsilon()
+
+
+def test_probabilistic_rounds_cost_their_own_epsilon():
+    """Whitehouse et al.'s formulas at delta', V the sum of epsilon squared: theirs with the drift, to nine digits."""
+    epsilon, rounds, delta, kept = 0.1, 100, 1e-6, 4e-7
+    run = m.Repeated(m.PDP(epsilon, 1e-16), rounds)
+    mixture = odometers.Mixture(delta=delta, sum_delta=kept)
+    mixture.charge(run)
+    clock, level = rounds * epsilon**2, -math.log(2 * delta)
+    scale = 1 / (2 * level + math.log1p(2 * level))
+    boundary = 2 * (clock + scale) * math.log(math.sqrt((clock + scale) / scale) / (2 * (delta - kept)) + 1)
+    assert mixture.epsilon() == pytest.approx(clock / 2 + math.sqrt(boundary), rel=1e-9)
+    stitched = odometers.Stitched(delta=delta, sum_delta=kept, start=epsilon**2)
+    stitched.charge(run)
+    inner = math.log(math.log(2 * clock / epsilon**2)) + 0.72 * math.log(5.2 / (delta - kept))
+    assert stitched.epsilon() == pytest.approx(clock / 2 + 1.7 * math.sqrt(clock * inner), rel=1e-9)
+    stitched.charge(m.Repeated(m.PDP(epsilon, 1e-9), 400))  # delta'' is used up
+    assert stitched.epsilon() == math.inf
+
+
+def test_elsewhere_a_probabilistic_round_is_an_approximate_one():
+    """Filters and the plain sums price it as (epsilon, delta)-DP; it is written down as what it is."""
+    probabilistic, approximate = m.PDP(0.1, 1e-9), m.Approximate(0.1, 1e-9)
+    assert probabilistic != approximate
+    assert m.from_fields(m.to_fields(probabilistic)) == probabilistic
+    for kind in (filters.Renyi, filters.Residue, filters.Approximate):
+        one, other = (kind(epsilon=1.0, delta=1e-5) for _ in range(2))
+        one.charge(m.Repeated(probabilistic, 3))
+        other.charge(m.Repeated(approximate, 3))
+        assert one.state() == other.state()
+    with pytest.raises(errors.ArgumentError):
+        m.PDP(0.1, 2.0)

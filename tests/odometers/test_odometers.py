@@ -141,9 +141,52 @@ def test_failures_have_a_share_of_their_own(make):
     assert odometer.ex_post_epsilon() == odometer.epsilon() == math.inf
 
 
+@every
+def test_a_round_that_cannot_fail_leaves_the_door_open(make):
+    """Whatever came first, a thousandth of delta is kept for later rounds that may fail; nothing run is no charge."""
+    nothing, pure = charged(make(), m.Composed(())), charged(make(), m.Pure(0.01))
+    for odometer in (nothing, pure):
+        odometer.charge(m.Approximate(0.01, 1e-10))
+        assert odometer.ex_post_epsilon() <= odometer.epsilon() < math.inf
+    if "Rogers" not in repr(pure):
+        assert pure.state()["parameters"]["sum_delta"] == pytest.approx(1e-8)
+        assert nothing.state()["parameters"]["sum_delta"] == 5e-6
+
+
+@every
+def test_states_saved_before_the_door_was_open_mean_the_same(make):
+    """A state with sum_delta = 0 refuses rounds that may fail, and reads the same at the whole delta."""
+    state = charged(make(), m.Pure(0.1)).state()
+    old = type(make()).from_state(state | {"parameters": state["parameters"] | {"sum_delta": 0.0}})
+    explicit = charged(make(sum_delta=0.0), m.Pure(0.1))
+    assert (old.epsilon(), old.ex_post_epsilon()) == (explicit.epsilon(), explicit.ex_post_epsilon())
+    with pytest.raises(errors.Unsupported, match="sum_delta"):
+        old.charge(m.Approximate(0.01, 1e-9))
+
+
+@every_and_restarts
+def test_counts_that_no_float_holds_are_infinite(make):
+    """10**60 rounds that cost something each: the bound is infinite, and no error."""
+    odometer = make()
+    try:
+        odometer.charge(m.Repeated(m.Repeated(m.Gaussian(1e-60, 1e60), 10**30), 10**30))
+    except errors.BudgetExceeded:
+        return
+    assert odometer.epsilon() == math.inf
+
+
+@pytest.mark.parametrize("kind", ["Renyi", "Gaussian", "Mixture", "Stitched", "Lecuyer"])
+@pytest.mark.parametrize("delta", [1e-310, 5e-324])
+def test_deltas_below_the_normal_floats(kind, delta):
+    """No warning, and a bound that is above that of a larger delta."""
+    odometer = charged(getattr(odometers, kind)(delta=delta, sum_delta=0.0), m.Repeated(m.Gaussian(20.0), 100))
+    larger = charged(getattr(odometers, kind)(delta=1e-290, sum_delta=0.0), m.Repeated(m.Gaussian(20.0), 100))
+    assert larger.epsilon() < odometer.epsilon() < math.inf
+
+
 def test_without_a_share_rounds_that_may_fail_are_refused():
     """A share cannot be made afterwards: refused, and nothing is counted."""
-    odometer = charged(odometers.Gaussian(delta=1e-5), m.Gaussian(10.0))
+    odometer = charged(odometers.Gaussian(delta=1e-5, sum_delta=0.0), m.Gaussian(10.0))
     before = odometer.state()
     with pytest.raises(errors.Unsupported, match="sum_delta"):
         odometer.charge(m.Approximate(0.1, 1e-9))
@@ -237,7 +280,7 @@ def test_fewer_steps_give_larger_bounds():
 def test_normal_mixture_is_the_integral(delta, clock):
     """The closed form of the mixture is the integral over positive lam, and its root is a bound."""
     plan = 1.0
-    odometer = charged(odometers.Gaussian(delta=delta, plan=plan), m.Zcdp(clock / 2))
+    odometer = charged(odometers.Gaussian(delta=delta, plan=plan, sum_delta=0.0), m.Zcdp(clock / 2))
     scale = plan / (2 * math.log(1 / (2 * delta)) + math.log1p(2 * math.log(1 / (2 * delta))))
     lam = np.linspace(0, 40 / math.sqrt(scale), 400_001)
 
@@ -302,6 +345,8 @@ def test_directions_are_symmetric():
         lambda: odometers.Lecuyer(delta=1e-5, orders=()),
         lambda: odometers.Lecuyer(delta=1e-5, first=0.0),
         lambda: odometers.Rogers(delta=1e-5, people=2),
+        lambda: odometers.Rogers(delta=0.4, people=100),
+        lambda: filters.Rogers(epsilon=1.0, delta=0.4),
         lambda: odometers.FeldmanZrnic(delta=1e-5, alpha=1.0, step=0.1),
         lambda: odometers.FeldmanZrnic(delta=1e-5, alpha=2.0, step=1e-18),
         lambda: odometers.Capped(odometers.Renyi(delta=1e-5), epsilon=0.0),
@@ -370,7 +415,7 @@ def test_what_a_cap_admits_is_what_it_then_reads(make):
 def test_line_touches_the_fixed_bound_at_its_plan():
     """One order: pathwise Mironov's best bound at V = plan, ex-post within 3 per cent of the tighter conversion."""
     for clock in (0.01, 1.0, 30.0):
-        odometer = charged(odometers.Line(delta=1e-5, plan=clock), m.Zcdp(clock / 2))
+        odometer = charged(odometers.Line(delta=1e-5, plan=clock, sum_delta=0.0), m.Zcdp(clock / 2))
         ell = math.log(1e5)
         assert odometer.epsilon() == pytest.approx(clock / 2 + math.sqrt(2 * ell * clock), rel=1e-9)
         assert odometer.ex_post_epsilon() == pytest.approx(zcdp.Zcdp(clock / 2).epsilon(delta=1e-5), rel=0.03)

@@ -1,15 +1,17 @@
 """Odometers as papers state them: where they start, what they refuse, and the naive algorithm as an oracle."""
 
+import json
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import errors, odometers
+from bursar import errors, individual, odometers
 from bursar import mechanisms as m
 from bursar._units import MEASURE
-from bursar.curves import gaussian
+from bursar.curves import gaussian, renyi
 from bursar.odometers import published
 
 
@@ -67,3 +69,63 @@ def test_restarts_by_the_naive_algorithm(blocks):
             held += price
     assert odometer.state()["totals"] == [opened, held]
     assert odometer.epsilon() == pytest.approx(float(gaussian.epsilon(math.sqrt(opened), delta=1e-5)), rel=1e-9)
+
+
+SIZES = st.lists(st.floats(0.05, 2.0), min_size=1, max_size=6)
+
+
+@given(SIZES, st.lists(st.tuples(st.integers(1, 15), st.floats(0.02, 1.4)), min_size=1, max_size=8))
+def test_restarts_of_several_sizes_by_the_naive_algorithm(sizes, blocks):
+    """One round at a time into the open filter, or into the next that holds it; filters too small stay empty."""
+    odometer, units = (
+        odometers.GaussianRestarts(delta=1e-5, step=sizes),
+        [int(Fraction(repr(x)) * MEASURE) for x in sizes],
+    )
+    opened, used = 0, 0
+
+    def size(number):
+        return units[min(number, len(units)) - 1]
+
+    for count, mu in blocks:
+        price, before = math.ceil(gaussian.cost(m.Gaussian(1 / mu)) * MEASURE), odometer.state()
+        there, fits = (opened, used), True
+        for _ in range(count):
+            if not there[0] or there[1] + price > size(there[0]):
+                later = range(there[0] + 1, max(there[0] + 1, len(units)) + 1)
+                number = next((one for one in later if size(one) >= price), None)
+                fits = fits and number is not None
+                there = (number or there[0], 0)
+            there = there[0], there[1] + price
+        if not fits:
+            with pytest.raises(errors.BudgetExceeded):
+                odometer.charge(m.Repeated(m.Gaussian(1 / mu), count))
+            assert odometer.state() == before
+            continue
+        odometer.charge(m.Repeated(m.Gaussian(1 / mu), count))
+        opened, used = there
+    assert odometer.state()["totals"] == [opened, used]
+    total = math.fsum(size(number + 1) for number in range(opened)) / MEASURE
+    expected = float(gaussian.epsilon(math.sqrt(total), delta=1e-5)) if opened else 0.0
+    assert odometer.epsilon() == pytest.approx(expected, rel=1e-9)
+    assert type(odometer).from_state(json.loads(json.dumps(odometer.state()))).state() == odometer.state()
+
+
+def test_doubling_sizes_are_lecuyers():
+    """Sizes that double: filter f holds up to the sum 2^f - 1 of the first, and the bound is that of the sum."""
+    first = 0.05
+    odometer = odometers.FeldmanZrnic(delta=1e-5, alpha=8.0, step=[first * 2**f for f in range(12)])
+    for filters in (1, 2, 3, 5):
+        while odometer.total < first * (2**filters - 1):
+            odometer.charge(m.Gaussian(20.0))
+        assert odometer.filters == filters
+        total = first * (2**filters - 1)
+        assert odometer.epsilon() == pytest.approx(float(renyi.epsilon([total], [8.0], delta=1e-5)), rel=1e-9)
+
+
+def test_sizes_that_are_refused():
+    """None, not positive, below a unit; accounts per person have one size."""
+    for sizes in ([], [0.1, 0.0], [0.1, math.nan], [1e-18]):
+        with pytest.raises(errors.ArgumentError):
+            odometers.GaussianRestarts(delta=1e-5, step=sizes)
+    with pytest.raises(errors.Unsupported, match="one size"):
+        individual.Odometer(3, odometers.GaussianRestarts(delta=1e-5, step=[0.1, 0.2]))

@@ -82,8 +82,8 @@ class Renyi(Filter):
     order the weights are centred (default: the best order for Gaussian noise; a plan matters for small sample rates,
     whose best orders are much lower); or orders and weights themselves (weights > 0; they are scaled to add up to 1).
     All are fixed before the first charge, and any mechanism may still be charged, whatever the plan. sum_delta, the
-    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise
-    nothing; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
+    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise a
+    thousandth; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
     last the plain sum of the epsilons of pure mechanisms.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
@@ -185,7 +185,7 @@ class Residue(Filter):
     and from then on basic composition is all there is.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). A hundredth of
+    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). A hundredth of
     the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is inf once only
     basic composition is left.
 
@@ -218,7 +218,8 @@ class Planned(Filter):
         epsilon, delta: public.
         reserve: public, in [0, 1); the share of the planned rounds that is turned into change at the start, for rounds
             that are not planned. They are bought without it too.
-        sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail.
+        sum_delta: public, in [0, delta); the part of delta for rounds outside the plan that may fail; by default a
+            thousandth, out of what pays for slack: planned rounds lose nothing by it.
 
     The measure of ``spent`` and ``left`` is planned rounds, whole numbers.
 
@@ -245,9 +246,8 @@ class Planned(Filter):
         epsilon: float,
         delta: float,
         reserve: float = 0.0,
-        sum_delta: float = 0.0,
+        sum_delta: float | None = None,
     ) -> None:
-        _check.number(sum_delta=sum_delta)
         notion = notions.Planned(plan=plan, epsilon=epsilon, delta=delta, reserve=reserve, sum_delta=sum_delta)
         notion.prices  # noqa: B018  # a plan that does not fit is refused here
         parameters = {"epsilon": epsilon, "delta": delta, "reserve": reserve, "sum_delta": sum_delta}
@@ -279,7 +279,7 @@ class Approximate(Filter):
     epsilon squared (of 2 rho for Gaussian and other zCDP mechanisms), the next one included, and d = delta - sum_delta.
 
     Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, otherwise nothing; fixed from the first charge on). The measure of
+    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). The measure of
     ``spent`` and ``left`` is V.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.

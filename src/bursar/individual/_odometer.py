@@ -58,7 +58,8 @@ class Odometer(Accounts):
         xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
 
     Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
-    by row, to that person. Bounds must not steer what is run next.
+    by row, to that person. Bounds must not steer what is run next. Contributions must be fixed by the person's data and
+    past outputs: for bounds that follow the person's own samples (theory 5.6) nothing is proven here.
 
     >>> people = Odometer(2, odometers.Gaussian(delta=1e-5, plan=1.0))
     >>> people.charge(mechanisms.Gaussian(sigma=10.0), np.array([1.0, 0.1]))

@@ -18,6 +18,7 @@ Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 
 from bursar.mechanisms._pair import DominatingPair
 from bursar.mechanisms._rounds import (
+    PDP,
     Approximate,
     Composed,
     DiscreteGaussian,
@@ -40,6 +41,7 @@ from bursar.mechanisms._rounds import (
 from bursar.mechanisms._saved import from_fields, to_fields
 
 __all__ = [
+    "PDP",
     "Approximate",
     "Composed",
     "DiscreteGaussian",

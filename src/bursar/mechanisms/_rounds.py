@@ -11,6 +11,7 @@ from bursar import _check
 from bursar.errors import ArgumentError
 
 __all__ = [
+    "PDP",
     "Approximate",
     "Composed",
     "DiscreteGaussian",
@@ -130,6 +131,15 @@ class Approximate(Mechanism):
         _settle(self)
         _check.amount(epsilon=self.epsilon)
         _check.within(0, 1, delta=self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class PDP(Approximate):
+    """Any mechanism of (epsilon, delta)-probabilistic DP: |loss| > epsilon has probability delta at most; theory 2.4.
+
+    So it is under both data sets. It is (epsilon, delta)-DP, and is priced as such, except by odometers whose bound is
+    on the loss itself (pathwise): they take it as it is, where an ``Approximate`` one has to be converted.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from bursar._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, up
 from bursar.curves import approximate, renyi
 from bursar.errors import Unsupported
 from bursar.notions._notion import Notion, Totals
-from bursar.notions._with_failures import check_share
+from bursar.notions._with_failures import check_share, default_share
 
 __all__ = ["Boundary", "PersonBound", "as_floats"]
 
@@ -82,9 +82,9 @@ class PersonBound(Notion):
 class Boundary(PersonBound):
     """A notion with a bound on the realised loss at every moment at once.
 
-    Attributes (public): delta of the promise; sum_delta, the part of it kept for rounds that may fail. None: half of
-    delta if the first mechanism charged may fail, which is known before there is a result, otherwise nothing. A part
-    of delta that is left over on one path of the interaction may not be spent on another.
+    Attributes (public): delta of the promise; sum_delta, the part of it kept for rounds that may fail. None: what
+    ``default_share`` says once the first round is charged, before there is a result. A part of delta that is left over
+    on one path of the interaction may not be spent on another.
     """
 
     sum_delta: float | None = None
@@ -118,7 +118,9 @@ class Boundary(PersonBound):
 
     def _failing(self, leaf: mechanisms.Mechanism, costs: Totals, failure: int) -> Totals:
         """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
-        stretched, avoided = _pathwise(*map(as_float, approximate.cost(leaf)))
+        stretch = 0.0 if isinstance(leaf, mechanisms.PDP) else STRETCH
+        epsilon, delta = map(as_float, approximate.cost(leaf))
+        stretched, avoided = _pathwise(epsilon, delta, stretch)
         if stretched is None:
             return (*costs, failure, *(inf,) * self.width, FAILURE)
         paths = tuple(map(sum, zip(*(self.costs(part) for part in stretched), strict=True)))
@@ -134,9 +136,9 @@ class Boundary(PersonBound):
         return tuple([total + units for total, units in zip(totals, price, strict=True)])
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
-        if self.sum_delta is not None:
+        if self.sum_delta is not None or not mechanisms.rounds(mechanism):
             return self, after
-        return replace(self, sum_delta=self.delta / 2 if after[self.width] else 0.0), after
+        return replace(self, sum_delta=default_share(self.delta, may_fail=bool(after[self.width]))), after
 
     def chosen(self) -> dict[str, float | None]:
         return {"sum_delta": self.sum_delta}
@@ -158,7 +160,7 @@ class Boundary(PersonBound):
     def _kept(self, *, failing: bool) -> Fraction:
         """The share of delta for rounds that may fail."""
         if self.sum_delta is None:  # nothing was charged yet
-            return Fraction(1, 2) if failing else Fraction(0)
+            return exact(default_share(self.delta, may_fail=failing)) / exact(self.delta)
         return exact(self.sum_delta) / exact(self.delta)
 
     def rest(self, delta: float, kept: Fraction) -> float:
@@ -193,22 +195,26 @@ class Boundary(PersonBound):
 
 def as_floats(totals: Totals) -> NDArray[np.float64]:
     """Units as float64 of the measure, rounded up."""
-    floats = np.asarray([float(total) for total in totals])
+    floats = np.asarray([as_float(total) for total in totals])
     return np.where(floats > 0, floats / MEASURE * (1 + 6e-16), 0.0)
 
 
-def _pathwise(epsilon: float, delta: float) -> tuple[tuple[mechanisms.Mechanism, ...] | None, Fraction | float]:
+def _pathwise(
+    epsilon: float, delta: float, stretch: float
+) -> tuple[tuple[mechanisms.Mechanism, ...] | None, Fraction | float]:
     """What an (epsilon, delta)-DP round costs outside of an event of a probability that is returned as well.
 
     With e = epsilon + t: the loss is above e with probability <= b = delta / (1 - e^-t), and below -e with
-    probability <= b e^-e. Outside of both, with probability >= 1 - d, d = b (1 + e^-e), the round given that event
-    is (e + s)-DP, s = -log(1 - d), and the loss is at most s above the loss of that; Zcdp(s) covers the s.
+    probability <= b e^-e. Of probabilistic DP this holds with t = 0 and b = delta. Outside of both, with probability
+    >= 1 - d, d = b (1 + e^-e), the round given that event is (e + s)-DP, s = -log(1 - d), and the loss is at most s
+    above the loss of that; Zcdp(s) covers the s.
     """
     if epsilon == inf or delta >= 1:
         return None, inf
-    t = STRETCH * max(epsilon, 0.1)
+    t = stretch * max(epsilon, 0.1)
     wide = epsilon + t
-    avoided = delta / -expm1(-t) * (1 + exp(-wide)) * (1 + 1e-14)
+    above = delta / -expm1(-t) if t else delta
+    avoided = above * (1 + exp(-wide)) * (1 + 1e-14)
     if avoided >= 0.5:
         return None, inf
     shift = -log1p(-avoided) * (1 + 1e-14)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import ceil, exp, floor, inf
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from bursar._units import FAILURE, RANGE, exact, up
 from bursar.curves import planned, planned_table, renyi, residue
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions._notion import Totals, no_failures
-from bursar.notions._with_failures import WithFailures
+from bursar.notions._with_failures import WithFailures, default_share
 
 __all__ = ["Planned"]
 
@@ -44,7 +44,8 @@ class _Left:
 class Planned(WithFailures[int]):
     """A planned round costs one planned round; every other round is bought with planned rounds and change.
 
-    Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures.
+    Totals: ``used`` of each mechanism of the plan, ``paid``, ``got``, ``slack``, failures. Where no sum_delta is named,
+    a thousandth of delta may go to failures out of what pays for slack: planned rounds lose nothing by it.
 
     Guarantee: totals that hold are (epsilon, delta)-DP.
     Source: theory 4.11; docs/proofs/planned-filter.md.
@@ -52,7 +53,6 @@ class Planned(WithFailures[int]):
 
     plan: mechanisms.Mechanism
     reserve: float = 0.0
-    sum_delta: float = 0.0
     measure: ClassVar[str] = "planned rounds"
     theorem: ClassVar[str] = "theory 4.11; docs/proofs/planned-filter.md"
 
@@ -77,7 +77,7 @@ class Planned(WithFailures[int]):
     @cached_property
     def prices(self) -> planned.Prices:
         """Prices for the part of delta that is not set aside for failures."""
-        share = float(exact(self.delta) - exact(self.sum_delta)) * (1 - 2.0**-50)
+        share = float(exact(self.delta) - exact(self.sum_delta or 0.0)) * (1 - 2.0**-50)
         return _prices(self.parts, float(self.epsilon), share, float(self.reserve))
 
     @property
@@ -96,6 +96,7 @@ class Planned(WithFailures[int]):
             raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
         failures, paid, got = totals[-1], totals[-4], totals[-3]
         left: _Left | None = self._left(totals)
+        spent = self._slack - totals[-2] - self._left(totals).slack  # for failures
         for leaf, count in mechanisms.leaves(mechanism).items():
             if left is not None:
                 left, count = self._as_planned(left, leaf, count)
@@ -108,13 +109,19 @@ class Planned(WithFailures[int]):
         if left is None:
             return (*(inf,) * (self.columns - 1), failures)
         used = [count * self.prices.rounds - one for (_, count), one in zip(self.parts, left.plan, strict=True)]
-        return (*used, paid, got, self._slack - left.slack, failures)
+        return (*used, paid, got, self._slack - left.slack - spent, failures)
 
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
         if inf in totals:
             return False
         left = self._left(totals)
         return min(*left.plan, left.change, left.slack) >= 0
+
+    def aside(self, totals: Totals) -> Fraction:
+        return exact(default_share(self.delta, may_fail=False) if self.sum_delta is None else self.sum_delta)
+
+    def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
+        return self, after  # the planned rounds are fixed from the start, and so is what is left for failures
 
     def spent(self, totals: Totals) -> int:
         """Planned rounds that do not fit any more."""
@@ -211,7 +218,7 @@ class Planned(WithFailures[int]):
 
     def _bound(self, rounds: int, change: int, epsilon: float) -> float:
         """The delta at epsilon of an account that starts with so much."""
-        aside = float(exact(self.sum_delta)) + self._slack / FAILURE
+        aside = float(exact(self.sum_delta or 0.0)) + self._slack / FAILURE
         return (self.prices.delta(rounds, change, epsilon=epsilon) + aside) * exp(planned.ERRORS) * (1 + 1e-12)
 
     def _least_epsilon(self, rounds: int, change: int, delta: float) -> float:
@@ -229,13 +236,14 @@ class Planned(WithFailures[int]):
     @cached_property
     def _slack(self) -> int:
         """Of the start, in FAILURE units."""
-        return floor((exact(self.delta) - exact(self.sum_delta)) * Fraction(self.prices.slack) * FAILURE)
+        return floor((exact(self.delta) - exact(self.sum_delta or 0.0)) * Fraction(self.prices.slack) * FAILURE)
 
     def _left(self, totals: Totals) -> _Left:
         rounds = self.prices.rounds
         plan = tuple(count * rounds - int(used) for (_, count), used in zip(self.parts, totals, strict=False))
         change = self.prices.change - int(totals[-4]) + int(totals[-3])
-        return _Left(plan, change, self._slack - int(totals[-2]))
+        failures = int(totals[-1]) if self.sum_delta is None else 0
+        return _Left(plan, change, self._slack - int(totals[-2]) - failures)
 
     def _rounds(self, left: _Left) -> int:
         """Whole planned rounds."""

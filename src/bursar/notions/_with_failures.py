@@ -18,9 +18,22 @@ from bursar.curves import renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions._notion import Budget, Totals
 
-__all__ = ["Approximate", "WithFailures", "check_share"]
+__all__ = ["Approximate", "WithFailures", "check_share", "default_share"]
 
 Measure = TypeVar("Measure", covariant=True)
+
+
+SHARE_OF_LATER = 1000
+"""One part in so many of delta is for failures where the first mechanism charged cannot fail: 0.01 % of the rounds."""
+
+
+def default_share(delta: float, *, may_fail: bool) -> float:
+    """The part of delta for failures where none was named: the one rule of filters and odometers.
+
+    The first charge decides, before there is a result: half of delta if it may fail, otherwise a thousandth, so that
+    later rounds may. It can be decided neither later nor anew: see ``WithFailures``.
+    """
+    return delta / 2 if may_fail else delta / SHARE_OF_LATER
 
 
 def check_share(sum_delta: float | None, delta: float) -> None:
@@ -37,7 +50,7 @@ class WithFailures(Budget[Measure]):
 
     A fixed part of delta, sum_delta, is set aside for them. It must be fixed before the first charge: what "delta minus
     the sum of deltas so far" would leave depends on the path, and an adversary can use it twice (theory 4.10; a test
-    shows it). None: half of delta if the first mechanism charged can fail, otherwise nothing.
+    shows it). None: what ``default_share`` says once the first round is charged.
     """
 
     epsilon: float
@@ -57,7 +70,7 @@ class WithFailures(Budget[Measure]):
         return totals[-1] <= self.aside(totals) * FAILURE and self.holds_for(totals, self.share(totals))
 
     def settle(self, mechanism: mechanisms.Mechanism, after: Totals) -> tuple[Self, Totals]:
-        if self.sum_delta is not None:
+        if self.sum_delta is not None or not mechanisms.rounds(mechanism):
             return self, after
         return replace(self, sum_delta=float(self.aside(after))), after
 
@@ -77,7 +90,7 @@ class WithFailures(Budget[Measure]):
         """The part of delta for failures if the first charge cannot fail, and if it can."""
         if self.sum_delta is not None:
             return exact(self.sum_delta), exact(self.sum_delta)
-        return Fraction(0), exact(self.delta / 2)
+        return exact(default_share(self.delta, may_fail=False)), exact(default_share(self.delta, may_fail=True))
 
     @cached_property
     def _shares(self) -> tuple[Fraction, Fraction]:

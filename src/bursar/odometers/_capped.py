@@ -48,9 +48,9 @@ class Capped(Uncopyable):
     >>> while account.admits(step):
     ...     account.charge(step)
     >>> account.count, round(account.ex_post_epsilon(), 3)
-    (95, 0.996)
+    (96, 0.998)
     >>> account.price(step)
-    Rounds(capped=95, tuned=119)
+    Rounds(capped=96, tuned=120)
 
     Guarantee: the interaction is (epsilon, delta)-DP at every stopping time.
     Source: theory 6.1 D.

@@ -104,7 +104,7 @@ class Gaussian(Clocked):
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small. Without a plan,
             thirteen plans from 1e-6 to 1e6 are mixed, and no tuning is needed.
         sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise nothing.
+            charged may fail, otherwise a thousandth.
 
     >>> odometer = Gaussian(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -134,7 +134,7 @@ class Line(Clocked):
         delta: failure probability, in (0, 1).
         plan: the V (sum of mu squared), or the mechanism, at whose end the bound should be small.
         sum_delta: the part of delta kept for rounds with a delta of their own; by default half if the first mechanism
-            charged may fail, otherwise nothing.
+            charged may fail, otherwise a thousandth.
 
     >>> odometer = Line(delta=1e-5, plan=1.0)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -148,7 +148,7 @@ class Line(Clocked):
     def __init__(self, *, delta: float, plan: mechanisms.Mechanism | float, sum_delta: float | None = None) -> None:
         _check.between(0, 1, delta=delta)
         chosen = planned(plan)
-        notion = StraightLine(delta=delta, sum_delta=sum_delta, lam=sqrt(2 * log(1 / delta) / chosen))
+        notion = StraightLine(delta=delta, sum_delta=sum_delta, lam=sqrt(-2 * log(delta) / chosen))
         super().__init__(notion, delta=delta, sum_delta=sum_delta, plan=chosen)
 
 
@@ -161,5 +161,5 @@ def planned(plan: mechanisms.Mechanism | float) -> float:
 
 def tuned(plan: float, delta: float) -> float:
     """The scale r of the one-sided normal mixture that is smallest near V = plan; theory 6.5."""
-    twice = log(1 / (2 * delta))
+    twice = -log(delta) - log(2)
     return plan / (2 * twice + log1p(2 * twice)) if twice > 0 else inf

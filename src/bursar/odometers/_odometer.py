@@ -14,7 +14,7 @@ class Odometer(Account[Boundary]):
 
     Weights, orders and scales are fixed before the first charge, and so is ``sum_delta``, the part of delta that is
     kept for rounds with a delta of their own. By default it is half of delta if the first mechanism charged may fail
-    (which is known before there is a result), otherwise nothing.
+    (which is known before there is a result), otherwise a thousandth: the same rule as that of filters.
     """
 
     KIND: ClassVar[str] = "odometer"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log, log1p, sqrt
+from math import e, log, log1p, sqrt
 from typing import ClassVar
 
 from bursar import _check, mechanisms, notions
@@ -51,7 +51,8 @@ class Rogers(Filter):
     log(1/delta), drift + sqrt(2 (V + epsilon^2/c) (1 + log(c V / epsilon^2 + 1) / 2) log(2/delta)) <= epsilon, the
     next one included. For comparison: ``Zcdp`` and ``Renyi`` admit far more.
 
-    Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (half).
+    Args (keyword-only, public): epsilon; delta, in (0, 1/e), the theorem's range; sum_delta, the part of delta for
+    mechanisms that may fail (half).
     ``spent`` is the pair (V, drift); ``left`` is epsilon less the boundary at what was spent, nats, at least 0.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP, according to its authors.
@@ -59,7 +60,7 @@ class Rogers(Filter):
     """
 
     def __init__(self, *, epsilon: float, delta: float, sum_delta: float | None = None) -> None:
-        _check.between(0, 1, delta=delta)
+        _check.between(0, 1 / e, delta=delta)
         share = delta / 2 if sum_delta is None else sum_delta
         notion = SquareAndDrift(epsilon=epsilon, delta=delta, sum_delta=share)
         super().__init__(notion, epsilon=epsilon, delta=delta, sum_delta=share)

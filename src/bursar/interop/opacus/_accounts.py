@@ -216,7 +216,7 @@ class OdometerAccountant(StepAccountant):
         """
         if state_dict and "odometer" in state_dict:
             then, now = state_dict["odometer"], self._odometer.state()
-            if any(then[name] != now[name] for name in ("odometer", "parameters")):
+            if then["odometer"] != now["odometer"] or _fixed(then) != _fixed(now):
                 raise ArgumentError(f"state_dict belongs to another odometer than {self._odometer!r}")
         then = self._charge_again(state_dict, "odometer")["odometer"]
         if self._odometer.count < then["count"]:

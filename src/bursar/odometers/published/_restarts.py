@@ -1,7 +1,7 @@
-"""Open filters of one size, one after the other: bounds for a number of filters fixed in advance.
+"""Open filters one after the other: bounds for a number of filters fixed in advance.
 
 Names and symbols
-    step    Δ    size of every filter, in the measure that adds up
+    step    Δ    size of every filter, in the measure that adds up; or sizes Δ_1, Δ_2, ... fixed in advance
     K            number of filters opened so far
 
 They hold for a *number of filters* fixed in advance: "up to the moment at which filter K is full". They are no bound at
@@ -12,6 +12,7 @@ Source: theory 6.2; Feldman & Zrnic (2021), https://arxiv.org/abs/2008.11193, Al
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, nextafter, sqrt
@@ -33,10 +34,10 @@ __all__ = ["FeldmanZrnic", "GaussianRestarts"]
 class FiltersInARow(PersonBound):
     """Totals: filters opened, and units used of the last one.
 
-    Attributes (public): size, the units that each filter holds.
+    Attributes (public): sizes, the units that the filters hold in turn; the last is that of all later ones.
     """
 
-    size: int
+    sizes: tuple[int, ...]
     person_ex_post: ClassVar[bool] = False
     person_repeats: ClassVar[bool] = False
 
@@ -48,6 +49,14 @@ class FiltersInARow(PersonBound):
     def together(self, filters: int, *, delta: float) -> float:
         """The epsilon of so many filters at delta, rounded up."""
 
+    def size_of(self, number: int) -> int:
+        """The units that a filter holds; the first has number 1."""
+        return self.sizes[min(number, len(self.sizes)) - 1]
+
+    def size_of_all(self, filters: int) -> int:
+        """The units that so many filters hold together."""
+        return sum(self.sizes[:filters]) + max(0, filters - len(self.sizes)) * self.sizes[-1]
+
     def after(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
         self.price(mechanism)  # refused before anything is counted
         opened, used = map(int, totals)
@@ -56,27 +65,47 @@ class FiltersInARow(PersonBound):
         return opened, used
 
     def _several(self, leaf: mechanisms.Mechanism, count: int, opened: int, used: int) -> tuple[int, int]:
-        """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one."""
-        cost = self.price(leaf)[0]
-        if cost > self.size:
+        """The totals after count equal rounds: each goes into the open filter if it fits, else into a new one.
+
+        Filters that are too small for a round stay empty, and count as opened.
+        """
+        cost, open_size = self.price(leaf)[0], self.size_of(opened) if opened else 0
+        largest = max(open_size - used, *self.sizes[opened:], self.sizes[-1])
+        if cost > largest:
             raise BudgetExceeded(
-                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(self.size)!r} holds",
+                f"{leaf!r} costs {to_float(cost)!r}, more than a filter of step={to_float(largest)!r} holds",
                 asked=to_float(cost),
                 spent=to_float(used),
-                left=to_float(self.size - used, down=True),
+                left=to_float(self.size_of(max(opened, 1)) - used, down=True),
             )
         units = int(cost)
         if not units or not count:
             return opened, used
-        if not opened:
-            opened, used = 1, 0
-        here = min(count, (self.size - used) // units)
+        here = min(count, (open_size - used) // units)
         count, used = count - here, used + here * units
-        if count:
-            each = self.size // units
-            more = -(-count // each)
-            opened, used = opened + more, (count - (more - 1) * each) * units
-        return opened, used
+        while count and opened < len(self.sizes):
+            opened += 1
+            here = min(count, self.size_of(opened) // units)
+            count, used = count - here, here * units
+        if not count:
+            return opened, used
+        each = self.sizes[-1] // units
+        if not each:
+            raise BudgetExceeded(
+                f"{count} rounds of {leaf!r} are left over: they cost more than a filter of the last step holds",
+                asked=to_float(count * units),
+                spent=to_float(used),
+                left=0.0,
+            )
+        more = -(-count // each)
+        return opened + more, (count - (more - 1) * each) * units
+
+    @property
+    def size(self) -> int:
+        """Where all filters have one size: that."""
+        if len(self.sizes) > 1:
+            raise Unsupported("accounts per person need restarts of one size")
+        return self.sizes[0]
 
     @property
     def person_size(self) -> int:
@@ -122,8 +151,8 @@ class Restarts(Account[FiltersInARow]):
 
     @property
     def total(self) -> float:
-        """Filters opened times their size, rounded up. Public."""
-        return to_float(self.filters * self._notion.size)
+        """The sizes of the filters opened, added up; rounded up. Public."""
+        return to_float(self._notion.size_of_all(self.filters))
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Count a mechanism, before it is run.
@@ -169,7 +198,7 @@ class RenyiFilters(FiltersInARow):
         return up(renyi.cost(leaf, self.alpha)), 0
 
     def together(self, filters: int, *, delta: float) -> float:
-        total = to_float(filters * self.size)
+        total = to_float(self.size_of_all(filters))
         return float(renyi.epsilon([total], [self.alpha], delta=delta)) if total else 0.0
 
 
@@ -181,7 +210,7 @@ class GaussianFilters(FiltersInARow):
         return up(gaussian.cost(leaf)), 0
 
     def together(self, filters: int, *, delta: float) -> float:
-        squared = Fraction(filters * self.size, MEASURE)
+        squared = Fraction(self.size_of_all(filters), MEASURE)
         mu = nextafter(nextafter(sqrt(squared), inf), inf) if squared else 0.0
         return float(gaussian.epsilon(mu, delta=delta))
 
@@ -190,13 +219,15 @@ class FeldmanZrnic(Restarts):
     """Feldman & Zrnic's Algorithm 5: Rényi filters at one order, of one size. For comparison.
 
     ``epsilon()`` promises: for a number K fixed in advance, everything up to the moment at which filter K is full is
-    (alpha, K step)-Rényi-DP, and so (epsilon, delta)-DP. It promises nothing at a moment chosen from the results, so
-    there is no ex-post bound, and it is not a bound on the realised loss at all times.
+    (alpha, K step)-Rényi-DP, and so (epsilon, delta)-DP; of several sizes, their sum takes the place of K step. It
+    promises nothing at a moment chosen from the results, so there is no ex-post bound, and it is not a bound on the
+    realised loss at all times.
 
     Args:
         delta: failure probability, in (0, 1).
         alpha: the order, > 1.
-        step: the size of every filter; a round that costs more is refused.
+        step: the size of every filter; a round that costs more is refused. Or the sizes, fixed in advance, of one
+            filter after the other, the last for all later ones: Lécuyer's doubling ones, for example.
 
     >>> odometer = FeldmanZrnic(alpha=63.0, step=0.00109, delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=170.0), 104))
@@ -207,22 +238,24 @@ class FeldmanZrnic(Restarts):
     Source: theory 6.2; Feldman & Zrnic (2021), Algorithm 5.
     """
 
-    def __init__(self, *, delta: float, alpha: float, step: float, sum_delta: float = 0.0) -> None:
+    def __init__(self, *, delta: float, alpha: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
         _check.between(1, inf, alpha=alpha)
-        _check_sizes(delta, step, sum_delta)
-        super().__init__(RenyiFilters(delta=delta, size=budget(step), alpha=alpha), delta=delta, step=step, alpha=alpha)
+        notion = RenyiFilters(delta=delta, sizes=_sizes(delta, step, sum_delta), alpha=alpha)
+        super().__init__(notion, delta=delta, step=_listed(step), alpha=alpha)
 
 
 class GaussianRestarts(Restarts):
     """Koskela, Tobaben & Honkela's restarts: Gaussian filters of one size. Gaussian mechanisms only. For comparison.
 
     ``epsilon()`` promises: for a number K fixed in advance, everything up to the moment at which filter K is full is
-    sqrt(K step)-GDP, and so (epsilon, delta)-DP. It promises nothing at a moment chosen from the results, so there is
-    no ex-post bound, and it is not a bound on the realised loss at all times.
+    sqrt(K step)-GDP, and so (epsilon, delta)-DP; of several sizes, their sum takes the place of K step. It promises
+    nothing at a moment chosen from the results, so there is no ex-post bound, and it is not a bound on the realised
+    loss at all times.
 
     Args:
         delta: failure probability, in (0, 1).
-        step: the size of every filter, in mu squared; a round that costs more is refused.
+        step: the size of every filter, in mu squared; a round that costs more is refused. Or the sizes, fixed in
+            advance, of one filter after the other, the last for all later ones: the steps of B_1, B_2, ....
 
     >>> odometer = GaussianRestarts(step=0.25, delta=1e-5)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 400))
@@ -233,15 +266,24 @@ class GaussianRestarts(Restarts):
     Source: theory 6.2; Koskela, Tobaben & Honkela (2023), appendix C.5.
     """
 
-    def __init__(self, *, delta: float, step: float, sum_delta: float = 0.0) -> None:
-        _check_sizes(delta, step, sum_delta)
-        super().__init__(GaussianFilters(delta=delta, size=budget(step)), delta=delta, step=step)
+    def __init__(self, *, delta: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
+        notion = GaussianFilters(delta=delta, sizes=_sizes(delta, step, sum_delta))
+        super().__init__(notion, delta=delta, step=_listed(step))
 
 
-def _check_sizes(delta: float, step: float, sum_delta: float) -> None:
+def _sizes(delta: float, step: float | Sequence[float], sum_delta: float) -> tuple[int, ...]:
     _check.between(0, 1, delta=delta)
-    _check.positive(step=step)
-    if not budget(step):
-        raise ArgumentError(f"step={step!r} must be at least one unit, 1e-15")
+    steps = step if isinstance(step, Sequence) else (step,)
+    if not steps:
+        raise ArgumentError("step must be one size or several, not none")
+    for one in steps:
+        _check.positive(step=one)
+        if not budget(one):
+            raise ArgumentError(f"step={one!r} must be at least one unit, 1e-15")
     if sum_delta:
         raise Unsupported("restarts keep no part of delta for rounds that may fail: sum_delta must be 0")
+    return tuple(budget(one) for one in steps)
+
+
+def _listed(step: float | Sequence[float]) -> float | list[float]:
+    return list(step) if isinstance(step, Sequence) else step

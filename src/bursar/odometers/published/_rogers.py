@@ -63,7 +63,8 @@ class Rogers(Odometer):
     (bound, delta)-DP".
 
     Args:
-        delta: failure probability, in (0, 1). Half of it is kept for rounds with a delta of their own.
+        delta: failure probability, in (0, 1/e), the range of the theorem. Half of it is kept for rounds with a delta of
+            their own.
         people: the number of people in the data set, public, >= 3: it sets where the bound starts.
 
     >>> odometer = Rogers(delta=1e-6, people=10_000)
@@ -77,7 +78,7 @@ class Rogers(Odometer):
 
     def __init__(self, *, delta: float, people: int, sum_delta: float | None = None) -> None:
         _check.whole(3, people=people)
-        _check.between(0, 1, delta=delta)
+        _check.between(0, 1 / e, delta=delta)
         share = delta / 2 if sum_delta is None else sum_delta
         notion = SquareAndDrift(delta=delta, sum_delta=share, people=int(people))
         super().__init__(notion, delta=delta, sum_delta=share, people=int(people))

@@ -31,7 +31,8 @@ class ClosedMixture(Clock):
 
     def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
         total = clock + self.scale
-        level = xp.log(xp.sqrt(total / self.scale) / (2.0 * delta) + 1.0)
+        log_ratio = 0.5 * xp.log(total / self.scale) - log(2.0) - log(delta)  # > 0, as delta < 1/2
+        level = log_ratio + xp.log1p(xp.exp(-log_ratio))
         return _zero_at_start(clock, clock / 2 + xp.sqrt(2.0 * total * level), xp)
 
 
@@ -59,7 +60,7 @@ class Stitches(Clock):
     def at_clock(self, clock: Array, *, delta: float, ex_post: bool, steps: int, xp: Library) -> Array:
         start = self.start or 1.0  # the clock has not moved then, or is infinite
         time = xp.where(clock > start, clock, start)
-        level = xp.log(xp.log(2.0 * time / start)) + 0.72 * log(5.2 / delta)
+        level = xp.log(xp.log(2.0 * time / start)) + 0.72 * (log(5.2) - log(delta))
         return _zero_at_start(clock, clock / 2 + 1.7 * xp.sqrt(time * level), xp)
 
 
@@ -74,7 +75,7 @@ class Mixture(Clocked):
         delta: failure probability, in (0, 1/2).
         plan: the V, or the mechanism, at whose end the bound should be small.
         sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
-            default half if the first mechanism charged may fail, otherwise nothing.
+            default half if the first mechanism charged may fail, otherwise a thousandth.
 
     >>> odometer = Mixture(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 100))
@@ -106,7 +107,7 @@ class Stitched(Clocked):
         start: v0, fixed in advance; by default the V of the first round that costs anything, which is known before
             there is a result (the poster's epsilon_1 squared).
         sum_delta: delta'', the part of delta kept for rounds with a delta of their own; infinite once it is used up. By
-            default half if the first mechanism charged may fail, otherwise nothing.
+            default half if the first mechanism charged may fail, otherwise a thousandth.
 
     >>> odometer = Stitched(delta=1e-6)
     >>> odometer.charge(mechanisms.Repeated(mechanisms.Pure(0.1), 1000))
