@@ -466,3 +466,20 @@ def test_a_state_without_its_parameters_is_refused():
     for parameters in ({}, {**state["parameters"], "colour": 1}):
         with pytest.raises(ArgumentError, match="parameters"):
             filters.Renyi.from_state({**state, "parameters": parameters})
+
+
+def test_people_are_addressed_by_row_in_every_array_library():
+    """Charging, asking and reading some people by row or id is the same in the strict standard as in NumPy."""
+    step, rows = m.Gaussian(10.0), [3, 0]
+    for budget in (filters.Gaussian(mu=0.2), filters.Renyi(epsilon=0.5, delta=1e-5)):
+        filter_of = {xp: individual.Filter(4, budget, xp=xp) for xp in (np, array_api_strict)}
+        outcomes = []
+        for xp, people in filter_of.items():
+            active = people.charge(step, xp.asarray([0.5, 2.0]), people=rows)  # the second is above the promise
+            people.charge(step, xp.asarray([1.0, 1.0, 0.2]), people=[1, 2, 3])
+            people.write_off(m.Gaussian(7.0))
+            admitted = people.admits(step, xp.asarray([0.1]), people=[2])
+            parts = (active, admitted, people.allowance(step, people=rows), people.left(people=rows))
+            outcomes.append([*(np.asarray(part).tolist() for part in parts), people.state()["spent"].tolist()])
+        assert outcomes[0] == outcomes[1]
+        assert outcomes[0][0] == [True, False]

@@ -83,6 +83,21 @@ class Accounts(Uncopyable):
     def _zeros(self, count: int) -> Array:
         return self._xp.zeros((count, self._columns), dtype=self._xp.int64, device=self._device)
 
+    def _totals(self, where: slice | Array) -> Array:
+        """The totals in a block of rows, or in rows by number."""
+        return self._spent[where, ...] if isinstance(where, slice) else self._xp.take(self._spent, where, axis=0)
+
+    def _set_totals(self, where: slice | Array, totals: Array) -> None:
+        """Set the totals in a block of rows, or in different rows by number."""
+        try:
+            self._spent[where, ...] = totals
+        except IndexError:  # the array API standard has no assignment to rows by number
+            places = np.full(self._spent.shape[0], -1)
+            places[to_numpy(where)] = np.arange(totals.shape[0])
+            place = self._xp.asarray(places, dtype=self._xp.int64, device=self._device)
+            changed = self._xp.take(totals, self._xp.where(place < 0, 0, place), axis=0)
+            self._spent = self._xp.where((place < 0)[:, None], self._spent, changed)
+
     def _step(self) -> int:
         return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
 

@@ -168,8 +168,8 @@ class Filter(Accounts):
             for start in range(0, given.shape[0], self._step()):
                 block = slice(start, min(start + self._step(), given.shape[0]))
                 where = block if rows is None else rows[block]
-                after, fits = self._after(costs, given[block], self._spent[where, ...])
-                self._spent[where, ...], active[block] = after, fits
+                after, active[block] = self._after(costs, given[block], self._totals(where))
+                self._set_totals(where, after)
         return self._like(active, norms)
 
     def write_off(self, step: mechanisms.Mechanism) -> None:
@@ -187,7 +187,8 @@ class Filter(Accounts):
         broke = ~self.charge(step, norms)
         nothing_left = self._notion.person_nothing_left()
         with self._lock:
-            self._spent[broke, ...] = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
+            emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
+            self._spent = self._xp.where(broke[:, None], emptied, self._spent)
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -195,7 +196,7 @@ class Filter(Accounts):
         with self._lock:
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
-            spent = self._spent if rows is None else self._spent[rows, ...]
+            spent = self._spent if rows is None else self._totals(rows)
             return self._like(self._after(costs, given, spent)[1], norms)
 
     def allowance(self, step: mechanisms.Mechanism, people: People | None = None) -> Array:
@@ -215,7 +216,7 @@ class Filter(Accounts):
         if costs.sensitivity is None:
             raise Unsupported(f"{step!r} has no sensitivity: it costs each person who takes part the same")
         rows = self._rows(people)
-        spent = self._spent if rows is None else self._spent[rows, ...]
+        spent = self._spent if rows is None else self._totals(rows)
         if len(self._most) == 1:
             allowance = costs.allowance(self._most[0] - spent[:, 0], self._xp)
             if allowance is not None:
@@ -271,7 +272,7 @@ class Filter(Accounts):
     def _chosen(self, people: People | None) -> Array:
         """The totals of some people, in their order."""
         rows = self._rows(people)
-        return self._spent if rows is None else self._xp.take(self._spent, rows, axis=0)
+        return self._spent if rows is None else self._totals(rows)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""

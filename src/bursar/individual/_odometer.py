@@ -121,9 +121,9 @@ class Odometer(Accounts):
             for start in range(0, given.shape[0], self._step()):
                 block = slice(start, min(start + self._step(), given.shape[0]))
                 where = block if rows is None else rows[block]
-                spent = self._spent[where, ...]
+                spent = self._totals(where)
                 cost, known = costs(given[block], spent, self._xp)
-                self._spent[where, ...] = self._notion.person_after(spent, cost, known, self._xp)
+                self._set_totals(where, self._notion.person_after(spent, cost, known, self._xp))
 
     def epsilon(self, people: People | None = None, *, delta: float | None = None) -> Array:
         """(n,) float64, private: each person's pathwise bound; for restarts, their bound (see there)."""
@@ -170,7 +170,7 @@ class Odometer(Accounts):
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:
         rows, xp = self._rows(people), self._xp
-        totals = self._spent if rows is None else self._spent[rows, ...]
+        totals = self._spent if rows is None else self._totals(rows)
         bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
         step = self._step() // 4
         for start in range(0, totals.shape[0], step):
