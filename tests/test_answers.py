@@ -48,7 +48,7 @@ def test_the_third_is_an_odometers_bound_at_the_end_of_the_run(sampled):
 def test_gaussian_noise_has_formulas(sigma, delta):
     """The filter is exact, and the odometer's number is what `odometers.Line` says at the end of its plan."""
     fixed, within, stopped = answers.of_run(m.Gaussian(sigma), rounds=100, delta=delta)
-    line = odometers.Line(delta=delta, plan=m.Repeated(m.Gaussian(sigma), 100))
+    line = odometers.Line(delta=delta, plan=m.Repeated(m.Gaussian(sigma), 100), sum_delta=0.0)
     line.charge(m.Repeated(m.Gaussian(sigma), 100))
     assert fixed.epsilon == within.epsilon == pytest.approx(filters.Gaussian(mu=10 / sigma).epsilon(delta=delta))
     assert (fixed.bound, within.bound) == ("Gaussian DP, exact", "filters.Gaussian")

@@ -34,10 +34,10 @@ def comparison() -> Comparison:
         Bound("Rényi", "fixed", tuple(float(renyi.epsilon(k * one, renyi.ORDERS, delta=DELTA)) for k in epochs)),
     ]
     for name, make in (
-        ("Lécuyer, as in the paper", lambda: odometers.Lecuyer(delta=DELTA)),
-        ("Lécuyer, as in his code", lambda: odometers.Lecuyer(delta=DELTA, first=0.25)),
-        ("Rényi", lambda: odometers.Renyi(delta=DELTA)),
-        ("Rényi, planned", lambda: odometers.Renyi(delta=DELTA, plan=plan)),
+        ("Lécuyer, as in the paper", lambda: odometers.Lecuyer(delta=DELTA, sum_delta=0.0)),
+        ("Lécuyer, as in his code", lambda: odometers.Lecuyer(delta=DELTA, sum_delta=0.0, first=0.25)),
+        ("Rényi", lambda: odometers.Renyi(delta=DELTA, sum_delta=0.0)),
+        ("Rényi, planned", lambda: odometers.Renyi(delta=DELTA, sum_delta=0.0, plan=plan)),
     ):
         odometer, pathwise, ex_post = make(), [], []
         for _ in epochs:

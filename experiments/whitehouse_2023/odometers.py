@@ -23,13 +23,13 @@ def curves() -> dict[str, tuple[str, odometers.Odometer]]:
     plan = mechanisms.Repeated(mechanisms.Pure(EPSILON), ROUNDS)
     return {
         "Rogers et al.": ("pathwise", odometers.Rogers(delta=DELTA, people=PEOPLE)),
-        "mixture, with drift": ("pathwise", odometers.Mixture(delta=DELTA, plan=plan)),
-        "stitched, with drift": ("pathwise", odometers.Stitched(delta=DELTA)),
-        "Lécuyer": ("pathwise", odometers.Lecuyer(delta=DELTA)),
-        "Rényi": ("pathwise", odometers.Renyi(delta=DELTA)),
-        "Rényi, planned": ("pathwise", odometers.Renyi(delta=DELTA, plan=plan)),
-        "Rényi ": ("ex-post", odometers.Renyi(delta=DELTA)),
-        "Rényi, planned ": ("ex-post", odometers.Renyi(delta=DELTA, plan=plan)),
+        "mixture, with drift": ("pathwise", odometers.Mixture(delta=DELTA, sum_delta=0.0, plan=plan)),
+        "stitched, with drift": ("pathwise", odometers.Stitched(delta=DELTA, sum_delta=0.0)),
+        "Lécuyer": ("pathwise", odometers.Lecuyer(delta=DELTA, sum_delta=0.0)),
+        "Rényi": ("pathwise", odometers.Renyi(delta=DELTA, sum_delta=0.0)),
+        "Rényi, planned": ("pathwise", odometers.Renyi(delta=DELTA, sum_delta=0.0, plan=plan)),
+        "Rényi ": ("ex-post", odometers.Renyi(delta=DELTA, sum_delta=0.0)),
+        "Rényi, planned ": ("ex-post", odometers.Renyi(delta=DELTA, sum_delta=0.0, plan=plan)),
     }
 
 

@@ -72,6 +72,7 @@ def sums(present, steps, seed, *, accounts_as=lambda accounts: accounts, noise_a
             learning_rate=RATE,
             divisor=DIVISOR,
             noise=noise_as(noise, accounts),
+            pace=0.0,
             observe=observe,
         )
         if present and accounts_as(accounts) is accounts and steps >= PAID:

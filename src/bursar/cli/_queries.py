@@ -190,7 +190,7 @@ def restore(path: LedgerName, person: Person) -> None:
 def limit(
     path: LedgerName,
     rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The same, for a pure budget.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the privacy budget of each person.")] = None,
     analyst: Annotated[str | None, typer.Option(help="The analyst who is limited; or give --purpose.")] = None,
     purpose: Annotated[str | None, typer.Option(help="The purpose that is limited; or give --analyst.")] = None,
 ) -> None:

@@ -62,7 +62,7 @@ def train(
     steps: Steps = 200,
     extra_steps: Annotated[int, typer.Option(help="Steps more than the noise is planned for.")] = 0,
     pace: Annotated[
-        float, typer.Option(help="1: what people have left is spread evenly over the steps; 0: FZ's Algorithm 8.")
+        float, typer.Option(help="How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.")
     ] = 1.0,
     max_grad_norm: MaxGradNorm = 1.0,
     learning_rate: Annotated[float, typer.Option(help="Step size on the mean gradient.")] = 16.0,

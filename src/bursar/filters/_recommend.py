@@ -82,7 +82,7 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     Residue(epsilon=1.0, delta=1e-06)
     >>> step = mechanisms.SampledGaussian(sigma=0.8, sample_rate=0.01)
     >>> print(recommend(epsilon=2.0, delta=1e-5, plan=step).why)
-    Planned: 285 rounds of the plan fit, as many as if they were fixed in advance, and other rounds are paid with them.
+    Planned: 287 rounds of the plan fit, as many as if they were fixed in advance, and other rounds are paid with them.
     """
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)

@@ -73,7 +73,7 @@ def shares(epsilons: ArrayLike, budget: filters.Filter, /, *, delta: float | Non
 
     >>> from bursar import filters
     >>> shares([0.5, 1.0], filters.Gaussian(epsilon=1.0, delta=1e-5)).round(3)
-    array([0.279, 1.   ])
+    array([0.281, 1.   ])
     """
     notion, values = budget.notion, to_numpy(epsilons)
     whole = budget.epsilon(delta=delta)
