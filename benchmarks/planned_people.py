@@ -29,7 +29,7 @@ def most(accounts: individual.Filter, step: mechanisms.Mechanism, norm: float, h
 
 def main() -> None:
     """Measure and print."""
-    found = {}
+    measured = {}
     for rate, sigma, epsilon in PLANS:
         step = mechanisms.SampledGaussian(sigma, 1.0, rate)
         accounts = individual.Filter(1, filters.Planned(step, epsilon=epsilon, delta=DELTA))
@@ -37,8 +37,8 @@ def main() -> None:
         accounts.admits(step, np.ones(1))
         seconds = time.process_time() - start
         steps = {norm: most(accounts, step, norm) for norm in NORMS}
-        found[f"q={rate}, sigma={sigma}, epsilon={epsilon}"] = {"steps": steps, "table, s": round(seconds, 2)}
-    print(json.dumps(found, indent=1))
+        measured[f"q={rate}, sigma={sigma}, epsilon={epsilon}"] = {"steps": steps, "table, s": round(seconds, 2)}
+    print(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":

@@ -291,10 +291,10 @@ def _least_noise(
     def fits(noise: float) -> bool:
         return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
 
-    found = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
-    if found == inf:
+    noise = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
+    if noise == inf:
         raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
-    return found
+    return noise
 
 
 def _check_budget(budget: object) -> None:

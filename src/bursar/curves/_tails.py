@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from bursar.curves._spectra import Spectrum, power
 from bursar.curves.lattice import TILTS, Law
 
-__all__ = ["Kind", "Side", "Spectrum", "power"]
+__all__ = ["Kind", "Side"]
 
 Floats = NDArray[np.float64]
-Spectrum = NDArray[np.complexfloating]
 Kind = type[np.floating]
 
 _TILTS = np.asarray(TILTS)
@@ -53,18 +53,6 @@ class Side:
             np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
             product = product * power(fft.rfft(folded), count)
         return product
-
-
-def power(spectrum: Spectrum, count: int) -> Spectrum:
-    """A whole power by repeated squaring, whose error is at most a few units a factor."""
-    power: Spectrum = np.ones_like(spectrum)
-    while count:
-        if count & 1:
-            power = power * spectrum
-        count >>= 1
-        if count:
-            spectrum = spectrum * spectrum
-    return power
 
 
 def _log_sum(exponents: Floats) -> float:

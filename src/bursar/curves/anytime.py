@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from bursar import _check
-from bursar.curves._tails import Kind, Side, Spectrum, power
+from bursar.curves._spectra import Spectrum, power
+from bursar.curves._tails import Kind, Side
 from bursar.curves.lattice import laws, spread
 from bursar.curves.planned import Plan
 from bursar.errors import ArgumentError

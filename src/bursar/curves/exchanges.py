@@ -12,23 +12,21 @@ and the block are nowhere easier to tell apart than what there was. The price is
 Source: docs/proofs/planned-odometer.md, section 4; docs/proofs/planned-filter.md, sections 3 and 4
 """
 
-from collections.abc import Callable, Hashable
 from functools import lru_cache
 from math import ceil, floor
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE, exact
+from bursar.curves._purchase import CHANGE, Price, price_of_block
 from bursar.curves._tails import Side
 from bursar.curves.anytime import ERRORS, Run
 from bursar.curves.lattice import Grid, change, laws, spread
-from bursar.curves.planned import Price, rounds_at
+from bursar.curves.planned import rounds_at
 
 __all__ = ["Exchanges", "no_louder"]
 
 OUTSIDE = 1e-18  # mass of losses that may lie outside a grid's window
 LARGEST_SIZE = 2**17  # of a grid; what needs a larger one has no price
-DEAREST = 64  # times what its variance suggests: a price above that is not looked for
-_CHANGE = "change"
 
 
 def no_louder(mechanism: mechanisms.Mechanism, planned: mechanisms.Mechanism) -> bool:
@@ -96,27 +94,20 @@ class Exchanges:
         return ceil(error / ERRORS * slack)
 
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
-        here, spare = rounds_at(level), slack / FAILURE * (1 - 2.0**-20)
+        here = rounds_at(level)
         grid = self._grid(mechanism, count, here)
         if grid is None:
             return Price(None, 0, None)
-        block: dict[Hashable, int] = {mechanism: count}
-        size = count * self.size(mechanism)
-
-        def buys(price: int) -> bool:
-            return grid.covers(block, {_CHANGE: price}, self._bundle(here), spare)
-
-        def exchanges(rounds: int, back: int) -> bool:
-            context = self._bundle(here - rounds)
-            return grid.covers({**block, _CHANGE: back}, self._bundle(rounds), context, spare)
-
-        price = _least(buys, ceil(1.02 * size), ceil(DEAREST * size))
-        rounds = _least(lambda some: exchanges(some, 0), ceil(size / self.worth), here)
-        if rounds is None:
-            return Price(None, 0, price)
-        most = rounds * self.worth + 1
-        refused = _least(lambda back: not exchanges(rounds, back), max(1, floor(most - 1 - size)), most)
-        return Price(rounds, (refused or most) - 1, price)
+        return price_of_block(
+            grid,
+            self._run.plan,
+            mechanism,
+            count,
+            rounds=here,
+            size=count * self.size(mechanism),
+            worth=self.worth,
+            spare=slack / FAILURE * (1 - 2.0**-20),
+        )
 
     def _grid(self, mechanism: mechanisms.Mechanism, count: int, rounds: int) -> Grid | None:
         """A grid of the run's step whose window holds these rounds; None where it would be too large."""
@@ -133,26 +124,5 @@ class Exchanges:
         grid = Grid(step, low, size)
         for kind, (pair, _) in kinds.items():
             grid.add(kind, pair)
-        grid.add(_CHANGE, change(step))
+        grid.add(CHANGE, change(step))
         return grid
-
-    def _bundle(self, rounds: int) -> dict[Hashable, int]:
-        return {mechanism: count * rounds for mechanism, count in self._run.plan}
-
-
-def _least(holds: Callable[[int], bool], guess: int, most: int) -> int | None:
-    """The least number in [1, most] for which this holds, if it holds from there on; None if it does not for most."""
-    if most < 1:
-        return None
-    low, high, step = 0, max(1, min(guess, most)), max(1, guess // 32)
-    while not holds(high):
-        if high >= most:
-            return None
-        low, high, step = high, min(most, high + step), 2 * step
-    while high - low > 1 and low == 0 and high > step and holds(high - step):
-        high, step = high - step, 2 * step
-    low = max(low, high - step)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from bursar import mechanisms
+from bursar.curves._spectra import Spectrum, power
 from bursar.curves.losses._laws import Law as Points
 from bursar.curves.losses._laws import law as discrete_law
 from bursar.errors import Unsupported
@@ -31,7 +32,6 @@ from bursar.errors import Unsupported
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
 Floats = NDArray[np.float64]
-Spectrum = NDArray[np.complexfloating]
 Bundle = Mapping[Hashable, int]
 
 _ULP = 2.0**-52
@@ -303,7 +303,7 @@ class Grid:
             live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
         product: Spectrum = np.ones(live, dtype=np.clongdouble)
         for kind, count in bundle:
-            product = product * _power(self._kinds[kind][side].spectrum[:live], count)
+            product = product * power(self._kinds[kind][side].spectrum[:live], count)
         doubt = (2 * fine) * sizes / least
         doubt[live:] = sizes[live:]
         return product, doubt
@@ -333,18 +333,6 @@ class Grid:
     def _leak(self, bundle: Bundle, side: int) -> float:
         """A bound on the mass of infinite losses."""
         return expm1(min(1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items()), 700.0))
-
-
-def _power(spectrum: Spectrum, count: int) -> Spectrum:
-    """A whole power by repeated squaring, whose error is at most a few units a factor."""
-    power: Spectrum = np.ones_like(spectrum)
-    while count:
-        if count & 1:
-            power = power * spectrum
-        count >>= 1
-        if count:
-            spectrum = spectrum * spectrum
-    return power
 
 
 def _joined(one: Bundle, other: Bundle) -> dict[Hashable, int]:

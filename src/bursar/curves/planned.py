@@ -15,21 +15,17 @@ some planned rounds is valid beside more: prices are worked out on a falling gri
 Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, log2
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE
+from bursar.curves._purchase import CHANGE, Plan, Price, bundle, price_of_block
 from bursar.curves._rounds import Guess, guess, largest
 from bursar.curves.lattice import Grid, change, laws, spread
 from bursar.errors import ArgumentError
 
 __all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
-
-Plan = tuple[tuple[mechanisms.Mechanism, int], ...]
-"""The mechanisms of one planned round, and how often each runs in it."""
 
 SLACK = 0.01
 """Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
@@ -50,23 +46,6 @@ SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN = 1.3  # by which the window is wider than the plan needs
 PER_OCTAVE = 4  # levels of k between one power of two and the next
-DEAREST = 64  # times what its variance suggests: a price above that is not looked for
-_CHANGE = "change"
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a block of rounds takes. Every field is public.
-
-    Attributes:
-        rounds: planned rounds that buy it; None where all that are left do not.
-        back: change that is given back with them.
-        change: the price in change alone; None where change does not buy it.
-    """
-
-    rounds: int | None
-    back: int
-    change: int | None
 
 
 class Prices:
@@ -152,7 +131,7 @@ class Prices:
         Guarantee: not below the delta of their composition, in either direction.
         Source: docs/proofs/planned-filter.md, section 4.
         """
-        return self._grid.delta({**self._bundle(rounds), _CHANGE: change}, epsilon)
+        return self._grid.delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
 
     def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
         """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
@@ -181,27 +160,16 @@ class Prices:
     def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
-        block: dict[Hashable, int] = {mechanism: count}
-        here, spare = rounds_at(level), self.spare(slack / FAILURE)
-        size = count * self.size(mechanism)
-
-        def buys(change: int) -> bool:
-            return self._grid.covers(block, {_CHANGE: change}, self._bundle(here), spare)
-
-        def exchanges(rounds: int, back: int) -> bool:
-            context = self._bundle(here - rounds)
-            return self._grid.covers({**block, _CHANGE: back}, self._bundle(rounds), context, spare)
-
-        change = _least(buys, ceil(1.02 * size), ceil(DEAREST * size))
-        rounds = _least(lambda j: exchanges(j, 0), ceil(size / self.worth), here)
-        if rounds is None:
-            return Price(None, 0, change)
-        most = rounds * self.worth + 1
-        refused = _least(lambda c: not exchanges(rounds, c), max(1, floor(most - 1 - size)), most)
-        return Price(rounds, (refused or most) - 1, change)
-
-    def _bundle(self, rounds: int) -> dict[Hashable, int]:
-        return {mechanism: count * rounds for mechanism, count in self._plan}
+        return price_of_block(
+            self._grid,
+            self._plan,
+            mechanism,
+            count,
+            rounds=rounds_at(level),
+            size=count * self.size(mechanism),
+            worth=self.worth,
+            spare=self.spare(slack / FAILURE),
+        )
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
         """How many planned rounds there are at the start, and the part of delta that pays for slack.
@@ -217,16 +185,16 @@ class Prices:
 
     def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
         """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``."""
-        first = {**self._bundle(max(guess, 1)), _CHANGE: change}
+        first = {**bundle(self._plan, max(guess, 1)), CHANGE: change}
         worse = max((0, 1), key=lambda side: self._grid.delta_of_side(first, epsilon, side))
 
         def delta(rounds: int) -> float:
-            return self._grid.delta_of_side({**self._bundle(rounds), _CHANGE: change}, epsilon, worse)
+            return self._grid.delta_of_side({**bundle(self._plan, rounds), CHANGE: change}, epsilon, worse)
 
-        found = largest(delta, target, guess=guess, most=most, to=FOUND_TO)
-        if not found or self.delta(found, change, epsilon=epsilon) <= target:
-            return found
-        return largest(lambda n: self.delta(n, change, epsilon=epsilon), target, guess=found, most=found, to=FOUND_TO)
+        rounds = largest(delta, target, guess=guess, most=most, to=FOUND_TO)
+        if not rounds or self.delta(rounds, change, epsilon=epsilon) <= target:
+            return rounds
+        return largest(lambda n: self.delta(n, change, epsilon=epsilon), target, guess=rounds, most=rounds, to=FOUND_TO)
 
     def _fitted(self, about: Guess) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
@@ -239,7 +207,7 @@ class Prices:
         grid = Grid(step, floor(low / step), size, about.tilts)
         for mechanism, _ in self._plan:
             grid.add(mechanism, laws(mechanism, step, cut))
-        grid.add(_CHANGE, change(step))
+        grid.add(CHANGE, change(step))
         return grid, cut
 
 
@@ -256,24 +224,3 @@ def level(rounds: int) -> int:
     while rounds_at(guess) > rounds:
         guess -= 1
     return guess
-
-
-def _least(holds: Callable[[int], bool], guess: int, most: int) -> int | None:
-    """The least number in [1, most] for which this holds, if it holds from there on; None if it does not for most."""
-    if most < 1:
-        return None
-    high = max(1, min(guess, most))
-    low, step = 0, max(1, high // 32)
-    if holds(high):
-        while high - step > 0 and holds(high - step):
-            high, step = high - step, 2 * step
-        low = max(0, high - step)
-    else:
-        while not holds(high):
-            if high >= most:
-                return None
-            low, high, step = high, min(most, high + step), 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

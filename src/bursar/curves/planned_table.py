@@ -98,10 +98,10 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
     norms = _norms(mechanism)
     levels = sorted({floor(part * prices.rounds) for part in LEVELS if part * prices.rounds >= LEAST_LEVEL + 1})
     rows = _Rows(prices, mechanism, levels)
-    found = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+    by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
     nothing = [0] * (len(levels) + 1)
-    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(found))], np.int64)
-    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(found))], np.int64)
+    net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
+    change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
     given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
     back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
     return Table(np.array([0.0, *norms]), np.array([0, *levels], np.int64), given, back, change, rows.unit, rows.worth)
@@ -250,11 +250,11 @@ class _Rows:
             slack = self._prices.all_slack / 2 * change / self._all_change - self._overhead
             return self._covers({ROW: 1}, {CHANGE: change}, self._bundle(level), slack, surely)
 
-        found = _near_least(pays, low, ceil(ratio * self._size), most, 1.5 * FINENESS * self._size)
-        if found is None:
+        price = _near_least(pays, low, ceil(ratio * self._size), most, 1.5 * FINENESS * self._size)
+        if price is None:
             return NEVER
-        self._ratios[level] = found / self._size
-        return found
+        self._ratios[level] = price / self._size
+        return price
 
     def _exchange_at(self, level: int, bound: int) -> int:
         """The least net price found; a bound that is a net price already is improved only if it is worth while."""
@@ -272,8 +272,8 @@ class _Rows:
         guess = most if bound < NEVER else ceil(1.1 * self._size)
         if bound < NEVER and not exchanges(most, False):
             return NEVER
-        found = _near_least(exchanges, low, guess, most, 3 * fine)
-        return NEVER if found is None else found
+        price = _near_least(exchanges, low, guess, most, 3 * fine)
+        return NEVER if price is None else price
 
     def _conversions(self) -> dict[int, int]:
         """The most change that was found for one unit beside what is left of so many planned rounds."""
@@ -286,11 +286,11 @@ class _Rows:
                 less: Bundle = {CHANGE: self.worth - lost}
                 return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, surely)
 
-            found = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
-            if found is None:
+            least = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
+            if least is None:
                 break
-            converted[level] = self.worth - found
-            lost = found
+            converted[level] = self.worth - least
+            lost = least
         return converted
 
     def _covers(self, less: Bundle, more: Bundle, context: Bundle | None, slack: float, surely: bool) -> bool:

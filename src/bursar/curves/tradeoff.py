@@ -171,20 +171,20 @@ def from_epsilons(
         Unsupported: there is a finite epsilon for none of the deltas.
     """
     grid = np.sort(1 / (1 + np.exp(np.linspace(27.6, -3.0, points)))) if deltas is None else sorted(deltas)
-    found = []
+    pairs = []
     for delta in map(float, grid):
         _check.between(0, 1, delta=delta)
         try:
-            found.append((float(epsilon(delta)), delta))
+            pairs.append((float(epsilon(delta)), delta))
         except Unsupported:
             continue
-    return _from_points(found)
+    return _from_points(pairs)
 
 
-def _from_points(found: Iterable[tuple[float, float]]) -> Curve:
+def _from_points(pairs: Iterable[tuple[float, float]]) -> Curve:
     """Sort points by epsilon, and drop those that are no better than one at a smaller epsilon."""
     kept: list[tuple[float, float]] = []
-    for epsilon, delta in sorted(found):
+    for epsilon, delta in sorted(pairs):
         if epsilon <= 1e300 and (not kept or (epsilon > kept[-1][0] and delta < kept[-1][1])):
             kept.append((max(epsilon, 0.0), delta))
     if not kept:
@@ -198,15 +198,15 @@ def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Cu
 
 
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for bound in (_by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
-        if found and bound is not _basic and not (bound is _by_losses and _smooth(mechanism)):
-            continue  # never much below what was found
+        if pairs and bound is not _basic and not (bound is _by_losses and _smooth(mechanism)):
+            continue  # never much below the others
         try:
-            found += bound(mechanism, points)
+            pairs += bound(mechanism, points)
         except Unsupported:
             continue
-    return _from_points(found)
+    return _from_points(pairs)
 
 
 def _smooth(mechanism: mechanisms.Mechanism) -> bool:

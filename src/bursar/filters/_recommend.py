@@ -157,7 +157,7 @@ def _planned(parts: _Parts, epsilon: float, delta: float) -> tuple[Planned | Non
 def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float, Filter, str]]:
     """Filters for mechanisms of which no more is known than rho or a Rényi curve."""
     one = mechanisms.Composed(tuple(mechanisms.Repeated(leaf, count) for leaf, count in parts.items()))
-    found: list[tuple[float, Filter, str]] = []
+    candidates: list[tuple[float, Filter, str]] = []
     accounts = (
         (
             Zcdp(epsilon=epsilon, delta=delta),
@@ -167,10 +167,10 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     )
     for account, why in accounts:
         try:
-            found.append((_admitted(account, one), account, why))
+            candidates.append((_admitted(account, one), account, why))
         except Unsupported:
             continue
-    return found
+    return candidates
 
 
 def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:

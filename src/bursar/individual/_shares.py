@@ -85,10 +85,10 @@ def shares(epsilons: ArrayLike, budget: filters.Filter, /, *, delta: float | Non
         grid = np.geomspace(different[0], different[-1], MOST_DIFFERENT)
         grid[0] = different[0]
         different, places = grid, np.maximum(np.searchsorted(grid, values, side="right") - 1, 0)
-    found = [_share(notion, float(epsilon), float(delta or 0.0), whole) for epsilon in different]
-    if min(found, default=1.0) <= 0:
+    parts = [_share(notion, float(epsilon), float(delta or 0.0), whole) for epsilon in different]
+    if min(parts, default=1.0) <= 0:
         raise ArgumentError("epsilons: at least one is too small for any share of this budget")
-    return np.asarray(found, np.float64)[places]
+    return np.asarray(parts, np.float64)[places]
 
 
 def _share(notion: Budget[object], epsilon: float, delta: float, whole: float) -> float:

@@ -109,7 +109,7 @@ def _least_sampled(
         budget, _ = recommended(epsilon, delta, step, per_person=per_person)
         return budget.admits(mechanisms.Repeated(step, steps))
 
-    found = inf if near is None else least(fits, near=near, tolerance=TOLERANCE, low=1e-2, high=1e6)
-    if found == inf:
+    multiplier = inf if near is None else least(fits, near=near, tolerance=TOLERANCE, low=1e-2, high=1e6)
+    if multiplier == inf:
         raise CalibrationFailed(f"epsilon={epsilon!r}, delta={delta!r}: {steps} steps do not fit with any noise")
-    return found
+    return multiplier
