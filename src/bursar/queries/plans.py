@@ -40,7 +40,8 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
-from bursar.queries._questions import Question, question
+from bursar.queries._question import Question
+from bursar.queries._questions import question
 from bursar.queries._session import Analyst, Session
 
 __all__ = ["Plan"]
