@@ -8,6 +8,7 @@ in full rows, so a count, a sum and a mean with the same clip and sigma cost the
 What every question takes, by keyword:
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
+        A key may be a range, (low, high), which takes entries from low up to and without high.
     clip: the length to which a person's contribution is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
@@ -17,7 +18,7 @@ What every question takes, by keyword:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
@@ -30,6 +31,7 @@ from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
+from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows
 from bursar.queries._where import parse
 
@@ -41,7 +43,7 @@ LARGEST = 1e100
 _LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
-Key = str | int | bool
+Key = str | int | bool | Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +216,8 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
         keys = tuple(_key(value) for value in pair[1])
         if not keys or len({(type(key), key) for key in keys}) < len(keys):
             raise ArgumentError(f"by: column {pair[0]!r} needs keys, each of them once")
+        if len({isinstance(key, tuple) for key in keys}) > 1:
+            raise ArgumentError(f"by: column {pair[0]!r} needs either keys or ranges")
         columns.append((pair[0], keys))
     if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
@@ -223,8 +227,10 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
 def _key(value: Any) -> Key:
     if hasattr(value, "as_py"):
         value = value.as_py()  # of Arrow
-    if isinstance(value, datetime | date):
-        return value.isoformat()
+    if isinstance(value, date):
+        return plain_time(value)
+    if isinstance(value, tuple | list):
+        return as_range(value)
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from bursar._workspace import TempTable
 from bursar.errors import ArgumentError
-from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
+from bursar.queries._engines.columns import cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect, double
+from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.relations import Relation
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._rows import AnyRow, Bins, CountRows, Entry
-from bursar.queries._where import parse
 
 __all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
 
@@ -116,27 +117,25 @@ class Compiler:
 
 
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    parameters: list[object] = []
-    tests = [f"{who} IS NOT NULL"]
-    if question.where is not None:
-        compiler = FilterCompiler(kinds, sql)
-        tests.append(compiler.sql(parse(question.where)))
-        parameters = compiler.parameters
+    relation = Relation(kinds, sql, Sql(sql.table.format("data")))
+    kinds, sql = relation, relation.dialect
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    tests = [f"{who} IS NOT NULL", where.text]
     units, totals, value_tests = _columns(question, kinds, sql)
-    keys, joins, cell = _grouping(question, kinds, sql)
+    keys, joins, cell, range_tests = _grouping(question, relation)
     bins = question.bins()
     if bins is not None:
         cell = f"({cell}) * {question.coordinates:d} + {_bin(bins, kinds, sql)}"
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
         f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+        f"FROM {relation.source.text} d {joins} WHERE {' AND '.join(tests + value_tests + range_tests)}"
     )
     cells = question.groups * (1 if bins is None else question.coordinates)
     form = _long if cells * len(totals) > _WIDE else _wide
     table, charges, sums = form(question, rows, totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, tuple(parameters), sums, size)
+    return Compiled(keys, table, charges, relation.source.parameters + where.parameters, sums, size)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -198,7 +197,7 @@ def _units(entry: Entry, steps: int, kinds: Mapping[str, str], sql: Dialect) -> 
 
 
 def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
-    if kind_of(column, kinds) not in ("whole", "number"):
+    if kind_of(column, kinds) not in ("whole", "number", "bool"):  # of truth values: 1 for true, so a mean is a rate
         raise ArgumentError(f"column {column!r} does not hold numbers")
     return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
 
@@ -208,16 +207,21 @@ def _total(place: int) -> str:
     return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
 
 
-def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's group)."""
-    by = question.keys
+def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
+    """(tables of keys, joins, the number of a row's group, conditions on rows)."""
+    by, sql = question.keys, relation.dialect
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables, joins, terms = [], [], []
+    tables, joins, terms, tests = [], [], [], []
     for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
-        kind = kind_of(column, kinds)
+        if isinstance(keys[0], tuple):
+            entry = relation.place(column, keys)  # type: ignore[arg-type]
+            terms.append(f"{entry} * {stride:d}")
+            tests.append(f"{entry} IS NOT NULL")
+            continue
+        kind = kind_of(column, relation)
         if kind not in _KEYS:
             raise ArgumentError(
-                f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates"
+                f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
             )
         values = tuple(literal(key, kind) for key in keys)
         if len(set(values)) < len(values):
@@ -225,7 +229,7 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
         tables.append(Keys(f"keys{place}", _KEYS[kind], values))
         joins.append(f"JOIN {sql.table.format(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
         terms.append(f"k{place}.place * {stride:d}")
-    return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
 def _bin(bins: Bins, kinds: Mapping[str, str], sql: Dialect) -> str:
