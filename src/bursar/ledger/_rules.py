@@ -15,7 +15,7 @@ from bursar.ledger._terms import Terms, exceeded
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import Person, Share
 
-__all__ = ["Allowance", "Answered", "Reservation", "Rules", "history", "scope_of"]
+__all__ = ["Allowance", "Answered", "Reservation", "Rules", "history", "scope_of", "scopes"]
 
 
 class Reservation(NamedTuple):
@@ -88,7 +88,7 @@ class Rules:
         private = json.loads(row.private)
         self.accounts = private.get("accounts", self.accounts)
         if row.kind == "answered":
-            for scope in _scopes(str(row.analyst), row.purpose):
+            for scope in scopes(str(row.analyst), row.purpose):
                 self.asked.setdefault(scope, []).append(row.number)
             if row.reserved is not None:
                 self.reserved.pop(row.reserved, None)
@@ -127,7 +127,7 @@ class Rules:
 
     def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The most that each person may have spent after a question; it may use what is reserved under its key."""
-        shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
+        shares = [Share(scope, self.limits[scope]) for scope in scopes(analyst, purpose) if scope in self.limits]
         return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
 
     def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
@@ -173,6 +173,6 @@ def scope_of(analyst: str | None, purpose: str | None) -> str:
     return f"purpose:{purpose}"
 
 
-def _scopes(analyst: str, purpose: str | None) -> list[str]:
+def scopes(analyst: str, purpose: str | None) -> list[str]:
     """The scopes that a question falls under."""
     return [f"analyst:{analyst}", *([] if purpose is None else [f"purpose:{purpose}"])]
