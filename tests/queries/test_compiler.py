@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bursar import filters
 from bursar.errors import ArgumentError, CopyRefused
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from bursar.queries._questions import STEPS
+from bursar.queries._prices import STEPS
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
 

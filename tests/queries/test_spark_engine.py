@@ -27,7 +27,8 @@ from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger, verify
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
 from bursar.queries._engines import spark_accounts
-from bursar.queries._questions import STEPS, described
+from bursar.queries._prices import STEPS
+from bursar.queries._questions import described
 from crashes import campaign_on_spark
 from ledgers import exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started

@@ -22,7 +22,8 @@ from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._noise import laplace, noisy
-from bursar.queries._questions import Question, described, question
+from bursar.queries._question import Question
+from bursar.queries._questions import described, question
 from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 

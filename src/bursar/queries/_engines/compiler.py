@@ -21,16 +21,8 @@ from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
-from bursar.queries._questions import (
-    Count,
-    Histogram,
-    Mean,
-    People,
-    Quantiles,
-    Question,
-    Sum,
-    Variance,
-)
+from bursar.queries._question import Question
+from bursar.queries._rows import AnyRow, Bins, CountRows, Entry
 from bursar.queries._where import parse
 
 __all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
@@ -132,15 +124,15 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
         parameters = compiler.parameters
     units, totals, value_tests = _columns(question, kinds, sql)
     keys, joins, cell = _grouping(question, kinds, sql)
-    binned = isinstance(question, Histogram | Quantiles)
-    if isinstance(question, Histogram | Quantiles):
-        cell = f"({cell}) * {question.coordinates:d} + {_bin(question, kinds, sql)}"
+    bins = question.bins()
+    if bins is not None:
+        cell = f"({cell}) * {question.coordinates:d} + {_bin(bins, kinds, sql)}"
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
         f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
         f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
     )
-    cells = question.groups * (question.coordinates if binned else 1)
+    cells = question.groups * (1 if bins is None else question.coordinates)
     form = _long if cells * len(totals) > _WIDE else _wide
     table, charges, sums = form(question, rows, totals, cells, sql)
     size = question.groups * question.coordinates
@@ -167,7 +159,7 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     )
     wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
     flat = [name for row in grid for name in row]
-    width = question.coordinates if isinstance(question, Histogram | Quantiles) else 1
+    width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question, sql)
     lengths = f"SELECT *, {_firm(_length(flat, question))} AS square FROM ({bounded})"
@@ -176,33 +168,33 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
 
 def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
     """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
-    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})"
-    match question:
-        case Count():
-            return [], [count], []
-        case People():
-            return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
-        case Histogram() | Quantiles():
-            return [], [count], [sql.present.format(_number(question.column, kinds, sql))]
-        case Sum() | Mean() | Variance():
-            value = _number(question.column, kinds, sql)
-            low, high = double(question.low), double(question.high)
-            inside = f"CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END"
-            units, counts = _units(question, f"({inside})", sql), [] if isinstance(question, Sum) else [count]
-            return units, [*counts, *map(_total, range(len(units)))], [sql.present.format(value)]
-    raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
+    units: list[str] = []
+    totals, columns = [], []
+    for coordinate in question.row():
+        match coordinate:
+            case CountRows():
+                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})")
+            case AnyRow():
+                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}")
+            case Entry():
+                totals.append(_total(len(units)))
+                units.append(_units(coordinate, question.steps, kinds, sql))
+                columns.append(coordinate.column)
+    bins = question.bins()
+    columns += [] if bins is None else [bins.column]
+    return units, totals, [sql.present.format(_number(column, kinds, sql)) for column in dict.fromkeys(columns)]
 
 
-def _units(question: Sum | Mean | Variance, inside: str, sql: Dialect) -> list[str]:
+def _units(entry: Entry, steps: int, kinds: Mapping[str, str], sql: Dialect) -> str:
     """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
-    if isinstance(question, Sum):
-        return [sql.rounded.format(f"({inside} * {double(question.steps / question.full)})")]
-    away = f"({inside} - {double(question.middle)})"
-    units = [sql.rounded.format(f"({away} * {double(question.steps / question.half)})")]
-    if isinstance(question, Variance):
-        share = f"({away} / {double(question.half)})"
-        units.append(sql.rounded.format(f"({share} * {share} * {question.steps:d})"))
-    return units
+    value, low, high = _number(entry.column, kinds, sql), double(entry.low), double(entry.high)
+    away = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
+    if entry.center:
+        away = f"({away} - {double(entry.center)})"
+    if entry.power == 1:
+        return sql.rounded.format(f"({away} * {double(steps / entry.scale)})")
+    share = f"({away} / {double(entry.scale)})"
+    return sql.rounded.format(f"({share} * {share} * {steps:d})")
 
 
 def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
@@ -236,18 +228,18 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
     return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
 
 
-def _bin(question: Histogram | Quantiles, kinds: Mapping[str, str], sql: Dialect) -> str:
+def _bin(bins: Bins, kinds: Mapping[str, str], sql: Dialect) -> str:
     """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
-    value = _number(question.column, kinds, sql)
+    value = _number(bins.column, kinds, sql)
 
     def halved(low: int, high: int) -> str:
         if low == high:
             return str(low)
         middle = (low + high + 1) // 2
-        edge = f"{double(question.edges[middle])}"
+        edge = double(bins.edges[middle])
         return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
 
-    return halved(0, question.coordinates - 1)
+    return halved(0, len(bins.edges) - 2)
 
 
 def _length(names: list[str], question: Question) -> str:
@@ -313,7 +305,7 @@ def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect)
     if question.per_group is None:
         return rows
     square = f"SELECT *, {_firm(_length(names, question))} AS square FROM ({rows})"
-    if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
+    if question.bins() is not None:  # a group's coordinates are in several cells
         over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
         limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
         square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"

@@ -18,7 +18,7 @@ from bursar.ledger import Ledger
 from bursar.queries._engines.compiler import CELLS, Compiled, Compiler, Keys
 from bursar.queries._engines.dialects import spark_dialect
 from bursar.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
-from bursar.queries._questions import Question
+from bursar.queries._question import Question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
