@@ -30,8 +30,8 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers t
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
 _ABOUT_QUOTES = (
-    '"95 % within": half of the width that an interval of the answer will have; "-" where it depends on how many rows there '
-    'are, and no earlier answer tells. "certainly fit": questions of this price that every person can still pay at worst.'
+    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will have; "-" where it depends on how many rows '
+    'there are, and no earlier answer tells. "certainly fit": questions of this price that every person can still pay.'
 )
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
@@ -59,13 +59,15 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = _table("key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit")
+    table = _table(
+        "key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit"
+    )
     for key, each in quotes.items():
         price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
         first = (key, price, f"{each.of_budget:.2%}")
         last = ("-" if each.half_width is None else f"{each.half_width:.6g}", f"{each.fits:,}")
-        for name, error in each.standard_errors.items():
-            table.add_row(*first, name, f"{error:.6g}", *last)
+        for name, margin in each.margins.items():
+            table.add_row(*first, name, f"{margin:.6g}", *last)
             first, last = ("", "", ""), ("", "")
     _console().print(table, _ABOUT_QUOTES)
 

@@ -8,7 +8,7 @@ from typing import Any
 from bursar.errors import LedgerError
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import read_rows
-from bursar.ledger._rules import Rules, scopes
+from bursar.ledger._rules import Rules
 from bursar.ledger._verify import check_export
 
 __all__ = ["Summary", "check_export_file", "left_at_worst", "summary"]
@@ -56,20 +56,11 @@ def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -
 
     In units, public: from the budget, limits, reservations and prices alone. Most people have more left.
 
-    Guarantee: every person can still pay a question of at most this price, whatever their rows are.
-    Source: theory 5.1.
+    Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
+    Source: docs/proofs/individual-filter.md, "How complete an answer is".
     """
-    rules = Rules.of(read_rows(ledger.store.run, "kind <> 'answered'"))
-    allowance = rules.allowance(analyst=analyst, purpose=purpose, reserved=None)
-    asked: dict[str, int] = {}
-    total = 0
-    for entry in ledger.entries("answered"):
-        price = int(entry.public["price"])
-        total += price
-        for scope in scopes(entry.public["analyst"], entry.public["purpose"]):
-            asked[scope] = asked.get(scope, 0) + price
-    shares = (share.most - asked.get(share.scope, 0) for share in allowance.shares)
-    return max(0, min(allowance.most - total, *shares, allowance.most))
+    rules = Rules.of(read_rows(ledger.store.run, answers=False))
+    return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
 
 
 def check_export_file(path: Path) -> tuple[int, str]:

@@ -40,11 +40,11 @@ class Quote:
     epsilon: float | None = None
     """What it costs in a pure budget; None in others."""
     half_width: float | None = None
-    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where it
-    depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
+    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
+    it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
     fits: int | None = None
-    """How many questions of this price every person can certainly still pay, even one who paid the highest price of every
-    question so far. Most people can pay more."""
+    """How many questions of this price every person can certainly still pay, even one who paid the highest price of
+    every question so far. Most people can pay more."""
 
     def __str__(self) -> str:
         """What matters, in a sentence."""

@@ -258,9 +258,7 @@ class Session(Uncopyable):
         values = described(asked)
         self._plan(asked, values)  # refuses what could not be asked
         self._so_far = SoFar.read(self._ledger, analyst, purpose, self._so_far)
-        return quote(
-            asked, self._ledger.budget_units, left=self._so_far.left, released=self._so_far.released(values)
-        )
+        return quote(asked, self._ledger.budget_units, left=self._so_far.left, released=self._so_far.released(values))
 
     def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
         """The statements of a question that fits the ledger and the data."""
