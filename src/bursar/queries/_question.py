@@ -15,7 +15,7 @@ What every question takes, by keyword:
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
@@ -128,6 +128,10 @@ class Question:
 
     def bins(self) -> Bins | KeyCells | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
+        return None
+
+    def several(self) -> tuple[str, Sequence[Any]] | None:
+        """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
 
     def scales(self) -> dict[str, float]:
