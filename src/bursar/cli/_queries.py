@@ -30,8 +30,9 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers t
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
 _ABOUT_QUOTES = (
-    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will have; "-" where it depends on how many rows '
-    'there are, and no earlier answer tells. "certainly fit": questions of this price that every person can still pay.'
+    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will have; '
+    '"-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of this '
+    "price that every person can still pay."
 )
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
