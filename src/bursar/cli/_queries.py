@@ -30,9 +30,9 @@ CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers t
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
 _ABOUT_QUOTES = (
-    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will have; '
-    '"-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of this '
-    "price that every person can still pay."
+    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will '
+    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of '
+    "this price that every person can still pay."
 )
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
@@ -299,14 +299,13 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         return
     table = _table("key", "group", "value", "95 % interval")
     for key, answer in answers.items():
-        for place, (group, value, interval) in enumerate(
-            zip(answer.groups, answer.values, answer.intervals, strict=True)
-        ):
-            values, intervals = (value, interval) if isinstance(value, list) else ([value], [interval])
-            for number, (low, high) in zip(values, intervals, strict=True):
-                rounded = "-" if number is None else f"{number:.6g}"
-                name = ", ".join(map(str, group))
-                table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
+        columns = answer.columns()
+        values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
+        groups = zip(*columns.values(), strict=True) if columns else [()]
+        for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
+            rounded = "-" if number is None else f"{number:.6g}"
+            name = ", ".join(map(str, group))
+            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:

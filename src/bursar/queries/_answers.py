@@ -82,11 +82,15 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
+    def columns(self) -> dict[str, list[Any]]:
+        """The table of ``to_pandas`` by columns."""
+        return _results.columns(self)
+
     def to_pandas(self) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
-        Where a group has several values a column says which one it is: "bin" or "level". A column grouped by that is
-        called like one of ours gets "_" after its name.
+        Where a group has several values a column says which one it is: "bin", "level", or "number". A column grouped by
+        that is called like one of ours gets "_" after its name.
         """
         return _results.to_pandas(self)
 

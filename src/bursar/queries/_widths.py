@@ -42,7 +42,14 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     halves: list[float] = []
     for start in range(0, len(sums), width):
         _, interval = question.read([part / question.steps for part in sums[start : start + width]], band)
-        ends = interval if isinstance(interval, list) else [interval]
-        halves += [high / 2 - low / 2 for low, high in ends]
+        halves += _halves(interval)
     mean = sum(half / len(halves) for half in halves)
     return mean if isfinite(mean) else None
+
+
+def _halves(interval: Any) -> list[float]:
+    """Half the width of each interval, in however many lists."""
+    if isinstance(interval, list):
+        return [half for each in interval for half in _halves(each)]
+    low, high = interval
+    return [high / 2 - low / 2]
