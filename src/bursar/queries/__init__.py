@@ -13,10 +13,13 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 ``Mean("hours > 12", 0, 1)``.
 """
 
-from bursar.queries._answers import Answer, Quote
+from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
@@ -27,6 +30,7 @@ __all__ = [
     "Analyst",
     "Answer",
     "Count",
+    "Covariance",
     "Histogram",
     "Line",
     "Mean",
@@ -34,12 +38,16 @@ __all__ = [
     "Quantiles",
     "Question",
     "Quote",
+    "Ratio",
     "Recommendation",
+    "Regression",
     "Session",
     "Statement",
     "Sum",
+    "Top",
     "Variance",
     "ranges",
     "recommend",
     "statement",
+    "write_csv",
 ]

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from datetime import date, datetime, time
 from itertools import pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 from bursar.errors import ArgumentError
 
-__all__ = ["End", "Range", "as_range", "plain_time", "ranges"]
+__all__ = ["End", "Range", "are_ranges", "as_range", "plain_time", "ranges"]
 
 End = int | float | str | None
 Range = tuple[End, End]
@@ -28,6 +28,11 @@ def ranges(edges: Iterable[Any]) -> list[Range]:
     if not listed:
         raise ArgumentError("edges must be two or more")
     return listed
+
+
+def are_ranges(keys: tuple[object, ...]) -> TypeGuard[tuple[Range, ...]]:
+    """Whether the keys of a column are ranges."""
+    return isinstance(keys[0], tuple)
 
 
 def as_range(value: Any) -> Range:

@@ -42,6 +42,14 @@ class _Binned(Question):
 class Histogram(_Binned):
     """How many rows have an entry between two neighbouring edges; the outer bins also take what is beyond them."""
 
+    def several(self) -> tuple[str, list[str]]:
+        """The bins, by their edges."""
+        return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy counts, each with an interval of its own."""
         return parts, [around(value, noise.margin(1)) for value in parts]
@@ -61,6 +69,10 @@ class Quantiles(_Binned):
         for level in levels:
             _check.within(0, 1, level=level)
         _Binned.__post_init__(self)
+
+    def several(self) -> tuple[str, tuple[float, ...]]:
+        """The levels."""
+        return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """A quantile for each level."""
