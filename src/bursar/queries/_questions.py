@@ -10,7 +10,7 @@ from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
 from bursar.queries._question import Question
 
-__all__ = ["described", "question"]
+__all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
@@ -29,6 +29,13 @@ def described(asked: Question) -> dict[str, object]:
         if value is not None:
             values[each.name] = list(value) if isinstance(value, tuple) else value
     return values
+
+
+def recorded(values: Mapping[str, Any]) -> Question:
+    """The question that an entry of the record describes, also one from before there was ``per``: rows counted then."""
+    kind = _KINDS.get(values.get("ask", ""))
+    by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
+    return question({**values, "per": "row"} if by_row else values)
 
 
 def question(values: Mapping[str, Any]) -> Question:

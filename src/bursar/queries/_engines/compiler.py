@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 from bursar._workspace import TempTable
 from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
+from bursar.queries._engines.contributions import binned_rows, person_total, row_units, share_of_rows
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
-from bursar.queries._rows import AnyRow, Bins, CountRows, Entry
+from bursar.queries._rows import AnyRow, CountRows, Entry
 from bursar.queries._where import parse
 
 __all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
@@ -31,7 +32,7 @@ CELLS = "cells"
 """The table of contributions in the long form."""
 
 _KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
-_LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
+_HIGHEST = double(2.0**50)
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
@@ -124,13 +125,13 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
         parameters = compiler.parameters
     units, totals, value_tests = _columns(question, kinds, sql)
     keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
-    if bins is not None:
-        cell = f"({cell}) * {question.coordinates:d} + {_bin(bins, kinds, sql)}"
+    bins, conditions = question.bins(), " AND ".join(tests + value_tests)
+    source = f"FROM {sql.table.format('data')} d {joins} WHERE {conditions}"
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} {source}"
+        if bins is None
+        else binned_rows(bins, question.coordinates, who, cell, source, _number(bins.column, kinds, sql), sql)
     )
     cells = question.groups * (1 if bins is None else question.coordinates)
     form = _long if cells * len(totals) > _WIDE else _wide
@@ -177,35 +178,20 @@ def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tupl
             case AnyRow():
                 totals.append(f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}")
             case Entry():
-                totals.append(_total(len(units)))
-                units.append(_units(coordinate, question.steps, kinds, sql))
+                totals.append(person_total(coordinate, len(units), question.steps, sql))
+                units.append(row_units(coordinate, question.steps, _number(coordinate.column, kinds, sql), sql))
                 columns.append(coordinate.column)
     bins = question.bins()
+    if bins is not None and bins.per == "person":
+        totals = [share_of_rows(question.steps, sql)]
     columns += [] if bins is None else [bins.column]
     return units, totals, [sql.present.format(_number(column, kinds, sql)) for column in dict.fromkeys(columns)]
-
-
-def _units(entry: Entry, steps: int, kinds: Mapping[str, str], sql: Dialect) -> str:
-    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
-    value, low, high = _number(entry.column, kinds, sql), double(entry.low), double(entry.high)
-    away = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
-    if entry.center:
-        away = f"({away} - {double(entry.center)})"
-    if entry.power == 1:
-        return sql.rounded.format(f"({away} * {double(steps / entry.scale)})")
-    share = f"({away} / {double(entry.scale)})"
-    return sql.rounded.format(f"({share} * {share} * {steps:d})")
 
 
 def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
     if kind_of(column, kinds) not in ("whole", "number"):
         raise ArgumentError(f"column {column!r} does not hold numbers")
     return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
-
-
-def _total(place: int) -> str:
-    """The sum of a person's rows in a group; cut off."""
-    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
 
 
 def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
@@ -226,20 +212,6 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
         joins.append(f"JOIN {sql.table.format(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
         terms.append(f"k{place}.place * {stride:d}")
     return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
-
-
-def _bin(bins: Bins, kinds: Mapping[str, str], sql: Dialect) -> str:
-    """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
-    value = _number(bins.column, kinds, sql)
-
-    def halved(low: int, high: int) -> str:
-        if low == high:
-            return str(low)
-        middle = (low + high + 1) // 2
-        edge = double(bins.edges[middle])
-        return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
-
-    return halved(0, len(bins.edges) - 2)
 
 
 def _length(names: list[str], question: Question) -> str:
