@@ -19,12 +19,14 @@ from bursar.errors import ArgumentError
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
     from bursar.queries import Answer
+    from bursar.queries.plans import Plan
 
 __all__ = ["add"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
@@ -62,24 +64,32 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
-def ask(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> None:
+def ask(
+    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
+) -> None:
     """Answer every question. A key that was asked before gives the same answer again and costs nothing."""
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
+    _check_csv(csv, questions, plan, force=force)
     with questions.open() as session:
         answers = questions.ask(session)
+    _write_csv(answers, csv)
     _print_answers(answers, as_json=as_json)
 
 
 @query.command("list", epilog="Example: bursar query list questions.toml")
-def list_(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> None:
+def list_(
+    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
+) -> None:
     """List the answers that the plan's analyst has got for its purpose so far."""
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
+    _check_csv(csv, questions, plan, force=force)
     with questions.look() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
+    _write_csv(answers, csv)
     _print_answers(answers, as_json=as_json)
 
 
@@ -252,6 +262,19 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:
+    """Refuse a file that must not be written, before anything is asked."""
+    if path is not None:
+        check_new_file(path, force=force, read=(plan, questions.ledger, questions.folder / questions.settings["data"]))
+
+
+def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
+    if path is not None:
+        from bursar.queries import write_csv
+
+        write_csv(list(answers.values()), path)
 
 
 def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or`
 name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
 """
 
-from bursar.queries._answers import Answer, Quote
+from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
@@ -38,4 +38,5 @@ __all__ = [
     "Variance",
     "recommend",
     "statement",
+    "write_csv",
 ]

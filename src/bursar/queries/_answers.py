@@ -6,14 +6,21 @@ Intervals are about the noise alone: not about what was clipped, or people who d
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
+from bursar.queries import _results
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
 
-__all__ = ["Answer", "Quote", "answer", "quote"]
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
+
+__all__ = ["Answer", "Quote", "answer", "quote", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,45 @@ class Answer:
     def interval(self) -> Any:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each value: the keys of its group, the value, and the interval's low and high end.
+
+        Where a group has several values a column says which one it is: "bin" or "level". A column grouped by that is
+        called like one of ours gets "_" after its name.
+        """
+        return _results.to_pandas(self)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """The table of ``to_pandas``, for Arrow."""
+        return _results.to_arrow(self)
+
+    def to_csv(self, path: Path | str) -> None:
+        """Write the table of ``to_pandas`` to a file, which it replaces."""
+        _results.to_csv([self], path, keys=False)
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw each value with its interval, at most 200, on axes of Matplotlib, or on new ones without a display.
+
+        ``axes.figure.savefig(path)`` writes the picture. Needs the extra ``plots``.
+        """
+        return _results.to_axes(self, axes)
+
+    def __str__(self) -> str:
+        """The first ten values as a table."""
+        return _results.to_text(self)
+
+    def _repr_html_(self) -> str:
+        """The first twenty values, for notebooks."""
+        return _results.to_html(self)
+
+
+def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
+    """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
+
+    Columns that an answer does not have are empty in its rows.
+    """
+    _results.to_csv(answers, path, keys=True)
 
 
 def quote(question: Question, budget: int) -> Quote:

@@ -17,7 +17,7 @@ What every question takes, by keyword:
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
@@ -130,6 +130,10 @@ class Question:
 
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
+        return None
+
+    def several(self) -> tuple[str, Sequence[Any]] | None:
+        """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
 
     def scales(self) -> dict[str, float]:

@@ -67,6 +67,10 @@ class Histogram(_Binned):
         """What the answer is about, in words."""
         return f"how often {over_what(self.column, self.per)} is in each bin"
 
+    def several(self) -> tuple[str, list[str]]:
+        """The bins, by their edges."""
+        return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy counts, each with an interval of its own."""
         return parts, [around(value, noise.margin(1)) for value in parts]
@@ -100,6 +104,10 @@ class Quantiles(_Binned):
         for level in levels:
             _check.within(0, 1, level=level)
         _Binned.__post_init__(self)
+
+    def several(self) -> tuple[str, tuple[float, ...]]:
+        """The levels."""
+        return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """A quantile for each level."""
