@@ -15,6 +15,9 @@ from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Analyst, Session
@@ -24,6 +27,7 @@ __all__ = [
     "Analyst",
     "Answer",
     "Count",
+    "Covariance",
     "Histogram",
     "Line",
     "Mean",
@@ -31,10 +35,13 @@ __all__ = [
     "Quantiles",
     "Question",
     "Quote",
+    "Ratio",
     "Recommendation",
+    "Regression",
     "Session",
     "Statement",
     "Sum",
+    "Top",
     "Variance",
     "recommend",
     "statement",

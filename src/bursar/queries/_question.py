@@ -32,10 +32,19 @@ from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
-from bursar.queries._rows import Bins, Coordinate, CountRows
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
 from bursar.queries._where import parse
 
-__all__ = ["LARGEST", "Key", "Question", "check_column", "checked_numbers", "make_plain", "set_fields"]
+__all__ = [
+    "LARGEST",
+    "Key",
+    "Question",
+    "check_column",
+    "checked_keys",
+    "checked_numbers",
+    "make_plain",
+    "set_fields",
+]
 
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
@@ -85,7 +94,7 @@ class Question:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
         bins = self.bins()
-        coordinates = len(self.row()) if bins is None else len(bins.edges) - 1
+        coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
@@ -119,8 +128,8 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | None:
-        """The bins of a column that a group is divided into; None for no bins."""
+    def bins(self) -> Bins | KeyCells | None:
+        """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 
     @property
@@ -237,24 +246,26 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
-        if (
-            not isinstance(pair, tuple)
-            or len(pair) != 2
-            or isinstance(pair[1], str)
-            or not hasattr(pair[1], "__iter__")
-        ):
+        if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
-        keys = tuple(_key(value) for value in pair[1])
-        if not keys or len({(type(key), key) for key in keys}) < len(keys):
-            raise ArgumentError(f"by: column {pair[0]!r} needs keys, each of them once")
-        columns.append((pair[0], keys))
+        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
     if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
     return tuple(columns)
 
 
-def _key(value: Any) -> Key:
+def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
+    """The keys of a column, dates as text; each once. ``name`` is the argument's."""
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
+    checked = tuple(_key(name, value) for value in keys)
+    if not checked or len({(type(key), key) for key in checked}) < len(checked):
+        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+    return checked
+
+
+def _key(name: str, value: Any) -> Key:
     if hasattr(value, "as_py"):
         value = value.as_py()  # of Arrow
     if isinstance(value, datetime | date):
@@ -262,7 +273,7 @@ def _key(value: Any) -> Key:
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
-        raise ArgumentError(f"by: key {value!r} must be text, a whole number, a truth value or a date")
+        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
     if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"by: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
     return value

@@ -1,19 +1,23 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from bursar.errors import ArgumentError
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 
 __all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
-    kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
+    kind.__name__.lower(): kind
+    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top)
 }
 
 
@@ -27,7 +31,7 @@ def described(asked: Question) -> dict[str, object]:
         if each.name == "by":
             value = [[column, list(keys)] for column, keys in asked.keys] or None
         if value is not None:
-            values[each.name] = list(value) if isinstance(value, tuple) else value
+            values[each.name] = _plain(value)
     return values
 
 
@@ -36,6 +40,11 @@ def recorded(values: Mapping[str, Any]) -> Question:
     kind = _KINDS.get(values.get("ask", ""))
     by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
     return question({**values, "per": "row"} if by_row else values)
+
+
+def _plain(value: object) -> object:
+    """Lists in place of tuples, as JSON has them."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def question(values: Mapping[str, Any]) -> Question:
@@ -58,5 +67,6 @@ def question(values: Mapping[str, Any]) -> Question:
     except TypeError as error:
         if isinstance(error, ArgumentError):
             raise
-        needed = [name for name in ("column", "low", "high", "edges") if name in takes and name not in values]
+        needed = [each.name for each in fields(_KINDS[kind]) if each.init and each.default is MISSING]
+        needed = [name for name in needed if name not in values]
         raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None

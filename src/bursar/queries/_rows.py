@@ -7,7 +7,7 @@ it can be is ``Question.steps`` whole steps.
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["PER", "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "Per"]
+__all__ = ["PER", "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "Matching", "Per", "Product"]
 
 Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
@@ -51,6 +51,30 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """The sum over a person's rows of the product of two entries, each clipped, moved and scaled with power 1.
+
+    Rows without one of the entries count for no coordinate of the question.
+    """
+
+    first: Entry
+    second: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A coordinate in which the rows that do not match a filter count 0.
+
+    Fields:
+        where: the filter.
+        of: the coordinate.
+    """
+
+    where: str
+    of: CountRows | Entry
+
+
+@dataclass(frozen=True, slots=True)
 class Bins:
     """A cell for each bin of a column, instead of one for each group; rows without the entry are in none.
 
@@ -65,5 +89,28 @@ class Bins:
     edges: tuple[float, ...]
     per: Per = "row"
 
+    @property
+    def cells(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) - 1
 
-Coordinate = CountRows | AnyRow | Entry
+
+@dataclass(frozen=True, slots=True)
+class KeyCells:
+    """A cell for each key of a column, instead of one for each group; rows with other keys are in none.
+
+    Fields:
+        column: the column's name.
+        keys: each once.
+    """
+
+    column: str
+    keys: tuple[str | int | bool, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many keys there are."""
+        return len(self.keys)
+
+
+Coordinate = CountRows | AnyRow | Entry | Product | Matching

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import floor, frexp
 
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._rows import Bins, Entry
+from bursar.queries._rows import Bins, Coordinate, Entry
 
 __all__ = ["binned_rows", "person_total", "row_units", "share_of_rows"]
 
@@ -29,31 +29,35 @@ def row_units(entry: Entry, steps: int, value: str, sql: Dialect) -> str:
     if entry.per == "total":
         bound = _MOST_SCALES * entry.scale
         entry = replace(entry, low=-bound, high=bound, center=0.0, power=1)
-    low, high = double(entry.low), double(entry.high)
-    away = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
-    if entry.center:
-        away = f"({away} - {double(entry.center)})"
+    clipped = away(entry, value)
     if entry.power == 1:
-        return sql.rounded.format(f"({away} * {double(steps / entry.scale)})")
-    share = f"({away} / {double(entry.scale)})"
+        return sql.rounded.format(f"({clipped} * {double(steps / entry.scale)})")
+    share = f"({clipped} / {double(entry.scale)})"
     return sql.rounded.format(f"({share} * {share} * {steps:d})")
 
 
-def person_total(entry: Entry, place: int, steps: int, sql: Dialect) -> str:
+def away(entry: Entry, value: str) -> str:
+    """An entry, clipped, as its difference from the center."""
+    low, high = double(entry.low), double(entry.high)
+    clipped = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
+    return f"({clipped} - {double(entry.center)})" if entry.center else clipped
+
+
+def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -> str:
     """What a person's rows in a group come to, with a place for {only}: which rows.
 
     Args:
-        entry: the coordinate.
+        coordinate: of the question.
         place: of its ``row_units`` among those of the question.
         steps: whole steps of a coordinate that is as large as it can be.
         sql: of the engine.
     """
     number = "nullif(CAST(count(*){only} AS DOUBLE), 0)"
-    match entry.per:
-        case "person":
+    match coordinate:
+        case Entry(per="person"):
             mean = sql.rounded.format(f"(coalesce(sum(u{place}){{only}}, 0) / {number})")
             return f"coalesce({mean}, 0)"
-        case "total":
+        case Entry(per="total") as entry:
             center, lowest, highest = (
                 double(floor((each - origin) / entry.scale * steps + 0.5))
                 for each, origin in ((entry.center, 0.0), (entry.low, entry.center), (entry.high, entry.center))
@@ -72,18 +76,18 @@ def share_of_rows(steps: int, sql: Dialect) -> str:
     return f"coalesce({share}, 0)"
 
 
-def binned_rows(bins: Bins, width: int, who: str, group: str, source: str, value: str, sql: Dialect) -> str:
+def binned_rows(bins: Bins, who: str, group: str, source: str, value: str, sql: Dialect) -> str:
     """Rows with person and cell, one cell for each bin of each group; per person also the number ``n`` of the group.
 
     Args:
         bins: the bins.
-        width: how many there are.
         who: whose row it is, as SQL.
         group: the number of a row's group.
         source: FROM which rows.
         value: the entry.
         sql: of the engine.
     """
+    width = bins.cells
     if bins.per == "total":
         unit = _power_of_two(bins)
         entry = Entry(bins.column, 0.0, 0.0, scale=unit * 2.0**20, per="total")
