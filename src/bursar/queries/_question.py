@@ -145,6 +145,10 @@ class Question:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
 
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
+
     def scales(self) -> dict[str, float]:
         """For each released number, what one full row is in it, in the units of the answer."""
         return {"count": 1.0}

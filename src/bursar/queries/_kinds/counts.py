@@ -21,6 +21,10 @@ class Count(Question):
         """What the answer is about, in words."""
         return "the number of rows"
 
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
         return _read_count(parts, noise)
@@ -57,6 +61,10 @@ class People(Question):
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with a row."""
         return (AnyRow(),)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
