@@ -121,6 +121,20 @@ def _log_sums(exponents: Floats) -> Floats:
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
 
 
+def _sums_from_above(values: Floats) -> Floats:
+    """What lies at and above each place, added up in blocks: few roundings each. As many values as a power of two."""
+    block = 1 << len(values).bit_length() // 2
+    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return np.asarray(sums.ravel()[::-1])
+
+
+def _longest_sum(size: int) -> int:
+    """How many numbers are added one after the other in such a sum, at most."""
+    block = 1 << size.bit_length() // 2
+    return block + size // block + 1
+
+
 class Grid:
     """Compositions of rounds on one grid: their curves, and comparisons of curves, with all errors counted.
 
@@ -275,7 +289,7 @@ class Grid:
         rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
         doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
         density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
-        error += 4 * self.size * _ULP * float(np.abs(density).sum())
+        error += 4 * _longest_sum(self.size) * _ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         error += self._leak(less, side) * (1 + self._leak(context, side))
@@ -289,8 +303,7 @@ class Grid:
     def _curve(self, density: Floats, stride: int = 1) -> Floats:
         """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
         down, up = (ratios[::stride] for ratios in self._ratios)
-        mass: Floats = np.cumsum(density[::-1])[::-1]
-        weighed = np.cumsum((density * down)[::-1])[::-1]
+        mass, weighed = _sums_from_above(density), _sums_from_above(density * down)
         weighed *= up
         mass -= weighed
         return mass
