@@ -27,6 +27,7 @@ CHANGE = "change"
 """The kind of the smallest round there is, on every grid of prices."""
 
 DEAREST = 64  # times what its variance suggests: a price above that is not looked for
+MOST_GIVEN = 1000  # planned rounds, more than that, for one block
 FINENESS = 500  # a rough search finds the least number to one in so many
 CERTIFICATES = 5  # tried for one price, each for a gap that is larger by the errors of the one before
 TRIED = 5  # numbers of planned rounds from the least that a rough search found: 0, 1, 3, 7 ... more
@@ -134,7 +135,8 @@ def exchange_of_block(
         looked[given] = grid.rough_gaps(*bought(given, given * worth))
         return looked[given]
 
-    least = _least(without_back, spare, ceil(size / worth), rounds)
+    dearest = min(rounds, ceil(DEAREST * size / worth) + MOST_GIVEN)
+    least = _least(without_back, spare, ceil(size / worth), dearest)
     for turn in range(TRIED) if least is not None else ():
         given = min((least or 1) + (1 << turn) - 1, rounds)
         net = least_net(given, looked.get(given))
