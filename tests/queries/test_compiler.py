@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.errors import ArgumentError, CopyRefused
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from bursar.queries._questions import STEPS
+from bursar.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
+from bursar.queries._prices import STEPS
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
 
@@ -22,7 +22,7 @@ def naive(rows, asked, keys):
 
     Args:
         rows: (person, group, value) with values that are numbers.
-        asked: Count, Sum, Mean, Variance or Histogram, with ``keys`` for its groups.
+        asked: any question whose coordinates are sums over rows, with ``keys`` for its groups.
     """
     width = asked.coordinates
     everybody = {}
@@ -55,6 +55,14 @@ def steps(asked, value):
     if isinstance(asked, Histogram):
         place = max(0, min(asked.coordinates - 1, sum(value >= edge for edge in asked.edges) - 1))
         return [asked.steps * (place == j) for j in range(asked.coordinates)]
+    if isinstance(asked, Top):
+        return [asked.steps * (key == (value >= 1)) for key in asked.among]
+    if isinstance(asked, Ratio):
+        low, high = asked.numerator_bounds
+        entry = max(low, min(high, value)) * (asked.steps / max(abs(low), abs(high)))
+        return [half_away(entry) if value > -3 else 0, asked.steps]
+    if isinstance(asked, Covariance | Regression):
+        return second_moments(asked, value)
     clipped = max(asked.low, min(asked.high, value))
     if isinstance(asked, Sum):
         return [half_away(clipped * (asked.steps / asked.full))]
@@ -63,6 +71,19 @@ def steps(asked, value):
     if isinstance(asked, Variance):
         found.append(half_away(away / asked.half * (away / asked.half) * asked.steps))
     return found
+
+
+def second_moments(asked, value):
+    """One row of a matrix of second moments, of the columns value and twice (two times value)."""
+    shares, found = [], [asked.steps]
+    for name, low, high in asked.columns:
+        entry = max(low, min(high, value if name == "value" else 2 * value))
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        away = entry - middle if middle else entry
+        shares.append(away / half)
+        found.append(half_away(away * (asked.steps / half)))
+    pairs = [(i, j) for i in range(len(shares)) for j in range(i, len(shares))]
+    return found + [half_away(shares[i] * shares[j] * asked.steps) for i, j in pairs]
 
 
 def half_away(value):
@@ -83,6 +104,10 @@ shapes = st.sampled_from(
         lambda **o: Variance("value", 0.0, 30.0, **o),
         lambda **o: Histogram("value", (-10.0, 0.0, 0.5, 10.0), **o),
         lambda **o: Histogram("value", tuple(range(-20, 21)), **o),
+        lambda **o: Top(1, "large", [True, False], count="rows", **o),
+        lambda **o: Ratio("value", numerator_bounds=(-2, 9.5), numerator_where="value > -3", **o),
+        lambda **o: Covariance({"value": (-10, 7.5), "twice": (-3.0, 11.0)}, **o),
+        lambda **o: Regression("twice", {"value": (-10, 10), "twice": (-3.0, 11.0)}, **o),
     ]
 )
 
@@ -102,6 +127,8 @@ def test_sums_and_charges_are_exact(tmp_path_factory, rows, shape, clip, price):
             "who": pa.array([row[0] for row in rows], pa.string()),
             "group": pa.array([row[1] for row in rows], pa.int32()),
             "value": pa.array([row[2] for row in rows], pa.float64()),
+            "twice": pa.array([2 * row[2] for row in rows], pa.float64()),
+            "large": pa.array([row[2] >= 1 for row in rows], pa.bool_()),
         }
     )
     budget = filters.Basic(epsilon=1e3) if asked.pure else filters.Zcdp(rho=1e3)

@@ -25,9 +25,23 @@ from bursar import filters
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger, verify
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
+from bursar.queries import (
+    Count,
+    Covariance,
+    Histogram,
+    Mean,
+    People,
+    Quantiles,
+    Ratio,
+    Regression,
+    Session,
+    Sum,
+    Top,
+    Variance,
+)
 from bursar.queries._engines import spark_accounts
-from bursar.queries._questions import STEPS, described
+from bursar.queries._prices import STEPS
+from bursar.queries._questions import described
 from crashes import campaign_on_spark
 from ledgers import exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started
@@ -139,6 +153,11 @@ questions = st.one_of(
     st.builds(lambda c, o: Variance(c, 0.0, 30.0, **o), columns, options),
     st.builds(lambda c, o: Histogram(c, (-10.0, 0.0, 0.5, 10.0), **o), columns, options),
     st.builds(lambda c, o: Quantiles(c, tuple(range(-20, 21)), **o), columns, options),
+    st.builds(lambda c, w, o: Ratio(c, numerator_bounds=(-3, 8.5), numerator_where=w, **o), columns, wheres, options),
+    options.map(lambda o: Ratio(numerator_where="t = 'it''s'", denominator_where="t is not null", **o)),
+    st.builds(lambda c, o: Covariance({c: (-10, 7.5), "x": (-3.5, 11.0)}, **o), columns, options),
+    st.builds(lambda c, o: Regression("x", {c: (0, 9), "n": (-2, 5), "x": (-3, 11.0)}, **o), columns, options),
+    st.builds(lambda o: Top(2, "t", ["x", "it's", "e\u0301", "é"], **o), options),
 )
 
 
@@ -203,10 +222,14 @@ def renamed(table):
 
 def as_duckdb(asked):
     changed = {"by": tuple(("N2" if name == "N" else name, tuple(found)) for name, found in asked.by)}
-    if asked.where is not None:
-        changed["where"] = asked.where.replace('"N"', "N2")
-    if getattr(asked, "column", None) == "N":
-        changed["column"] = "N2"
+    for name in ("where", "numerator_where"):
+        if getattr(asked, name, None) is not None:
+            changed[name] = getattr(asked, name).replace('"N"', "N2")
+    for name in ("column", "numerator"):
+        if getattr(asked, name, None) == "N":
+            changed[name] = "N2"
+    if isinstance(asked, Covariance | Regression):
+        changed["columns"] = tuple(("N2" if name == "N" else name, *bounds) for name, *bounds in asked.columns)
     return replace(asked, **changed)
 
 
@@ -225,6 +248,21 @@ def rows(spark):
 
 def holds(found):
     return all(finding.holds for finding in found)
+
+
+def test_questions_of_several_columns_are_the_same(spark, rows, path):
+    """Ratios, second moments and tops: the same sums and units on both engines, wide and long."""
+    asked = [
+        Ratio("amount", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **CHEAP),
+        Ratio(numerator_where="place = 'x'", by={"place": ["x", "z"]}, clip=2, **CHEAP),
+        Covariance({"amount": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **CHEAP),
+        Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, by={"place": [*"xyzabc"]}, **CHEAP),
+        Top(2, "place", ["y", "x", "nowhere"], count="rows", by={"n": [1, 3, 4]}, clip=4, **CHEAP),
+    ]
+    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
+        found = together(spark, ours._rows, asked)
+        for place, each in enumerate(asked):
+            assert found[place] == exact(theirs, each), each
 
 
 def test_accounts_go_through_everything_as_in_tables(rows, path):

@@ -187,8 +187,7 @@ class Ledger(Uncopyable):
         def work(turn: Turn) -> None:
             if self._rules.watch is not None:
                 raise ArgumentError("this ledger is watched already")
-            asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
-            left = max(0, self.budget_units - self._rules.set_aside() - asked)
+            left = max(0, self.budget_units - self._rules.set_aside() - self._rules.charged)
             if watch.units > left:
                 raise exceeded(watch.units, self.budget_units, left, self.symbol)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}

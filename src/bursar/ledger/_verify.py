@@ -9,7 +9,7 @@ from bursar.errors import DataError, LedgerError
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
 from bursar.ledger._rules import Rules
-from bursar.ledger.interfaces import Consistency
+from bursar.ledger.interfaces import Consistency, Payment
 
 __all__ = ["Finding", "check_export", "export", "verify"]
 
@@ -128,6 +128,15 @@ class _Checks:
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self._consistency.budget and not dear
 
+    def floors(self) -> bool:
+        for answered in self._ledger.history():
+            public = answered.entry.public
+            payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
+            floor = payment.floor(left, int(public["price"]))
+            if public.get("floor", floor) != floor:
+                return False
+        return True
+
     def shares(self) -> bool:
         return self._accounts.shares_hold({scope: self._rules.asked.get(scope, []) for scope in self._rules.limits})
 
@@ -145,6 +154,7 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("the charges of every question add up to its recorded total", _Checks.questions),
     ("every account is the sum of its charges", _Checks.sums),
     ("no account is above the budget, and no charge above the price of its question", _Checks.within),
+    ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),
     ("who left and who returned is what the record says", _Checks.gone),
 ]

@@ -11,8 +11,14 @@ Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or`
 name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
 """
 
-from bursar.queries._answers import Answer, Quote
-from bursar.queries._questions import Count, Histogram, Mean, People, Quantiles, Question, Sum, Variance
+from bursar.queries._answers import Answer, Quote, write_csv
+from bursar.queries._kinds.bins import Histogram, Quantiles
+from bursar.queries._kinds.counts import Count, People
+from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
+from bursar.queries._question import Question
 from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Analyst, Session
 from bursar.queries._statements import Line, Statement, statement
@@ -21,6 +27,7 @@ __all__ = [
     "Analyst",
     "Answer",
     "Count",
+    "Covariance",
     "Histogram",
     "Line",
     "Mean",
@@ -28,11 +35,15 @@ __all__ = [
     "Quantiles",
     "Question",
     "Quote",
+    "Ratio",
     "Recommendation",
+    "Regression",
     "Session",
     "Statement",
     "Sum",
+    "Top",
     "Variance",
     "recommend",
     "statement",
+    "write_csv",
 ]

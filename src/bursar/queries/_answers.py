@@ -6,20 +6,22 @@ Intervals are about the noise alone: not about what was clipped, or people who d
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
-from itertools import product
-from math import inf, log, sqrt
-from statistics import NormalDist
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
-from bursar.queries._questions import STEPS, Histogram, Key, Mean, Quantiles, Question, Sum, Variance
+from bursar.queries import _results
+from bursar.queries._noise_bands import NoiseBand
+from bursar.queries._prices import STEPS
+from bursar.queries._question import Key, Question
+from bursar.queries._widths import expected_half_width
 
-__all__ = ["Answer", "Quote", "answer", "quote"]
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
 
-CONFIDENCE = 0.95
-
-Interval = tuple[float, float]
+__all__ = ["Answer", "Quote", "answer", "quote", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,19 @@ class Quote:
     """Half the width of a 95 % interval around each."""
     epsilon: float | None = None
     """What it costs in a pure budget; None in others."""
+    half_width: float | None = None
+    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
+    it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
+    fits: int | None = None
+    """How many questions of this price every person can certainly still pay, even one who paid the highest price of
+    every question so far. Most people can pay more."""
+
+    def __str__(self) -> str:
+        """What matters, in a sentence."""
+        price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
+        width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
+        more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
+        return f"{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,147 +82,83 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
+    def columns(self) -> dict[str, list[Any]]:
+        """The table of ``to_pandas`` by columns."""
+        return _results.columns(self)
 
-def quote(question: Question, budget: int) -> Quote:
-    """What a question would cost, and its noise: from public facts alone."""
-    errors = {name: question.spread * scale for name, scale in _scales(question).items()}
-    quantile = _z(question, 1)
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each value: the keys of its group, the value, and the interval's low and high end.
+
+        Where a group has several values a column says which one it is: "bin", "level", or "number". A column grouped by
+        that is called like one of ours gets "_" after its name.
+        """
+        return _results.to_pandas(self)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """The table of ``to_pandas``, for Arrow."""
+        return _results.to_arrow(self)
+
+    def to_csv(self, path: Path | str) -> None:
+        """Write the table of ``to_pandas`` to a file, which it replaces."""
+        _results.to_csv([self], path, keys=False)
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw each value with its interval, at most 200, on axes of Matplotlib, or on new ones without a display.
+
+        ``axes.figure.savefig(path)`` writes the picture. Needs the extra ``plots``.
+        """
+        return _results.to_axes(self, axes)
+
+    def __str__(self) -> str:
+        """The first ten values as a table."""
+        return _results.to_text(self)
+
+    def _repr_html_(self) -> str:
+        """The first twenty values, for notebooks."""
+        return _results.to_html(self)
+
+
+def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
+    """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
+
+    Columns that an answer does not have are empty in its rows.
+    """
+    _results.to_csv(answers, path, keys=True)
+
+
+def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
+    """What a question would cost, and its noise: from public facts alone.
+
+    Args:
+        question: what would be asked.
+        budget: each person's, units.
+        left: of it, at worst, units.
+        released: the noisy sums of an earlier answer to the same question.
+    """
+    errors = {name: question.spread * scale for name, scale in question.scales().items()}
+    quantile = NoiseBand(1.0, question.pure).z(1)
     return Quote(
         rho=_rho(question),
         of_budget=question.price / budget,
         standard_errors=errors,
         margins={name: quantile * error for name, error in errors.items()},
         epsilon=to_float(question.price) if question.pure else None,
+        half_width=expected_half_width(question, released),
+        fits=left // question.price,
     )
 
 
 def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
     """The answer that noisy sums give: the same for the same sums."""
-    width = question.coordinates
+    width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
     for start in range(0, len(released), width):
-        value, interval = _read(question, released[start : start + width])
+        value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
         values.append(value)
         intervals.append(interval)
     return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
 
 
-def _scales(question: Question) -> dict[str, float]:
-    """For each released number, what one full row is in it."""
-    full = STEPS / question.steps
-    match question:
-        case Sum():
-            return {"sum": question.full}
-        case Mean():
-            return {"count": full, "sum of differences from the middle": full * question.half}
-        case Variance():
-            return {
-                "count": full,
-                "sum of differences from the middle": full * question.half,
-                "sum of their squares": full * question.half**2,
-            }
-        case Histogram() | Quantiles():
-            return {"count in each bin": 1.0}
-    return {"count": 1.0}
-
-
 def _rho(question: Question) -> float:
     """The price in rho, rounded up: what is epsilon-DP is epsilon**2 / 2-zCDP (theory 2.3)."""
     return to_float(up(Fraction(question.price, MEASURE) ** 2 / 2) if question.pure else question.price)
-
-
-def _z(question: Question, intervals: int) -> float:
-    """How many standard errors to each side, so that this many intervals hold together."""
-    return _quantile_of_noise(question.pure, intervals)
-
-
-@lru_cache(maxsize=64)
-def _quantile_of_noise(pure: bool, intervals: int) -> float:
-    if pure:  # of one Laplace number; the tails of a sum of several are lighter
-        return log(intervals / (1 - CONFIDENCE)) / sqrt(2)
-    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * intervals))
-
-
-def _read(question: Question, sums: Sequence[int]) -> tuple[Any, Any]:
-    sigma = question.spread * STEPS / question.steps
-    parts = [value / question.steps for value in sums]
-    match question:
-        case Mean():
-            return _mean(question, parts, sigma)
-        case Variance():
-            return _variance(question, parts, sigma)
-        case Quantiles():
-            quantiles = [_quantile(question, parts, sigma, level) for level in question.levels]
-            return [value for value, _ in quantiles], [interval for _, interval in quantiles]
-        case Histogram():
-            return parts, [_around(value, sigma * _z(question, 1)) for value in parts]
-        case Sum():
-            return parts[0] * question.full, _around(parts[0] * question.full, sigma * question.full * _z(question, 1))
-    return parts[0], _around(parts[0], sigma * _z(question, 1))
-
-
-def _around(value: float, margin: float) -> Interval:
-    return value - margin, value + margin
-
-
-def _mean(question: Mean, parts: list[float], sigma: float) -> tuple[float | None, Interval]:
-    count, total = parts
-    if count <= 0:
-        return None, (question.low, question.high)
-    margin = _z(question, 2) * sigma
-    if count - margin <= 0:
-        ends = (-1.0, 1.0)
-    else:
-        corners = [s / n for s, n in product(_around(total, margin), _around(count, margin))]
-        ends = _clip(min(corners)), _clip(max(corners))
-    middle, half = question.middle, question.half
-    return middle + half * _clip(total / count), (middle + half * ends[0], middle + half * ends[1])
-
-
-def _variance(question: Variance, parts: list[float], sigma: float) -> tuple[float | None, Interval]:
-    count, total, squares = parts
-    scale = question.half**2
-    if count <= 0:
-        return None, (0.0, scale)
-    value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
-    margin = _z(question, 3) * sigma
-    if count - margin <= 0:
-        return value * scale, (0.0, scale)
-    # with t = 1/count: squares t - (total t)^2, monotone in squares, concave in t and in total
-    low_t, high_t = 1 / (count + margin), 1 / (count - margin)
-    totals = [*_around(total, margin), *([0.0] if abs(total) <= margin else [])]
-    corners = []
-    for s, q in product(totals, _around(squares, margin)):
-        peak = q / (2 * s * s) if s else inf
-        corners += [q * t - (s * t) ** 2 for t in (low_t, high_t, min(max(peak, low_t), high_t))]
-    return value * scale, (max(0.0, min(corners)) * scale, min(1.0, max(corners)) * scale)
-
-
-def _clip(value: float) -> float:
-    return max(-1.0, min(1.0, value))
-
-
-def _quantile(question: Quantiles, counts: list[float], sigma: float, level: float) -> tuple[float | None, Interval]:
-    """A quantile by interpolation in the bin where it falls, and where it may be."""
-    edges, bins = question.edges, len(counts)
-    low, high = edges[0], edges[-1]
-    below, total, z = 0.0, sum(counts), _z(question, max(1, bins - 1))
-    for edge in range(1, bins):
-        below += counts[edge - 1]
-        # more than the level lies below an edge if this is positive
-        excess = below - level * total
-        margin = z * sigma * sqrt((1 - level) ** 2 * edge + level**2 * (bins - edge))
-        if excess < -margin:
-            low = max(low, edges[edge])
-        elif excess > margin:
-            high = min(high, edges[edge])
-    positive = [max(0.0, count) for count in counts]
-    if not sum(positive):
-        return None, (edges[0], edges[-1])
-    wanted, value = level * sum(positive), edges[-1]
-    for place, count in enumerate(positive):
-        if count and wanted <= count:
-            value = edges[place] + (edges[place + 1] - edges[place]) * wanted / count
-            break
-        wanted -= count
-    return value, (low, high) if low < high else (edges[0], edges[-1])

@@ -16,11 +16,27 @@
 
     [[questions]]
     key = "2011-12-08: rows by country"
-    ask = "count"                    # count, people, sum, mean, variance, histogram, quantiles
+    ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
     where = "day = '2011-12-08'"
     by = { country = ["France", "Spain"] }
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
+
+A question can be written once for many days and names::
+
+    [[questions]]
+    every = "day"                    # or week (from Monday), month
+    from = 2011-01-01
+    to = 2011-12-31                  # may be left out: until the last one that ended before today, in UTC
+    for = { country = ["France", "Spain"] }                        # may be left out: each combination of names
+    key = "{day}: people in {country}"
+    ask = "people"
+    where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
+    sigma = 20
+
+{day}, {week} (2011-W09) or {month} (2011-01), {from}, {until} and the names of ``for`` stand in any text of the
+question; a text that is one of them alone becomes its value, so ``clip = "{clip}"`` works. A bracket itself is
+written twice.
 
 Asking everything again gives the answers that are there and asks what is new: the file may be run every night, and
 run again after a crash.
@@ -30,6 +46,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,8 +57,10 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
-from bursar.queries._questions import Question, question
+from bursar.queries._question import Question
+from bursar.queries._questions import question
 from bursar.queries._session import Analyst, Session
+from bursar.queries._templates import written_out
 
 __all__ = ["Plan"]
 
@@ -78,8 +97,14 @@ class Plan:
     """Each with its key."""
 
     @classmethod
-    def read(cls, path: Path | str, *, ledger: str | None = None) -> "Plan":
-        """The plan in a TOML file; ``ledger``, if given, stands in place of the file's."""
+    def read(cls, path: Path | str, *, ledger: str | None = None, today: date | None = None) -> "Plan":
+        """The plan in a TOML file.
+
+        Args:
+            path: the file.
+            ledger: if given, stands in place of the file's.
+            today: templates go to the last period that ended before it; None for today in UTC.
+        """
         path = Path(path)
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -90,18 +115,8 @@ class Plan:
         if ledger is not None:
             settings["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
         _check_settings(settings)
-        keys, questions = set(), []
-        for place, entry in enumerate(settings["questions"], start=1):
-            fields = dict(entry) if isinstance(entry, dict) else {}
-            key = fields.pop("key", None)
-            if not isinstance(key, str) or not key or key in keys:
-                raise ArgumentError(f"question {place}: needs a key of its own")
-            keys.add(key)
-            try:
-                questions.append((key, question(fields)))
-            except ArgumentError as error:
-                raise ArgumentError(f"question {key!r}: {error}") from None
-        return cls(path.parent, settings, tuple(questions))
+        questions = _questions(settings["questions"], today or datetime.now(UTC).date())
+        return cls(path.parent, settings, questions)
 
     @property
     def budget(self) -> Zcdp | Gaussian | Basic:
@@ -188,6 +203,25 @@ class Plan:
             raise ArgumentError("the file of questions is about another ledger")
         with self.open(create=False) as session:
             return session.verify(head=head, replay=True)
+
+
+def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], ...]:
+    """Each question with its key, templates written out."""
+    questions: dict[str, Question] = {}
+    for place, entry in enumerate(entries, start=1):
+        try:
+            written = written_out(entry if isinstance(entry, dict) else {}, today)
+        except ArgumentError as error:
+            raise ArgumentError(f"question {place}: {error}") from None
+        for fields in written:
+            key = fields.pop("key", None)
+            if not isinstance(key, str) or not key or key in questions:
+                raise ArgumentError(f"question {place}: needs a key of its own")
+            try:
+                questions[key] = question(fields)
+            except ArgumentError as error:
+                raise ArgumentError(f"question {key!r}: {error}") from None
+    return tuple(questions.items())
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

@@ -9,13 +9,14 @@ from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._terms import TABLES
 from bursar.ledger.interfaces import (
     Offer,
+    Payment,
     Person,
     PrivateNote,
     Share,
     Store,
 )
 
-__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "query_of", "within"]
+__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "query_of"]
 
 
 class TableAccounts(AccountReader):
@@ -83,13 +84,15 @@ class TableOffer:
         with about_the_data(store):
             store.workspace.make(charges.tables)
 
-    def admit(self, most: int, shares: Sequence[Share]) -> "TableAdmitted":
-        """Read the rows once, and write down who can pay."""
-        joins, tests, scopes = within(shares)
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
+        """Read the rows once, and write down who can pay, and what."""
+        joins, left, scopes = left_of(most, shares)
+        pays = payment.sql(left, divide="//")
+        paid = f"{pays.units} AS units" + ("" if payment.pace is None else f", {pays.factor} AS factor")
         with about_the_data(self._store):
             self._store.run(
-                f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT c.*, a.person IS NULL AS fresh, "
-                f"c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
+                f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
+                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken "
                 f"FROM ({self._charges.sql}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
@@ -171,14 +174,14 @@ def about_the_data(store: Store) -> Iterator[None]:
         raise DataError("the data cannot be read; nothing was charged") from None
 
 
-def within(shares: Iterable[Share]) -> tuple[str, str, list[str]]:
-    """(Joins, conditions, parameters) that hold each person within limited shares."""
-    joins, tests, scopes = "", "", []
-    for place, (scope, most) in enumerate(shares):
+def left_of(most: int, shares: Iterable[Share]) -> tuple[str, str, list[str]]:
+    """(Joins, what a person has left, parameters): the least over the budget and over limited shares, as SQL."""
+    joins, left, scopes = "", [f"{most:d} - coalesce(a.spent, 0)"], []
+    for place, (scope, of_scope) in enumerate(shares):
         joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
-        tests += f" AND c.units <= {most:d} - coalesce(s{place}.spent, 0)"
+        left.append(f"{of_scope:d} - coalesce(s{place}.spent, 0)")
         scopes.append(scope)
-    return joins, tests, scopes
+    return joins, left[0] if len(left) == 1 else f"least({', '.join(left)})", scopes
 
 
 def _summed(questions: Collection[int]) -> str:

@@ -11,35 +11,24 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
 from itertools import accumulate
 from math import nextafter
-from typing import Any, NamedTuple
+from typing import Any
 
-from bursar._workspace import TempTable
-from bursar.errors import ArgumentError
-from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
+from bursar.queries._engines.columns import FilterCompiler
+from bursar.queries._engines.coordinates import bin_of, coordinates_of
 from bursar.queries._engines.dialects import Dialect, double
+from bursar.queries._engines.keys import Keys, keys_of
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
-from bursar.queries._questions import (
-    Count,
-    Histogram,
-    Mean,
-    People,
-    Quantiles,
-    Question,
-    Sum,
-    Variance,
-)
+from bursar.queries._question import Question
+from bursar.queries._rows import Bins, KeyCells
 from bursar.queries._where import parse
 
-__all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
+__all__ = ["CELLS", "Compiled", "Compiler"]
 
 CELLS = "cells"
 """The table of contributions in the long form."""
 
-_KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
-_LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
@@ -49,19 +38,6 @@ _ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # compiled questions that are kept
-
-
-class Keys(NamedTuple):
-    """A table of the keys of one column to group by: its name, the type of the keys, the keys in their order."""
-
-    table: str
-    kind: str
-    values: tuple[object, ...]
-
-    def to_make(self) -> TempTable:
-        """The table in a workspace."""
-        sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
-        return TempTable(self.table, sql, ([_listed(value) for value in self.values],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +100,21 @@ class Compiler:
 
 
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    parameters: list[object] = []
-    tests = [f"{who} IS NOT NULL"]
-    if question.where is not None:
-        compiler = FilterCompiler(kinds, sql)
-        tests.append(compiler.sql(parse(question.where)))
-        parameters = compiler.parameters
-    units, totals, value_tests = _columns(question, kinds, sql)
+    parts = coordinates_of(question, kinds, sql)
+    compiler = FilterCompiler(kinds, sql)
+    tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
     keys, joins, cell = _grouping(question, kinds, sql)
-    binned = isinstance(question, Histogram | Quantiles)
-    if isinstance(question, Histogram | Quantiles):
-        cell = f"({cell}) * {question.coordinates:d} + {_bin(question, kinds, sql)}"
+    bins = question.bins()
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
+        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
     )
-    cells = question.groups * (question.coordinates if binned else 1)
-    form = _long if cells * len(totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, totals, cells, sql)
+    cells = question.groups * (1 if bins is None else question.coordinates)
+    form = _long if cells * len(parts.totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows, parts.totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, tuple(parameters), sums, size)
+    return Compiled(keys, table, charges, (*parts.parameters, *compiler.parameters), sums, size)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -167,87 +137,26 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     )
     wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
     flat = [name for row in grid for name in row]
-    width = question.coordinates if isinstance(question, Histogram | Quantiles) else 1
+    width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question, sql)
     lengths = f"SELECT *, {_firm(_length(flat, question))} AS square FROM ({bounded})"
     return None, _charges(lengths, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
 
 
-def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
-    """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
-    count = f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})"
-    match question:
-        case Count():
-            return [], [count], []
-        case People():
-            return [], [f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}"], []
-        case Histogram() | Quantiles():
-            return [], [count], [sql.present.format(_number(question.column, kinds, sql))]
-        case Sum() | Mean() | Variance():
-            value = _number(question.column, kinds, sql)
-            low, high = double(question.low), double(question.high)
-            inside = f"CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END"
-            units, counts = _units(question, f"({inside})", sql), [] if isinstance(question, Sum) else [count]
-            return units, [*counts, *map(_total, range(len(units)))], [sql.present.format(value)]
-    raise ArgumentError(f"question={type(question).__name__} is not known to this engine")
-
-
-def _units(question: Sum | Mean | Variance, inside: str, sql: Dialect) -> list[str]:
-    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
-    if isinstance(question, Sum):
-        return [sql.rounded.format(f"({inside} * {double(question.steps / question.full)})")]
-    away = f"({inside} - {double(question.middle)})"
-    units = [sql.rounded.format(f"({away} * {double(question.steps / question.half)})")]
-    if isinstance(question, Variance):
-        share = f"({away} / {double(question.half)})"
-        units.append(sql.rounded.format(f"({share} * {share} * {question.steps:d})"))
-    return units
-
-
-def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
-    if kind_of(column, kinds) not in ("whole", "number"):
-        raise ArgumentError(f"column {column!r} does not hold numbers")
-    return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
-
-
-def _total(place: int) -> str:
-    """The sum of a person's rows in a group; cut off."""
-    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
-
-
 def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's group)."""
-    by = question.keys
+    """(tables of keys, joins, the number of a row's cell)."""
+    by = list(question.keys)
+    bins = question.bins()
+    if isinstance(bins, KeyCells):
+        by.append((bins.column, bins.keys))
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables, joins, terms = [], [], []
-    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
-        kind = kind_of(column, kinds)
-        if kind not in _KEYS:
-            raise ArgumentError(
-                f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates"
-            )
-        values = tuple(literal(key, kind) for key in keys)
-        if len(set(values)) < len(values):
-            raise ArgumentError(f"by: two keys of column {column!r} are the same")
-        tables.append(Keys(f"keys{place}", _KEYS[kind], values))
-        joins.append(f"JOIN {sql.table.format(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
-        terms.append(f"k{place}.place * {stride:d}")
-    return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
-
-
-def _bin(question: Histogram | Quantiles, kinds: Mapping[str, str], sql: Dialect) -> str:
-    """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
-    value = _number(question.column, kinds, sql)
-
-    def halved(low: int, high: int) -> str:
-        if low == high:
-            return str(low)
-        middle = (low + high + 1) // 2
-        edge = f"{double(question.edges[middle])}"
-        return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
-
-    return halved(0, question.coordinates - 1)
+    tables = [keys_of(f"keys{place}", column, keys, kinds, sql) for place, (column, keys) in enumerate(by)]
+    terms = [f"keys{place}_k.place * {stride:d}" for place, stride in enumerate(strides)]
+    cell = " + ".join(terms) or "0"
+    if isinstance(bins, Bins):
+        cell = f"({cell}) * {bins.cells:d} + {bin_of(bins, kinds, sql)}"
+    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), cell
 
 
 def _length(names: list[str], question: Question) -> str:
@@ -313,7 +222,7 @@ def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect)
     if question.per_group is None:
         return rows
     square = f"SELECT *, {_firm(_length(names, question))} AS square FROM ({rows})"
-    if isinstance(question, Histogram | Quantiles):  # a group's coordinates are in several cells
+    if question.bins() is not None:  # a group's coordinates are in several cells
         over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
         limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
         square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"
@@ -358,10 +267,3 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
 def _added(names: list[str], sql: Dialect) -> str:
     """Sums over people, exact."""
     return ", ".join(sql.total.format(_shrunk(name, sql)) for name in names)
-
-
-def _listed(key: object) -> object:
-    """A key as DuckDB takes it in a list."""
-    if isinstance(key, date | datetime):
-        return key.isoformat()
-    return str(key).lower() if isinstance(key, bool) else key

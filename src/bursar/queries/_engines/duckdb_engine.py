@@ -8,7 +8,7 @@ from bursar.ledger import Ledger
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import CELLS, Compiled, Compiler
 from bursar.queries._engines.dialects import duckdb_dialect
-from bursar.queries._questions import Question
+from bursar.queries._question import Question
 
 __all__ = ["DuckDB"]
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from bursar._workspace import Query
 from bursar.queries._engines.compiler import Compiled
-from bursar.queries._questions import Question
+from bursar.queries._question import Question
 
 __all__ = ["Rows"]
 

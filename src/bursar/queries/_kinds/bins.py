@@ -1,0 +1,105 @@
+"""Histograms, and what is read off them."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from typing import Any
+
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.queries._noise_bands import Interval, NoiseBand, around
+from bursar.queries._question import Question, check_column, checked_numbers, set_fields
+from bursar.queries._rows import Bins
+
+__all__ = ["Histogram", "Quantiles"]
+
+_MOST_BINS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Binned(Question):
+    column: str
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        edges = tuple(float(edge) for edge in checked_numbers("edges", self.edges))
+        set_fields(self, edges=edges)
+        if not 2 <= len(edges) <= _MOST_BINS + 1 or not all(a < b for a, b in pairwise(edges)):
+            raise ArgumentError(f"edges must be 2 to {_MOST_BINS + 1} increasing numbers")
+        Question.__post_init__(self)
+
+    def bins(self) -> Bins:
+        """One count for each bin."""
+        return Bins(self.column, self.edges)
+
+    def scales(self) -> dict[str, float]:
+        """One count for each bin."""
+        return {"count in each bin": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram(_Binned):
+    """How many rows have an entry between two neighbouring edges; the outer bins also take what is beyond them."""
+
+    def several(self) -> tuple[str, list[str]]:
+        """The bins, by their edges."""
+        return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy counts, each with an interval of its own."""
+        return parts, [around(value, noise.margin(1)) for value in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles(_Binned):
+    """Quantiles of a column (0.5 is the median), read off a noisy histogram; they lie between the outer edges."""
+
+    levels: tuple[float, ...] = (0.5,)
+
+    def __post_init__(self) -> None:
+        levels = tuple(float(level) for level in checked_numbers("levels", self.levels))
+        set_fields(self, levels=levels)
+        if not 1 <= len(levels) <= 100:
+            raise ArgumentError("levels must be 1 to 100 numbers")
+        for level in levels:
+            _check.within(0, 1, level=level)
+        _Binned.__post_init__(self)
+
+    def several(self) -> tuple[str, tuple[float, ...]]:
+        """The levels."""
+        return "level", self.levels
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """A quantile for each level."""
+        quantiles = [self._quantile(parts, noise, level) for level in self.levels]
+        return [value for value, _ in quantiles], [interval for _, interval in quantiles]
+
+    def _quantile(self, counts: list[float], noise: NoiseBand, level: float) -> tuple[float | None, Interval]:
+        """A quantile by interpolation in the bin where it falls, and where it may be."""
+        edges, bins = self.edges, len(counts)
+        low, high = edges[0], edges[-1]
+        below, total, margin_of_one = 0.0, sum(counts), noise.margin(max(1, bins - 1))
+        for edge in range(1, bins):
+            below += counts[edge - 1]
+            # more than the level lies below an edge if this is positive
+            excess = below - level * total
+            margin = margin_of_one * sqrt((1 - level) ** 2 * edge + level**2 * (bins - edge))
+            if excess < -margin:
+                low = max(low, edges[edge])
+            elif excess > margin:
+                high = min(high, edges[edge])
+        positive = [max(0.0, count) for count in counts]
+        if not sum(positive):
+            return None, (edges[0], edges[-1])
+        wanted, value = level * sum(positive), edges[-1]
+        for place, count in enumerate(positive):
+            if count and wanted <= count:
+                value = edges[place] + (edges[place + 1] - edges[place]) * wanted / count
+                break
+            wanted -= count
+        return value, (low, high) if low < high else (edges[0], edges[-1])

@@ -1,0 +1,61 @@
+"""Count rows and people."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bursar import _check
+from bursar._units import up
+from bursar.queries._noise_bands import Interval, NoiseBand, around
+from bursar.queries._question import Question, make_plain
+from bursar.queries._rows import AnyRow, Coordinate
+
+__all__ = ["Count", "People"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Question):
+    """How many rows."""
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy count."""
+        return _read_count(parts, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class People(Question):
+    """How many people have at least one row, in each group.
+
+    With ``spare``, a price in rho: of those, how many can still pay that much afterwards. It tells an analyst when to
+    stop trusting totals, and costs those who are counted what any count costs.
+    """
+
+    spare: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.spare is not None:
+            make_plain(self, "spare")
+            _check.within(1e-12, 1e3, spare=self.spare)
+        Question.__post_init__(self)
+
+    def _spare(self) -> int:
+        return 0 if self.spare is None else int(up(self.spare))
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """One for a person with a row."""
+        return (AnyRow(),)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy count."""
+        return _read_count(parts, noise)
+
+
+def _read_count(parts: list[float], noise: NoiseBand) -> tuple[float, Interval]:
+    return parts[0], around(parts[0], noise.margin(1))

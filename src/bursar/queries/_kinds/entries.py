@@ -1,0 +1,151 @@
+"""Sums, means and variances of a column's entries between bounds."""
+
+from dataclasses import dataclass, field
+from itertools import product
+from math import floor, inf, sqrt
+from typing import Any
+
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.queries._noise_bands import Interval, NoiseBand, around
+from bursar.queries._prices import STEPS
+from bursar.queries._question import LARGEST, Question, check_column, make_plain, set_fields
+from bursar.queries._rows import Coordinate, CountRows, Entry
+
+__all__ = ["Mean", "Sum", "Variance"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded(Question):
+    column: str
+    low: float
+    high: float
+
+    middle: float = field(init=False, repr=False, compare=False)
+    """Between the bounds."""
+    half: float = field(init=False, repr=False, compare=False)
+    """From the middle to a bound."""
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        make_plain(self, "low", "high")
+        _check.number(low=self.low, high=self.high)
+        if not -LARGEST <= self.low < self.high <= LARGEST:
+            raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {LARGEST:g}")
+        if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
+            raise ArgumentError(f"low={self.low!r} and high={self.high!r} are too close to each other")
+        set_fields(self, middle=self.low / 2 + self.high / 2, half=self.high / 2 - self.low / 2)
+        Question.__post_init__(self)
+
+    def _from_middle(self, power: int = 1) -> Entry:
+        """The entry as its difference from the middle, in halves."""
+        return Entry(self.column, self.low, self.high, self.middle, self.half, power)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(_Bounded):
+    """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
+
+    @property
+    def full(self) -> float:
+        """The largest entry there may be."""
+        return max(abs(self.low), abs(self.high))
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """The entry, as a part of the largest."""
+        return (Entry(self.column, self.low, self.high, scale=self.full),)
+
+    def scales(self) -> dict[str, float]:
+        """The sum."""
+        return {"sum": self.full}
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy sum, in the units of the column."""
+        return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(_Bounded):
+    """The mean of a column, each entry clipped to [low, high]: a noisy sum over a noisy count, paid once."""
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """The count, and the sum of differences from the middle."""
+        return CountRows(), self._from_middle()
+
+    def _steps(self) -> int:
+        """A row with both at their largest has length 1."""
+        return STEPS // 2 if self.pure else floor(STEPS / sqrt(2))
+
+    def scales(self) -> dict[str, float]:
+        """The count and the sum of differences."""
+        full = STEPS / self.steps
+        return {"count": full, "sum of differences from the middle": full * self.half}
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The quotient, and the least and largest quotient within the noise."""
+        count, total = parts
+        if count <= 0:
+            return None, (self.low, self.high)
+        margin = noise.margin(2)
+        if count - margin <= 0:
+            ends = (-1.0, 1.0)
+        else:
+            corners = [s / n for s, n in product(around(total, margin), around(count, margin))]
+            ends = _clip(min(corners)), _clip(max(corners))
+        middle, half = self.middle, self.half
+        return middle + half * _clip(total / count), (middle + half * ends[0], middle + half * ends[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Variance(_Bounded):
+    """The variance of a column, each entry clipped to [low, high]: noisy count, sum and sum of squares, paid once."""
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """The count, the sum of differences from the middle and the sum of their squares."""
+        return CountRows(), self._from_middle(), self._from_middle(power=2)
+
+    def _steps(self) -> int:
+        """A row with all of them at their largest has length 1."""
+        return STEPS // 3 if self.pure else floor(STEPS / sqrt(3))
+
+    def scales(self) -> dict[str, float]:
+        """The count and the two sums."""
+        full = STEPS / self.steps
+        return {
+            "count": full,
+            "sum of differences from the middle": full * self.half,
+            "sum of their squares": full * self.half**2,
+        }
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The variance, and its least and largest value within the noise."""
+        count, total, squares = parts
+        scale = self.half**2
+        if count <= 0:
+            return None, (0.0, scale)
+        value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
+        margin = noise.margin(3)
+        if count - margin <= 0:
+            return value * scale, (0.0, scale)
+        low, high = _range_of_variance(count, total, squares, margin)
+        return value * scale, (low * scale, high * scale)
+
+
+def _range_of_variance(count: float, total: float, squares: float, margin: float) -> Interval:
+    """The least and the largest variance that sums within a margin of these give."""
+    # with t = 1/count: squares t - (total t)^2, monotone in squares, concave in t and in total
+    low_t, high_t = 1 / (count + margin), 1 / (count - margin)
+    totals = [*around(total, margin), *([0.0] if abs(total) <= margin else [])]
+    corners = []
+    for s, q in product(totals, around(squares, margin)):
+        peak = q / (2 * s * s) if s else inf
+        corners += [q * t - (s * t) ** 2 for t in (low_t, high_t, min(max(peak, low_t), high_t))]
+    return max(0.0, min(corners)), min(1.0, max(corners))
+
+
+def _clip(value: float) -> float:
+    return max(-1.0, min(1.0, value))

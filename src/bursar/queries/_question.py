@@ -1,0 +1,253 @@
+"""WHAT is asked: frozen and public descriptions. What a question costs, and its answer, are elsewhere.
+
+A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
+the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
+all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
+in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
+
+What every question takes, by keyword:
+    where: which rows count, a filter (see ``bursar.queries``); None for all.
+    by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
+    clip: the length to which a person's contribution is shrunk.
+    per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
+    sigma: the noise; or
+    rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from fractions import Fraction
+from itertools import product
+from math import floor, inf, nextafter, prod, sqrt
+from numbers import Real
+from typing import Any
+
+from bursar import _check
+from bursar._units import RANGE
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Gaussian, Laplace
+from bursar.queries._noise_bands import NoiseBand
+from bursar.queries._prices import STEPS, price_of, pure_price_of
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
+from bursar.queries._where import parse
+
+__all__ = [
+    "LARGEST",
+    "Key",
+    "Question",
+    "check_column",
+    "checked_keys",
+    "checked_numbers",
+    "make_plain",
+    "set_fields",
+]
+
+_MOST_CELLS = 1_000_000
+_MOST_CLIP = 1e6
+LARGEST = 1e100
+_LONGEST_KEY = 1000
+_MOST_NOISE = 2.0**53
+
+Key = str | int | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
+
+    where: str | None = None
+    by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
+    clip: float = 1.0
+    per_group: float | None = None
+    sigma: float | None = None
+    rho: float | None = None
+    epsilon: float | None = None
+
+    keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
+    """``by``: each column with its keys."""
+    groups: int = field(init=False, repr=False, compare=False)
+    """How many groups there are: the product of the numbers of keys."""
+    coordinates: int = field(init=False, repr=False, compare=False)
+    """Numbers in each group."""
+    steps: int = field(init=False, repr=False, compare=False)
+    """Whole steps in a coordinate of a row that is as large as it can be."""
+    noise: float = field(init=False, repr=False, compare=False)
+    """Of the noise on each coordinate, in full rows: sigma of Gaussian noise, the scale of Laplace noise."""
+    clip_steps: int = field(init=False, repr=False, compare=False)
+    """The clip in whole steps, rounded down."""
+    price: int = field(init=False, repr=False, compare=False)
+    """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
+    spare_units: int = field(init=False, repr=False, compare=False)
+    """What must be left to each person who is counted, after paying; units."""
+
+    def __post_init__(self) -> None:
+        if self.where is not None:
+            parse(self.where)
+        keys = _keys(self.by)
+        set_fields(self, by=keys, keys=keys)
+        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
+        _check.within(1e-3, _MOST_CLIP, clip=self.clip)
+        if self.per_group is not None:
+            _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
+        self._check_noise()
+        bins = self.bins()
+        coordinates = len(self.row()) if bins is None else bins.cells
+        groups = prod(len(each) for _, each in keys)
+        if groups * coordinates > _MOST_CELLS:
+            raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
+        set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
+        set_fields(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
+        price = pure_price_of if self.pure else price_of
+        set_fields(self, price=price(self.clip_steps, self.noise))
+        if self.price >= RANGE:
+            raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
+        if self.noise * STEPS >= _MOST_NOISE:
+            raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+
+    def _check_noise(self) -> None:
+        """Refuse noise that is given in more than one way, in none, or out of its range."""
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon)) != 1:
+            raise ArgumentError("give either sigma=, rho= or epsilon=")
+        if self.sigma is not None:
+            _check.within(1e-3, 1e9, sigma=self.sigma)
+        elif self.rho is not None:
+            _check.within(1e-12, 1e3, rho=self.rho)
+        else:
+            _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+        return self.epsilon is not None
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """What a person's rows add to each coordinate of a group, or of a bin."""
+        return (CountRows(),)
+
+    def bins(self) -> Bins | KeyCells | None:
+        """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
+        return None
+
+    def several(self) -> tuple[str, Sequence[Any]] | None:
+        """(What the values of a group are called, the name of each); None where a group has one value."""
+        return None
+
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
+
+    def scales(self) -> dict[str, float]:
+        """For each released number, what one full row is in it, in the units of the answer."""
+        return {"count": 1.0}
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """(Value, interval) of one group; the value is None where the noise leaves nothing to say.
+
+        Args:
+            parts: the noisy coordinates of the group, each in units of its largest entry in a row.
+            noise: on each of them.
+        """
+        raise NotImplementedError
+
+    def _steps(self) -> int:
+        """Whole steps in a coordinate that is as large as it can be."""
+        return STEPS
+
+    def _spare(self) -> int:
+        return 0
+
+    @property
+    def mechanism(self) -> Gaussian | Laplace:
+        """What is run, in whole steps."""
+        if self.pure:
+            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.clip_steps))
+        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise on each coordinate, in full rows."""
+        return self.noise * sqrt(2) if self.pure else self.noise
+
+    @property
+    def labels(self) -> list[tuple[Key, ...]]:
+        """The keys of each group, in the order of the answer."""
+        return list(product(*(keys for _, keys in self.keys)))
+
+
+def _noise(asked: Question) -> float:
+    """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
+    if asked.sigma is not None:
+        return float(asked.sigma)
+    if asked.epsilon is not None:
+        return nextafter(asked.clip / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+
+
+def set_fields(asked: Question, **values: object) -> None:
+    """Set fields while a question is made."""
+    for name, value in values.items():
+        object.__setattr__(asked, name, value)
+
+
+def make_plain(asked: Question, *names: str) -> None:
+    """Make numbers of NumPy those that the record can hold."""
+    set_fields(asked, **{name: _number(getattr(asked, name)) for name in names})
+
+
+def _number(value: Any) -> Any:
+    plain = type(value) in (int, float, bool, Fraction) or not isinstance(value, Real)
+    return value if plain else float(value)
+
+
+def check_column(column: object) -> None:
+    if not isinstance(column, str) or not 1 <= len(column) <= 1000:
+        raise ArgumentError("column must be a name")
+
+
+def checked_numbers(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise ArgumentError(f"{name} must be numbers")
+    numbers = tuple(map(_number, values))
+    for value in numbers:
+        _check.within(-LARGEST, LARGEST, **{name: value})
+    return numbers
+
+
+def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
+    """{column: keys} as tuples; dates as text; each key once."""
+    pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
+    columns = []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentError("by must be {column: keys}")
+        check_column(pair[0])
+        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
+    if len({column for column, _ in columns}) < len(columns):
+        raise ArgumentError("by: each column once")
+    return tuple(columns)
+
+
+def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
+    """The keys of a column, dates as text; each once. ``name`` is the argument's."""
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
+    checked = tuple(_key(name, value) for value in keys)
+    if not checked or len({(type(key), key) for key in checked}) < len(checked):
+        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+    return checked
+
+
+def _key(name: str, value: Any) -> Key:
+    if hasattr(value, "as_py"):
+        value = value.as_py()  # of Arrow
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if hasattr(value, "item"):
+        value = value.item()  # a number of NumPy
+    if not isinstance(value, str | int | bool):
+        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
+    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+    return value

@@ -1,0 +1,103 @@
+"""What one row of the data adds to a question's answer: descriptions that every engine compiles, and no SQL.
+
+A question's coordinates, in order, are added up over each person's rows in each group. A coordinate that is as large as
+it can be is ``Question.steps`` whole steps.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "Matching", "Product"]
+
+
+@dataclass(frozen=True, slots=True)
+class CountRows:
+    """How many rows a person has."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyRow:
+    """1 for a person with at least one row, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The sum over a person's rows of ((entry clipped to [low, high]) - center) / scale, to a power.
+
+    Rows without the entry count for no coordinate of the question.
+
+    Fields:
+        column: the column's name.
+        low, high: to which entries are clipped.
+        center, scale: so that the result is in [-1, 1].
+        power: 1 or 2.
+    """
+
+    column: str
+    low: float
+    high: float
+    center: float = 0.0
+    scale: float = 1.0
+    power: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The sum over a person's rows of the product of two entries, each clipped, moved and scaled with power 1.
+
+    Rows without one of the entries count for no coordinate of the question.
+    """
+
+    first: Entry
+    second: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A coordinate in which the rows that do not match a filter count 0.
+
+    Fields:
+        where: the filter.
+        of: the coordinate.
+    """
+
+    where: str
+    of: CountRows | Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """A cell for each bin of a column, instead of one for each group; rows without the entry are in none.
+
+    Fields:
+        column: the column's name.
+        edges: increasing; the outer bins also take what is beyond them.
+    """
+
+    column: str
+    edges: tuple[float, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCells:
+    """A cell for each key of a column, instead of one for each group; rows with other keys are in none.
+
+    Fields:
+        column: the column's name.
+        keys: each once.
+    """
+
+    column: str
+    keys: tuple[str | int | bool, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many keys there are."""
+        return len(self.keys)
+
+
+Coordinate = CountRows | AnyRow | Entry | Product | Matching
