@@ -94,8 +94,8 @@ def test_expressions_stand_wherever_columns_do(path):
     """In filters, as the column that is added up or divided into bins, and among the groups."""
     with opened(path) as session:
         for asked, wanted in [
-            (Mean("place = 'x'", 0, 1, **MANY), [4 / 6]),
-            (Mean("paid", 0, 1, **MANY), [5 / 6]),
+            (Mean("place = 'x'", 0, 1, per="row", **MANY), [4 / 6]),
+            (Mean("paid", 0, 1, per="row", **MANY), [5 / 6]),
             (Sum("case when place = 'x' then n * 2 else 0 end", 0, 20, **MANY), [28]),
             (Count(by={"month(day)": ["2011-12-01"], "weekday(day)": [4, 5]}, **MANY), [4, 3]),
             (Count(by={"substring(coalesce(place, 'zed'), 1, 1)": ["x", "z"]}, **MANY), [4, 2]),
@@ -107,7 +107,7 @@ def test_expressions_stand_wherever_columns_do(path):
         ]:
             assert without_noise(session, asked) == pytest.approx(wanted, rel=1e-6), asked
             assert question(json.loads(json.dumps(described(asked)))) == asked
-        assert without_noise(session, Histogram("n * 2.0", (0, 4, 8, 20), **MANY)) == [[1, 2, 4]]
+        assert without_noise(session, Histogram("n * 2.0", (0, 4, 8, 20), per="row", **MANY)) == [[1, 2, 4]]
 
 
 def test_dates_of_pandas_are_keys_and_edges(path):

@@ -15,7 +15,8 @@ from itertools import accumulate
 from math import nextafter
 from typing import Any
 
-from bursar.queries._engines.coordinates import bin_of, coordinates_of
+from bursar.queries._engines.contributions import binned_rows
+from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.keys import Keys, keys_of
@@ -102,21 +103,24 @@ class Compiler:
 
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
     relation = Relation(kinds, sql, Sql(sql.table.format("data")))
-    parts = coordinates_of(question, relation, relation.dialect)
+    sql = relation.dialect
+    parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
+    data = relation.source
+    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
+    source = f"FROM {data.text} d {joins} WHERE {conditions}"
     bins = question.bins()
-    source = relation.source
-    rows = (
-        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
-        f"FROM {source.text} d {joins} WHERE {' AND '.join([f'{who} IS NOT NULL', where.text, *parts.tests, *tests])}"
-    )
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
     cells = question.groups * (1 if bins is None else question.coordinates)
     form = _long if cells * len(parts.totals) > _WIDE else _wide
     table, charges, sums = form(question, rows, parts.totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, (*parts.parameters, *source.parameters, *where.parameters), sums, size)
+    return Compiled(keys, table, charges, (*parts.parameters, *data.parameters, *where.parameters), sums, size)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -147,9 +151,8 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
-    """(tables of keys, joins, the number of a row's cell, conditions on rows)."""
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys, conditions on rows)."""
     by: list[tuple[str, tuple[object, ...]]] = list(question.keys)
-    sql = relation.dialect
     bins = question.bins()
     if isinstance(bins, KeyCells):
         by.append((bins.column, bins.keys))
@@ -160,15 +163,12 @@ def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...],
             entry = relation.place(column, keys)
             tests.append(f"{entry} IS NOT NULL")
         else:
-            table, join = keys_of(f"keys{place}", column, keys, relation, sql)
+            table, join = keys_of(f"keys{place}", column, keys, relation, relation.dialect)
             entry = f"keys{place}_k.place"
             tables.append(table)
             joins.append(join)
         terms.append(f"{entry} * {stride:d}")
-    cell = " + ".join(terms) or "0"
-    if isinstance(bins, Bins):
-        cell = f"({cell}) * {bins.cells:d} + {bin_of(bins, relation, sql)}"
-    return tuple(tables), " ".join(joins), cell, tests
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
 def _length(names: list[str], question: Question) -> str:
