@@ -16,6 +16,8 @@ What every question takes, by keyword:
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,7 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
+from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
@@ -68,6 +71,7 @@ class Question:
     sigma: float | None = None
     rho: float | None = None
     epsilon: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -91,6 +95,8 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
         make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
@@ -191,7 +197,7 @@ class Question:
 
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
-    most = asked.most_in_group()
+    most = asked.most_in_group() if asked.each_person is None else 1.0
     if most is None:
         if asked.clip is None:
             raise ArgumentError("clip= must be given: the most full rows that one person counts for")
@@ -200,6 +206,8 @@ def _clip(asked: Question) -> float:
     if asked.per_group is not None:
         most = min(most, asked.per_group)
     longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.each_person is not None:  # a person has one row, in one group
+        longest = most
     if asked.clip is None:
         return longest
     _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
