@@ -78,6 +78,11 @@ class Answer:
         return self.values[0]
 
     @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return self.question.estimand
+
+    @property
     def interval(self) -> Any:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]

@@ -16,7 +16,8 @@ from math import nextafter
 from typing import Any
 
 from bursar.queries._engines.columns import FilterCompiler
-from bursar.queries._engines.coordinates import bin_of, coordinates_of
+from bursar.queries._engines.contributions import binned_rows
+from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.keys import Keys, keys_of
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
@@ -104,12 +105,15 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     compiler = FilterCompiler(kinds, sql)
     tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
     keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
-    rows = (
-        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
+    bins, source = (
+        question.bins(),
+        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}",
     )
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, kinds, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
     cells = question.groups * (1 if bins is None else question.coordinates)
     form = _long if cells * len(parts.totals) > _WIDE else _wide
     table, charges, sums = form(question, rows, parts.totals, cells, sql)
@@ -145,7 +149,7 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
 
 
 def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's cell)."""
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys)."""
     by = list(question.keys)
     bins = question.bins()
     if isinstance(bins, KeyCells):
@@ -153,10 +157,7 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
     tables = [keys_of(f"keys{place}", column, keys, kinds, sql) for place, (column, keys) in enumerate(by)]
     terms = [f"keys{place}_k.place * {stride:d}" for place, stride in enumerate(strides)]
-    cell = " + ".join(terms) or "0"
-    if isinstance(bins, Bins):
-        cell = f"({cell}) * {bins.cells:d} + {bin_of(bins, kinds, sql)}"
-    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), cell
+    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), " + ".join(terms) or "0"
 
 
 def _length(names: list[str], question: Question) -> str:
