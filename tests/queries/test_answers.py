@@ -74,11 +74,11 @@ def test_quotes_are_in_the_units_of_the_answer(path):
         count = Count(clip=2, sigma=20.0)
         assert analyst.quote(count).half_width == analyst.quote(count).margins["count"] == pytest.approx(39.2, abs=0.01)
         assert analyst.quote(Sum("n", 0, 5, clip=2, sigma=20.0)).half_width == pytest.approx(5 * 39.2, abs=0.1)
-        mean = Mean("n", 0, 10, clip=2, sigma=20.0)
+        mean = Mean("n", 0, 10, per="row", clip=2, sigma=20.0)
         assert analyst.quote(mean).half_width is None
         low, high = analyst.ask(mean, key="mean").interval
         assert analyst.quote(mean).half_width == pytest.approx((high - low) / 2)
-        assert analyst.quote(Mean("n", 0, 10, clip=2, sigma=10.0)).half_width < 0.6 * (high - low) / 2
+        assert analyst.quote(Mean("n", 0, 10, per="row", clip=2, sigma=10.0)).half_width < 0.6 * (high - low) / 2
         assert session.analyst("bob").quote(mean).half_width is None  # it was not bob's answer
         assert "within about 39.2" in str(analyst.quote(count))
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bursar import _check
 from bursar._uncopyable import Uncopyable
@@ -14,13 +14,15 @@ from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
-from bursar.queries._answers import Answer, Quote, answer, quote
+from bursar.queries._answers import Answer, Quote, answer, quote, quote_of_price
+from bursar.queries._closing import key_of_lengths, stand_in, with_clip, with_error
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._noise import laplace, noisy
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
@@ -29,6 +31,13 @@ from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
 
 __all__ = ["Analyst", "Session"]
+
+
+class Asker(NamedTuple):
+    """Who asks, and what for."""
+
+    analyst: str
+    purpose: str | None
 
 
 class Session(Uncopyable):
@@ -212,59 +221,115 @@ class Session(Uncopyable):
 
         return self._ledger.snapshot(work)
 
-    def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
+    def _ask(
+        self, asked: Question, who: Asker, *, key: str, reserved: str | None = None, first_for: str | None = None
+    ) -> Answer:
         values = described(asked)
+        with self._ledger.store.lock:
+            entry = self._ledger.find(key)
+            if entry is None:
+                if self._unreadable:
+                    raise DataError("the data could not be read for an earlier question; open the session again")
+                closed = self._closed(asked, who, key=key, reserved=reserved)
+                recorded_as = {"question": described(closed)} | ({"asked": values} if asked.open else {})
+                if first_for is not None:
+                    recorded_as["first_for"] = first_for
+                try:
+                    entry = self._answered(closed, recorded_as, who, key=key, reserved=reserved)
+                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
+                    self._unreadable = True
+                    raise
+        _refuse_other(entry, values, who, key=key)
+        final = recorded(entry.public["question"]) if asked.open else asked
+        return answer(final, entry.public["released"], key, entry.public.get("complete"))
 
-        def answered(turn: Turn, offer: Offer) -> Entry:
+    def _answered(
+        self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
+    ) -> Entry:
+        """Charge, answer and store a question; the entry under its key, if another writer came first."""
+        plan = self._plan(closed, described(closed))
+
+        def work(turn: Turn, offer: Offer) -> Entry:
             earlier = turn.find(key)
             if earlier is not None:  # another writer came first
                 return earlier
             admission = turn.admit(
                 offer,
                 key=key,
-                price=asked.price,
-                spare=asked.spare_units,
-                analyst=analyst,
-                purpose=purpose,
+                price=closed.price,
+                spare=closed.spare_units,
+                analyst=who.analyst,
+                purpose=who.purpose,
                 reserved=reserved,
             )
-            released = noisy(self._rows.sums(plan, admission.people.rows), asked.mechanism)
-            return turn.settle(admission, {"question": values, "released": released}, watch_noise=_watch_noise)
+            released = noisy(self._rows.sums(plan, admission.people.rows), closed.mechanism)
+            return turn.settle(admission, {**public, "released": released}, watch_noise=_watch_noise)
 
-        with self._ledger.store.lock:
-            entry = self._ledger.find(key)
+        return self._ledger.answer(self._rows.charges(plan), work)
+
+    def _closed(self, asked: Question, who: Asker, *, key: str, reserved: str | None) -> Question:
+        """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
+        if asked.error is not None:
+            return self._with_error(asked, who)
+        if not asked.open:
+            return asked
+
+        def release(lengths: Lengths, its_key: str) -> Entry:
+            entry = self._ledger.find(its_key)
             if entry is None:
-                plan = self._plan(asked, values)
-                if self._unreadable:
-                    raise DataError("the data could not be read for an earlier question; open the session again")
-                try:
-                    entry = self._ledger.answer(self._rows.charges(plan), answered)
-                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
-                    self._unreadable = True
-                    raise
-        _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
-        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
+                if reserved is not None:
+                    raise ArgumentError("reserved: ask a question with clip='auto' without it first, to choose the clip")
+                self._ask(lengths, who, key=its_key, first_for=key)
+                entry = self._ledger.find(its_key)
+            if entry is None:
+                raise DataError("the record lost an entry")
+            return entry
 
-    def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
+        self._refuse_measure(asked)
+        return with_clip(asked, key, who.analyst, who.purpose, release)
+
+    def _with_error(self, asked: Question, who: Asker) -> Question:
+        released = self._facts(who).released(described(asked))
+        pure = self._ledger.symbol == "epsilon"
+        return with_error(asked, pure=pure, budget=self._ledger.budget_units, released=released)
+
+    def _facts(self, who: Asker) -> SoFar:
+        self._so_far = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far)
+        return self._so_far
+
+    def _check(self, asked: Question, who: Asker, *, key: str) -> None:
         _check.name(key=key)
         values, entry = described(asked), self._ledger.find(key)
         if entry is not None:
-            _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
+            _refuse_other(entry, values, who, key=key)
             return
-        self._plan(asked, values)
-        self._ledger.refuse_beyond_budget(asked.price)
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))
+        if asked.error is None:
+            self._ledger.refuse_beyond_budget(trial.price)
 
-    def _quote(self, asked: Question, *, analyst: str, purpose: str | None) -> Quote:
-        values = described(asked)
-        self._plan(asked, values)  # refuses what could not be asked
-        self._so_far = SoFar.read(self._ledger, analyst, purpose, self._so_far)
-        return quote(asked, self._ledger.budget_units, left=self._so_far.left, released=self._so_far.released(values))
+    def _quote(self, asked: Question, who: Asker) -> Quote:
+        facts = self._facts(who)
+        if asked.error is not None:
+            asked = self._with_error(asked, who)
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))  # refuses what could not be asked
+        if asked.open:
+            entry = self._ledger.find(key_of_lengths(asked, who.analyst, who.purpose))
+            if entry is None:
+                return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
+            trial = with_clip(asked, "", who.analyst, who.purpose, lambda *_: entry)
+        released = facts.released(described(trial))
+        return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
 
-    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
-        """The statements of a question that fits the ledger and the data."""
+    def _refuse_measure(self, asked: Question) -> None:
         if asked.pure != (self._ledger.symbol == "epsilon"):
             wanted = "sigma= or rho=" if asked.pure else "epsilon="
             raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
+
+    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
+        """The statements of a question that fits the ledger and the data."""
+        self._refuse_measure(asked)
         return self._rows.plan(asked, values)
 
 
@@ -275,20 +340,20 @@ class Analyst(Uncopyable):
     command around this object, not the object.
     """
 
-    __slots__ = ("_name", "_purpose", "_session")
+    __slots__ = ("_session", "_who")
 
     def __init__(self, session: Session, name: str, purpose: str | None) -> None:
         _check.name(analyst=name)
         if purpose is not None:
             _check.name(purpose=purpose)
-        self._session, self._name, self._purpose = session, name, purpose
+        self._session, self._who = session, Asker(name, purpose)
 
     def __repr__(self) -> str:
-        return f"Analyst({self._name!r}, purpose={self._purpose!r})"
+        return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked, analyst=self._name, purpose=self._purpose)
+        return self._session._quote(asked, self._who)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -297,7 +362,7 @@ class Analyst(Uncopyable):
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
             BudgetExceeded: it costs more than the whole budget.
         """
-        self._session._check(asked, key=key, analyst=self._name, purpose=self._purpose)
+        self._session._check(asked, self._who, key=key)
 
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
@@ -321,7 +386,7 @@ class Analyst(Uncopyable):
         _check.name(key=key)
         if reserved is not None:
             _check.name(reserved=reserved)
-        return self._session._ask(asked, key=key, analyst=self._name, purpose=self._purpose, reserved=reserved)
+        return self._session._ask(asked, self._who, key=key, reserved=reserved)
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
@@ -331,7 +396,7 @@ class Analyst(Uncopyable):
         return [
             answer(recorded(public["question"]), public["released"], public["key"], public.get("complete"))
             for public in publics
-            if public["analyst"] == self._name and public["purpose"] == self._purpose
+            if (public["analyst"], public["purpose"]) == self._who
         ]
 
 
@@ -340,13 +405,13 @@ def _watch_noise(watch: Watch) -> int:
     return laplace(watch.scales[1])
 
 
-def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analyst: str, purpose: str | None) -> None:
+def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    asked = public.get("question"), public.get("analyst"), public.get("purpose")
-    if asked[0] is not None and asked[0] != values:  # the same question, written before questions said per whom
-        asked = described(recorded(asked[0])), *asked[1:]
-    if asked != (values, analyst, purpose):
+    asked = public.get("question")
+    if asked is not None and asked != values and public.get("asked") != values:
+        asked = described(recorded(asked))  # the same question, written before questions said per whom
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (asked, public.get("asked")):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 
