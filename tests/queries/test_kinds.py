@@ -32,7 +32,7 @@ TABLE = pa.table(
     }
 )
 BOUNDS = {"age": (20, 80), "years": (0, 50), "pay": (0, 200)}
-RATIO = {"numerator_bounds": (0, 200), "denominator_bounds": (0, 50)}
+RATIO = {"clip": 1, "numerator_bounds": (0, 200), "denominator_bounds": (0, 50)}
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_intervals_cover_what_would_be_without_noise(tmp_path, price):
     with opened(tmp_path / "l", TABLE, budget=budget) as session:
         for asked in (
             Ratio("pay", "years", **RATIO, **price),
-            Ratio(numerator_where="age >= 50", **price),
-            Covariance({"age": (20, 80), "pay": (0, 200)}, **price),
-            Regression("pay", {"age": (20, 80), "pay": (0, 200)}, **price),
-            Top(2, "shop", ["a", "b", "c", "d"], **price),
+            Ratio(clip=1, numerator_where="age >= 50", **price),
+            Covariance({"age": (20, 80), "pay": (0, 200)}, clip=1, **price),
+            Regression("pay", {"age": (20, 80), "pay": (0, 200)}, clip=1, **price),
+            Top(2, "shop", ["a", "b", "c", "d"], clip=1, **price),
         ):
             everything = replace(asked, k=len(asked.among)) if isinstance(asked, Top) else asked
             exactly = replace(everything, **({"epsilon": 100.0} if asked.pure else {"sigma": 0.05}))

@@ -11,6 +11,7 @@ Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or`
 name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
 """
 
+from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
@@ -20,7 +21,7 @@ from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 from bursar.queries._recommend import Recommendation, recommend
-from bursar.queries._session import Analyst, Session
+from bursar.queries._session import Session
 from bursar.queries._statements import Line, Statement, statement
 
 __all__ = [

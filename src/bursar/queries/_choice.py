@@ -17,7 +17,7 @@ __all__ = ["best_clip"]
 
 Floats = npt.NDArray[np.float64]
 
-_SURE = 4.0  # standard errors
+_SURE = 3.0  # standard errors
 _TOP = 0.2  # the model begins where at most this share of the people is longer
 _SLOPE, _SLOPE_SPREAD = 1.5 / log(2), 0.6 / log(2)
 _NOBODY = 0.5  # fewer people than this are none

@@ -1,4 +1,4 @@
-"""Close an open question: noise from the error that is wanted, a clip from a private release. From public facts alone."""
+"""Close an open question from public facts: noise from the error that is wanted, a clip from a private release."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,14 @@ from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
 from bursar.queries._widths import NOT_THE_QUESTION, expected_half_width
 
-__all__ = ["CLIP_SHARE", "key_of_lengths", "lengths_for", "stand_in", "with_clip", "with_error"]
+__all__ = ["CLIP_SHARE", "stand_in", "with_clip", "with_error", "with_known_clip"]
 
 CLIP_SHARE = 0.1
 """Of a question's price, for the release that its clip is chosen by; the first time alone."""
 
 _NOISES = 1e-3, 1e9
 _HALVINGS = 100
+_ATTEMPTS = 20
 
 
 def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[int] | None) -> Question:
@@ -43,7 +44,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         BudgetExceeded: it would cost more than each person's budget; the message says what could be had.
     """
     wanted = _half_width(asked, pure, released)
-    trial = replace(asked, error=None, level=None, **({"epsilon": 1.0} if pure else {"sigma": 1.0}))
+    trial = replace(asked, error=None, level=None, **_some_noise(pure))
 
     def width(noise: float) -> float:
         half = expected_half_width(trial, released, noise)
@@ -55,22 +56,21 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         return half
 
     least, most = _NOISES
-    if not trial.width_depends_on_data():
-        noise = wanted / width(1.0)
-    else:
-        noise = _largest_below(width, wanted, least, most)
-    noise = min(max(noise, least / 2), most)
-    closed = _with_noise(trial, noise)
-    if noise >= least and closed.price <= budget:
-        return closed
-    fits = _with_price(trial, to_float(budget, down=True) * (1 - 1e-9))
-    possible, symbol = width(max(fits.spread, least)), "epsilon" if pure else "rho"
+    linear = not trial.width_depends_on_data()
+    noise = wanted / width(1.0) if linear else _largest_below(width, wanted, least, most)
+    noise, clip, whole = min(noise, most), trial.clip_steps / STEPS, to_float(budget, down=True)
+    cost = sqrt(2) * clip / noise if pure else (clip / noise) ** 2 / 2
+    if noise >= least and cost <= whole:
+        closed = _with_noise(trial, noise)
+        if closed.price <= budget:
+            return closed
+    finest = sqrt(2) * clip / whole if pure else clip / sqrt(2 * whole)
     raise BudgetExceeded(
-        f"error={asked.error!r} may cost more than each person's budget, {symbol} = {to_float(budget, down=True):.6g}; "
-        f"for all of it the half-width is about {possible / wanted:.3g} times that",
-        asked=to_float(closed.price),
+        f"error={asked.error!r} may cost {'epsilon' if pure else 'rho'} = {cost:.6g}, and each person's budget is "
+        f"{whole:.6g}, for all of which the half-width is about {width(max(finest, least)) / wanted:.3g} times that",
+        asked=cost,
         spent=0.0,
-        left=to_float(budget, down=True),
+        left=whole,
     )
 
 
@@ -95,7 +95,7 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
             f"error={asked.error!r}: no answer of yours to the same question tells its size: ask it once with rho= or "
             f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
         )
-    trial = replace(asked, error=None, level=None, **({"epsilon": 1.0} if pure else {"sigma": 1.0}))
+    trial = replace(asked, error=None, level=None, **_some_noise(pure))
     width, band = trial.coordinates, NoiseBand(1.0, pure)
     sizes: list[float] = []
     for start in range(0, len(released), width):
@@ -127,41 +127,53 @@ def _with_noise(trial: Question, noise: float) -> Question:
     """The question with noise of this standard deviation, in full rows, or a little less."""
     if not trial.pure:
         return replace(trial, sigma=noise)
-    return replace(trial, epsilon=min(1e3, trial.clip_steps / STEPS * sqrt(2) / noise * (1 + 1e-12)))
+    return replace(trial, epsilon=min(1e3, trial.clip_steps / STEPS * sqrt(2) / noise))
 
 
-def _with_price(asked: Question, price: float, **changes: Any) -> Question:
+def _with_price(asked: Question, price: float) -> Question:
     """The question at a price, in the ledger's measure."""
-    price_of = {"epsilon": price} if asked.pure else {"rho": price, "sigma": None}
-    return replace(asked, **price_of, **changes)
+    changes: dict[str, Any] = {"epsilon": price} if asked.pure else {"rho": price, "sigma": None}
+    return replace(asked, **changes)
+
+
+def _with_clip_1(asked: Question) -> Question:
+    """The question with the clip and the noise of the rows that lengths are measured in."""
+    changes: dict[str, Any] = {"clip": 1.0, "rho": None, **_some_noise(asked.pure)}
+    return replace(asked, **changes)
+
+
+def _some_noise(pure: bool) -> dict[str, Any]:
+    return {"epsilon": 1.0} if pure else {"sigma": 1.0}
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
-    clip = {"clip": 1.0} if asked.clip == "auto" else {}
     if asked.error is None:
-        return replace(asked, **clip) if clip else asked
-    return replace(asked, error=None, level=None, **({"epsilon": 1.0} if pure else {"sigma": 1.0}))
+        return replace(asked, clip=1.0) if asked.clip == "auto" else asked
+    return replace(asked, error=None, level=None, **_some_noise(pure))
 
 
-def lengths_for(asked: Question, price: float) -> Lengths:
+def _lengths_for(asked: Question, price: float) -> Lengths:
     """The release that the clip of a question is chosen by."""
-    noise = {"epsilon": 1.0} if asked.pure else {"sigma": 1.0, "rho": None}
-    one = replace(asked, clip=1.0, **noise)
-    return Lengths(of=one, **({"epsilon": price} if asked.pure else {"rho": price}))
+    one = _with_clip_1(asked)
+    return Lengths(of=one, epsilon=price) if asked.pure else Lengths(of=one, rho=price)
 
 
-def key_of_lengths(asked: Question, analyst: str, purpose: str | None) -> str:
-    """The key under which that release is stored: one for each analyst, purpose, and question but for clip and noise."""
+def _key_of_lengths(asked: Question, analyst: str, purpose: str | None, attempt: int = 1) -> str:
+    """The key of that release: one for each analyst, purpose, and question but for clip and noise.
+
+    A release that turned out to be all noise stays under its key; the next one is another attempt.
+    """
     values: Mapping[str, object] = {
         name: value for name, value in described(asked).items() if name not in NOT_THE_QUESTION
     }
     asks = json.dumps([values, asked.pure, analyst, purpose], sort_keys=True, ensure_ascii=False)
-    return f"lengths for clip='auto': {values['ask']} {sha256(asks.encode()).hexdigest()[:16]}"
+    again = "" if attempt == 1 else f", attempt {attempt}"
+    return f"lengths for clip='auto': {values['ask']} {sha256(asks.encode()).hexdigest()[:16]}{again}"
 
 
-def _chosen_clip(asked: Question, lengths: Lengths, released: Sequence[int]) -> float:
-    """The clip with the least expected squared error at the question's price, by a release of lengths.
+def _chosen_clip(asked: Question, lengths: Lengths, released: Sequence[int]) -> float | None:
+    """The clip with the least expected squared error at the question's price; None if the release is all noise.
 
     Args:
         asked: with clip="auto" and its price.
@@ -171,8 +183,7 @@ def _chosen_clip(asked: Question, lengths: Lengths, released: Sequence[int]) -> 
     one = replace(asked, clip=1.0)
     noise = one.spread * sqrt(one.groups * one.coordinates)
     counts = [part / lengths.steps for part in released]
-    clip = best_clip(counts, lengths.bins().edges, lengths.spread, noise)
-    return 1.0 if clip is None else clip
+    return best_clip(counts, lengths.bins().edges, lengths.spread, noise)
 
 
 def with_clip(
@@ -187,14 +198,45 @@ def with_clip(
         asked: with clip="auto" and a price.
         key: of the question.
         analyst, purpose: who asks.
-        release: finds the entry under a key, or answers the question under it. For a question that was not asked yet the
-            entry must say ``first_for``: the key of the question that pays.
+        release: finds the entry under a key, or answers the question under it. For a question that was not asked yet
+            the entry must say ``first_for``: the key of the question that pays.
     """
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
-    public = release(lengths_for(asked, price * CLIP_SHARE), key_of_lengths(asked, analyst, purpose)).public
-    left = price * (1 - CLIP_SHARE) if public.get("first_for") == key else price
-    lengths = recorded(public["question"])
-    if not isinstance(lengths, Lengths):
-        raise ArgumentError(f"key={public['key']!r} was used for another question")
-    at_price = _with_price(asked, left)
-    return replace(at_price, clip=_chosen_clip(at_price, lengths, public["released"]))
+    wanted = _lengths_for(asked, price * CLIP_SHARE)
+    for attempt in range(1, _ATTEMPTS + 1):
+        public = release(wanted, _key_of_lengths(asked, analyst, purpose, attempt)).public
+        pays = public.get("first_for") == key
+        lengths = recorded(public["question"])
+        if not isinstance(lengths, Lengths):
+            raise ArgumentError(f"key={public['key']!r} was used for another question")
+        at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)
+        clip = _chosen_clip(at_price, lengths, public["released"])
+        if clip is not None:
+            return replace(at_price, clip=clip)
+        if pays:
+            break
+    raise ArgumentError(
+        f"clip='auto': {CLIP_SHARE:.0%} of this price is too little to see how long people's contributions are: give a "
+        "higher price, or a clip"
+    )
+
+
+def with_known_clip(
+    asked: Question, analyst: str, purpose: str | None, find: Callable[[str], Entry | None]
+) -> Question | None:
+    """The same where no new release is needed; None where one is, or where what is there is all noise."""
+    missing: list[str] = []
+
+    def release(_: Lengths, its_key: str) -> Entry:
+        entry = find(its_key)
+        if entry is None:
+            missing.append(its_key)
+            raise ArgumentError(its_key)
+        return entry
+
+    try:
+        return with_clip(asked, "", analyst, purpose, release)
+    except ArgumentError:
+        if missing:
+            return None
+        raise

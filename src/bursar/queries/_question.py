@@ -15,8 +15,9 @@ What every question takes, by keyword:
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
-    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in the
-        answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, "2% of 5000").
+    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
+        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
+        5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
 
 A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.

@@ -7,7 +7,19 @@ it can be is ``Question.steps`` whole steps.
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["PER", "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "LengthBuckets", "Matching", "Per", "Product"]
+__all__ = [
+    "PER",
+    "AnyRow",
+    "Bins",
+    "Coordinate",
+    "CountRows",
+    "Entry",
+    "KeyCells",
+    "LengthBuckets",
+    "Matching",
+    "Per",
+    "Product",
+]
 
 Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from bursar import _check
 from bursar._uncopyable import Uncopyable
@@ -14,8 +14,9 @@ from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
+from bursar.queries._analyst import Analyst, Asker
 from bursar.queries._answers import Answer, Quote, answer, quote, quote_of_price
-from bursar.queries._closing import key_of_lengths, stand_in, with_clip, with_error
+from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
@@ -30,14 +31,7 @@ from bursar.queries._replay import replayed
 from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
 
-__all__ = ["Analyst", "Session"]
-
-
-class Asker(NamedTuple):
-    """Who asks, and what for."""
-
-    analyst: str
-    purpose: str | None
+__all__ = ["Session"]
 
 
 class Session(Uncopyable):
@@ -132,7 +126,7 @@ class Session(Uncopyable):
         """The record and the accounts. Private."""
         return self._ledger
 
-    def analyst(self, name: str, *, purpose: str | None = None) -> "Analyst":
+    def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
         """What an analyst may hold: questions and answers."""
         return Analyst(self, name, purpose)
 
@@ -231,11 +225,10 @@ class Session(Uncopyable):
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
                 closed = self._closed(asked, who, key=key, reserved=reserved)
-                recorded_as = {"question": described(closed)} | ({"asked": values} if asked.open else {})
-                if first_for is not None:
-                    recorded_as["first_for"] = first_for
+                more = {"asked": values if asked.open else None, "first_for": first_for}
+                public = {"question": described(closed), **{k: each for k, each in more.items() if each is not None}}
                 try:
-                    entry = self._answered(closed, recorded_as, who, key=key, reserved=reserved)
+                    entry = self._answered(closed, public, who, key=key, reserved=reserved)
                 except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
                     self._unreadable = True
                     raise
@@ -278,7 +271,9 @@ class Session(Uncopyable):
             entry = self._ledger.find(its_key)
             if entry is None:
                 if reserved is not None:
-                    raise ArgumentError("reserved: ask a question with clip='auto' without it first, to choose the clip")
+                    raise ArgumentError(
+                        "reserved: ask a question with clip='auto' without it first, to choose the clip"
+                    )
                 self._ask(lengths, who, key=its_key, first_for=key)
                 entry = self._ledger.find(its_key)
             if entry is None:
@@ -315,10 +310,10 @@ class Session(Uncopyable):
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))  # refuses what could not be asked
         if asked.open:
-            entry = self._ledger.find(key_of_lengths(asked, who.analyst, who.purpose))
-            if entry is None:
+            closed = with_known_clip(asked, who.analyst, who.purpose, self._ledger.find)
+            if closed is None:
                 return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
-            trial = with_clip(asked, "", who.analyst, who.purpose, lambda *_: entry)
+            trial = closed
         released = facts.released(described(trial))
         return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
 
@@ -331,73 +326,6 @@ class Session(Uncopyable):
         """The statements of a question that fits the ledger and the data."""
         self._refuse_measure(asked)
         return self._rows.plan(asked, values)
-
-
-class Analyst(Uncopyable):
-    """The analyst's view: it holds questions and answers, and nothing about single people.
-
-    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
-    command around this object, not the object.
-    """
-
-    __slots__ = ("_session", "_who")
-
-    def __init__(self, session: Session, name: str, purpose: str | None) -> None:
-        _check.name(analyst=name)
-        if purpose is not None:
-            _check.name(purpose=purpose)
-        self._session, self._who = session, Asker(name, purpose)
-
-    def __repr__(self) -> str:
-        return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
-
-    def quote(self, asked: Question) -> Quote:
-        """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked, self._who)
-
-    def check(self, asked: Question, *, key: str) -> None:
-        """Refuse, before anything is charged, what could not be asked under this key whatever the data.
-
-        Raises:
-            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
-            BudgetExceeded: it costs more than the whole budget.
-        """
-        self._session._check(asked, self._who, key=key)
-
-    def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
-        """Ask; the answer is stored, and each person in it charged, before it is revealed.
-
-        Args:
-            asked: the question.
-            key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
-                after a crash.
-            reserved: the key under which budget was set aside for this question.
-
-        Raises:
-            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
-            BudgetExceeded: by public facts alone, nobody could pay the full price.
-            DataError: the data could not be read, for this question or for an earlier one of this session, which then
-                answers no new questions. Nothing was charged.
-
-        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
-            who could not is left out, which nothing tells.
-        Source: theory 5.1 and 2.7.
-        """
-        _check.name(key=key)
-        if reserved is not None:
-            _check.name(reserved=reserved)
-        return self._session._ask(asked, self._who, key=key, reserved=reserved)
-
-    def answers(self) -> list[Answer]:
-        """This analyst's answers for this purpose so far, in order."""
-        ledger = self._session.ledger
-        entries = ledger.snapshot(lambda: ledger.entries("answered"))
-        publics = [entry.public for entry in entries]
-        return [
-            answer(recorded(public["question"]), public["released"], public["key"], public.get("complete"))
-            for public in publics
-            if (public["analyst"], public["purpose"]) == self._who
-        ]
 
 
 def _watch_noise(watch: Watch) -> int:

@@ -141,8 +141,8 @@ def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) 
     compiler = FilterCompiler(kinds, sql)
     tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
     keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
     source = f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
+    bins = question.bins()
     if isinstance(bins, Bins):
         rows = binned_rows(bins, who, cell, source, number_of(bins.column, kinds, sql), sql)
     else:

@@ -16,14 +16,14 @@ __all__ = ["Count", "People"]
 class Count(Question):
     """How many rows."""
 
-    def width_depends_on_data(self) -> bool:
-        """The noise alone."""
-        return False
-
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
         return "the number of rows"
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""

@@ -1,6 +1,7 @@
 """How long people's contributions to another question are: what a clip is chosen by."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bursar.errors import ArgumentError
@@ -52,7 +53,7 @@ class Lengths(Question):
 
     def several(self) -> tuple[str, list[str]]:
         """The buckets, by their edges."""
-        return "length", [f"{low:.4g} to {high:.4g}" for low, high in zip(_EDGES, _EDGES[1:], strict=False)]
+        return "length", [f"{low:.4g} to {high:.4g}" for low, high in pairwise(_EDGES)]
 
     def width_depends_on_data(self) -> bool:
         """The noise alone."""
