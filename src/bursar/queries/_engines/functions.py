@@ -113,6 +113,15 @@ _ENDS = {
     "each last": "(max({row}) FILTER (WHERE {{0}} IS NOT NULL AND {{1}} IS NOT NULL)).x",
 }
 
+_EACH = {
+    "each any": "bool_or({0})",
+    "each all": "bool_and({0})",
+    "each count": "CAST(count(*) FILTER (WHERE {0}) AS BIGINT)",
+    "each distinct": "CAST(count(DISTINCT {0}) AS BIGINT)",
+    "each min": "min({0})",
+    "each max": "max({0})",
+}
+
 
 def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, str]:
     """The templates that differ between engines in little.
@@ -159,12 +168,7 @@ def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, s
         "date date": "{0}",
         "date text": extracted(_DATE, "DATE"),
         "date of time": "CAST({0} AS DATE)",
-        "each any": "bool_or({0})",
-        "each all": "bool_and({0})",
-        "each count": "CAST(count(*) FILTER (WHERE {0}) AS BIGINT)",
-        "each distinct": "CAST(count(DISTINCT {0}) AS BIGINT)",
-        "each min": "min({0})",
-        "each max": "max({0})",
+        **_EACH,
     }
 
 
