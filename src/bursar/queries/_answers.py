@@ -55,8 +55,17 @@ class Answer:
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete_clip: float | None = None
+    """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
+    is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
+    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
+
+    @property
+    def about_budgets(self) -> str:
+        """What is certain about people who have little budget left, in a sentence."""
+        return _results.about_budgets(self)
 
     @property
     def value(self) -> Any:
@@ -121,15 +130,26 @@ def quote(question: Question, budget: int) -> Quote:
     )
 
 
-def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
-    """The answer that noisy sums give: the same for the same sums."""
+def answer(
+    question: Question, released: Sequence[int], key: str, complete: bool | None = None, floor: int | None = None
+) -> Answer:
+    """The answer that noisy sums give: the same for the same sums.
+
+    Args:
+        question: what was asked.
+        released: the noisy sums, in whole steps.
+        key: of the question.
+        complete: what a watch said.
+        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
+    """
     width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
     for start in range(0, len(released), width):
         value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
+    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    return Answer(key, question, question.labels, values, intervals, rho, list(released), clip, complete)
 
 
 def _rho(question: Question) -> float:

@@ -13,6 +13,9 @@ What every question takes, by keyword:
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
+        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +30,7 @@ from typing import Any
 from bursar import _check
 from bursar._units import RANGE
 from bursar.errors import ArgumentError
+from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
@@ -37,6 +41,7 @@ __all__ = ["LARGEST", "Key", "Question", "check_column", "checked_numbers", "mak
 
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
+_MOST_PACE = 1_000_000
 LARGEST = 1e100
 _LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
@@ -55,6 +60,7 @@ class Question:
     sigma: float | None = None
     rho: float | None = None
     epsilon: float | None = None
+    pace: int | None = 1
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -83,6 +89,10 @@ class Question:
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
+        if self.pace is not None:
+            _check.within(1, _MOST_PACE, pace=self.pace)
+            _check.whole(1, pace=self.pace)
+            set_fields(self, pace=int(self.pace))
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else len(bins.edges) - 1
         groups = prod(len(each) for _, each in keys)
@@ -144,6 +154,32 @@ class Question:
 
     def _spare(self) -> int:
         return 0
+
+    @property
+    def payment(self) -> Payment:
+        """How each person pays for it."""
+        return Payment(self.pace, 0, self.pure)
+
+    def complete_clip(self, floor: int) -> float:
+        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
+
+        Args:
+            floor: units, as an answer's entry in the record states it; public.
+
+        Returns:
+            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+            except people who were retired.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        if floor >= self.price:
+            return self.clip
+        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
+        if self.pace is None or paid <= 0:
+            return 0.0
+        share = paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
+        return self.clip * (share if self.pure else sqrt(share))
 
     @property
     def mechanism(self) -> Gaussian | Laplace:

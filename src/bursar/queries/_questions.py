@@ -10,7 +10,7 @@ from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
 from bursar.queries._question import Question
 
-__all__ = ["described", "question"]
+__all__ = ["described", "question", "recorded_question"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
@@ -26,9 +26,16 @@ def described(asked: Question) -> dict[str, object]:
         value = getattr(asked, each.name) if each.init else None
         if each.name == "by":
             value = [[column, list(keys)] for column, keys in asked.keys] or None
-        if value is not None:
+        if each.name == "pace":
+            values |= {} if value == each.default else {"pace": value}
+        elif value is not None:
             values[each.name] = list(value) if isinstance(value, tuple) else value
     return values
+
+
+def recorded_question(public: Mapping[str, Any]) -> Question:
+    """The question of an answer's entry in the record, by the public part. Before there was a pace it was None."""
+    return question({**public["question"], "pace": public.get("pace")})
 
 
 def question(values: Mapping[str, Any]) -> Question:

@@ -23,7 +23,7 @@ from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._noise import laplace, noisy
 from bursar.queries._question import Question
-from bursar.queries._questions import described, question
+from bursar.queries._questions import described, recorded_question
 from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 
@@ -222,6 +222,7 @@ class Session(Uncopyable):
                 key=key,
                 price=asked.price,
                 spare=asked.spare_units,
+                payment=asked.payment,
                 analyst=analyst,
                 purpose=purpose,
                 reserved=reserved,
@@ -241,7 +242,7 @@ class Session(Uncopyable):
                     self._unreadable = True
                     raise
         _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
-        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
+        return _answered(asked, entry.public)
 
     def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
         _check.name(key=key)
@@ -310,9 +311,10 @@ class Analyst(Uncopyable):
             DataError: the data could not be read, for this question or for an earlier one of this session, which then
                 answers no new questions. Nothing was charged.
 
-        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
-            who could not is left out, which nothing tells.
-        Source: theory 5.1 and 2.7.
+        Guarantee: each person in the answer could pay, and was charged, for what is in it of their own rows. Who has
+            too little left contributes what that pays for, or with ``pace=None`` nothing, which nothing tells; the
+            answer's ``complete_clip`` says what is certain.
+        Source: theory 5.1, 5.3 and 2.9; docs/proofs/individual-filter.md.
         """
         _check.name(key=key)
         if reserved is not None:
@@ -325,10 +327,15 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            answer(question(public["question"]), public["released"], public["key"], public.get("complete"))
+            _answered(recorded_question(public), public)
             for public in publics
             if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]
+
+
+def _answered(asked: Question, public: Mapping[str, Any]) -> Answer:
+    """The answer of an entry of the record."""
+    return answer(asked, public["released"], public["key"], public.get("complete"), public.get("floor"))
 
 
 def _watch_noise(watch: Watch) -> int:
@@ -339,6 +346,8 @@ def _watch_noise(watch: Watch) -> int:
 def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analyst: str, purpose: str | None) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
+    if "floor" not in public:  # written before questions had a pace
+        values = {name: value for name, value in values.items() if name != "pace"}
     asked = public.get("question"), public.get("analyst"), public.get("purpose")
     if asked != (values, analyst, purpose):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
