@@ -27,7 +27,7 @@ ROWS = {
 QUESTIONS = [
     lambda **paid: Count(clip=8, **paid),
     lambda **paid: Sum("n", 0, 10, clip=5, **paid),
-    lambda **paid: Mean("n", 0, 10, clip=9, by={"group": [1, 2, 3]}, **paid),
+    lambda **paid: Mean("n", 0, 10, per="row", clip=9, by={"group": [1, 2, 3]}, **paid),
     lambda **paid: Histogram("n", range(12), by={"group": list(range(40))}, clip=3, per_group=1, **paid),
 ]
 
@@ -113,7 +113,7 @@ def test_the_certain_clip_is_below_what_the_worst_person_contributes(path):
 def test_a_pace_is_a_whole_number(pace):
     """Others are refused by name; those who have something to spare are never shrunk."""
     with pytest.raises((ArgumentError, TypeError), match="pace"):
-        Count(rho=0.1, pace=pace)
+        Count(clip=1, rho=0.1, pace=pace)
     with pytest.raises(ArgumentError, match="pace"):
         People(rho=0.1, spare=0.1, pace=2)
     assert People(rho=0.1, spare=0.1).pace is None
@@ -122,7 +122,7 @@ def test_a_pace_is_a_whole_number(pace):
 def test_a_pace_is_described_where_it_is_not_the_default():
     """As plain values and back; what older versions wrote says nothing of it."""
     for pace in (None, 1, 7):
-        asked = Count(rho=0.1, pace=pace)
+        asked = Count(clip=1, rho=0.1, pace=pace)
         assert question(described(asked)) == asked
         assert ("pace" in described(asked)) == (pace != 1)
 
@@ -153,18 +153,21 @@ every = "month"
 from = 2011-01-01
 to = 2011-06-30
 ask = "count"
+clip = 1
 sigma = 20
 pace = "rest"
 
 [[questions]]
 key = "last"
 ask = "count"
+clip = 1
 sigma = 20
 pace = "rest"
 
 [[questions]]
 key = "as before"
 ask = "count"
+clip = 1
 sigma = 20
 pace = "none"
 """

@@ -8,7 +8,10 @@ in full rows, so a count, a sum and a mean with the same clip and sigma cost the
 What every question takes, by keyword:
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
-    clip: the length to which a person's contribution is shrunk.
+        A key may be a range, (low, high), which takes entries from low up to and without high.
+    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
+        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
+        is the longest that a contribution can be, and nothing is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
@@ -20,7 +23,7 @@ What every question takes, by keyword:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
@@ -34,10 +37,20 @@ from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
-from bursar.queries._rows import Bins, Coordinate, CountRows
+from bursar.queries._ranges import Range, as_range, plain_time
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
 from bursar.queries._where import parse
 
-__all__ = ["LARGEST", "Key", "Question", "check_column", "checked_numbers", "make_plain", "set_fields"]
+__all__ = [
+    "LARGEST",
+    "Key",
+    "Question",
+    "check_column",
+    "checked_keys",
+    "checked_numbers",
+    "make_plain",
+    "set_fields",
+]
 
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
@@ -46,7 +59,7 @@ LARGEST = 1e100
 _LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
-Key = str | int | bool
+Key = str | int | bool | Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +68,7 @@ class Question:
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float = 1.0
+    clip: float | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
@@ -85,7 +98,6 @@ class Question:
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
         make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
-        _check.within(1e-3, _MOST_CLIP, clip=self.clip)
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -94,12 +106,13 @@ class Question:
             _check.whole(1, pace=self.pace)
             set_fields(self, pace=int(self.pace))
         bins = self.bins()
-        coordinates = len(self.row()) if bins is None else len(bins.edges) - 1
+        coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
-        set_fields(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
+        clip = _clip(self)
+        set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.clip_steps, self.noise))
         if self.price >= RANGE:
@@ -127,13 +140,26 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | None:
-        """The bins of a column that a group is divided into; None for no bins."""
+    def bins(self) -> Bins | KeyCells | None:
+        """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
+        return None
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "rows"
+
+    def most_in_group(self) -> float | None:
+        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
+
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
 
     def scales(self) -> dict[str, float]:
         """For each released number, what one full row is in it, in the units of the answer."""
@@ -173,13 +199,14 @@ class Question:
             except people who were retired.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
+        clip = float(self.clip or 0)
         if floor >= self.price:
-            return self.clip
+            return clip
         paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
         if self.pace is None or paid <= 0:
             return 0.0
         share = paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
-        return self.clip * (share if self.pure else sqrt(share))
+        return clip * (share if self.pure else sqrt(share))
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
@@ -199,13 +226,32 @@ class Question:
         return list(product(*(keys for _, keys in self.keys)))
 
 
-def _noise(asked: Question) -> float:
+def _clip(asked: Question) -> float:
+    """The clip: as given, or the longest that a contribution can be."""
+    most = asked.most_in_group()
+    if most is None:
+        if asked.clip is None:
+            raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+        return asked.clip
+    if asked.per_group is not None:
+        most = min(most, asked.per_group)
+    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.clip is None:
+        return longest
+    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+    if asked.clip > longest and hasattr(asked, "per"):
+        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
+    return asked.clip
+
+
+def _noise(asked: Question, clip: float) -> float:
     """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
     if asked.epsilon is not None:
-        return nextafter(asked.clip / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+        return nextafter(clip / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:
@@ -243,32 +289,38 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
-        if (
-            not isinstance(pair, tuple)
-            or len(pair) != 2
-            or isinstance(pair[1], str)
-            or not hasattr(pair[1], "__iter__")
-        ):
+        if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
-        keys = tuple(_key(value) for value in pair[1])
-        if not keys or len({(type(key), key) for key in keys}) < len(keys):
-            raise ArgumentError(f"by: column {pair[0]!r} needs keys, each of them once")
-        columns.append((pair[0], keys))
+        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
     if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
     return tuple(columns)
 
 
-def _key(value: Any) -> Key:
+def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
+    """The keys of a column, dates as text; each once. ``name`` is the argument's."""
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
+    checked = tuple(_key(name, value) for value in keys)
+    if not checked or len({(type(key), key) for key in checked}) < len(checked):
+        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+    if len({isinstance(key, tuple) for key in checked}) > 1:
+        raise ArgumentError(f"{name}: column {column!r} needs either keys or ranges")
+    return checked
+
+
+def _key(name: str, value: Any) -> Key:
     if hasattr(value, "as_py"):
         value = value.as_py()  # of Arrow
-    if isinstance(value, datetime | date):
-        return value.isoformat()
+    if isinstance(value, date):
+        return plain_time(value)
+    if name == "by" and isinstance(value, tuple | list):
+        return as_range(value)
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
-        raise ArgumentError(f"by: key {value!r} must be text, a whole number, a truth value or a date")
+        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
     if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"by: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
     return value

@@ -1,19 +1,23 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from bursar.errors import ArgumentError
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 
-__all__ = ["described", "question", "recorded_question"]
+__all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
-    kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
+    kind.__name__.lower(): kind
+    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top)
 }
 
 
@@ -29,13 +33,21 @@ def described(asked: Question) -> dict[str, object]:
         if each.name == "pace":
             values |= {} if value == each.default else {"pace": value}
         elif value is not None:
-            values[each.name] = list(value) if isinstance(value, tuple) else value
+            values[each.name] = _plain(value)
     return values
 
 
-def recorded_question(public: Mapping[str, Any]) -> Question:
-    """The question of an answer's entry in the record, by the public part. Before there was a pace it was None."""
-    return question({**public["question"], "pace": public.get("pace")})
+def recorded(public: Mapping[str, Any]) -> Question:
+    """The question of an answer's entry, by its public part; also of one from before there was ``per``, or a pace."""
+    values = {**public["question"], "pace": public.get("pace")}
+    kind = _KINDS.get(values.get("ask", ""))
+    by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
+    return question({**values, "per": "row"} if by_row else values)
+
+
+def _plain(value: object) -> object:
+    """Lists in place of tuples, as JSON has them."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def question(values: Mapping[str, Any]) -> Question:
@@ -58,5 +70,6 @@ def question(values: Mapping[str, Any]) -> Question:
     except TypeError as error:
         if isinstance(error, ArgumentError):
             raise
-        needed = [name for name in ("column", "low", "high", "edges") if name in takes and name not in values]
+        needed = [each.name for each in fields(_KINDS[kind]) if each.init and each.default is MISSING]
+        needed = [name for name in needed if name not in values]
         raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None

@@ -3,7 +3,7 @@
 from bursar.errors import BursarError
 from bursar.ledger import Answered, Finding, Ledger
 from bursar.queries._engines.rows import Rows
-from bursar.queries._questions import described, recorded_question
+from bursar.queries._questions import described, recorded
 
 __all__ = ["replayed"]
 
@@ -37,7 +37,7 @@ def _charged(ledger: Ledger, answered: Answered, rows: Rows, again: str) -> bool
     """Charge one question again, by the plain sums of the charges so far; whether its price is the recorded one."""
     number = answered.entry.number
     try:
-        asked = recorded_question(answered.entry.public)
+        asked = recorded(answered.entry.public)
         plan = rows.plan(asked, described(asked))
     except BursarError:  # a column is gone
         return False

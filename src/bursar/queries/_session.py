@@ -23,8 +23,9 @@ from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._noise import laplace, noisy
 from bursar.queries._question import Question
-from bursar.queries._questions import described, recorded_question
+from bursar.queries._questions import described, recorded
 from bursar.queries._replay import replayed
+from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
 
 __all__ = ["Analyst", "Session"]
@@ -37,6 +38,7 @@ class Session(Uncopyable):
         self._ledger = ledger
         self._rows = rows
         self._unreadable = False
+        self._so_far: SoFar | None = None
 
     @classmethod
     def open(
@@ -253,9 +255,11 @@ class Session(Uncopyable):
         self._plan(asked, values)
         self._ledger.refuse_beyond_budget(asked.price)
 
-    def _quote(self, asked: Question) -> Quote:
-        self._plan(asked, described(asked))  # refuses what could not be asked
-        return quote(asked, self._ledger.budget_units)
+    def _quote(self, asked: Question, *, analyst: str, purpose: str | None) -> Quote:
+        values = described(asked)
+        self._plan(asked, values)  # refuses what could not be asked
+        self._so_far = SoFar.read(self._ledger, analyst, purpose, self._so_far)
+        return quote(asked, self._ledger.budget_units, left=self._so_far.left, released=self._so_far.released(values))
 
     def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
         """The statements of a question that fits the ledger and the data."""
@@ -285,7 +289,7 @@ class Analyst(Uncopyable):
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked)
+        return self._session._quote(asked, analyst=self._name, purpose=self._purpose)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -327,7 +331,7 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            _answered(recorded_question(public), public)
+            _answered(recorded(public), public)
             for public in publics
             if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]
@@ -346,10 +350,12 @@ def _watch_noise(watch: Watch) -> int:
 def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analyst: str, purpose: str | None) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    if "floor" not in public:  # written before questions had a pace
-        values = {name: value for name, value in values.items() if name != "pace"}
-    asked = public.get("question"), public.get("analyst"), public.get("purpose")
-    if asked != (values, analyst, purpose):
+    question = public.get("question")
+    if question is not None and question != values:  # the same, written before questions said per whom, or had a pace
+        question = described(recorded(public))
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (question, public.get("analyst"), public.get("purpose")) != (values, analyst, purpose):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 

@@ -16,7 +16,7 @@
 
     [[questions]]
     key = "2011-12-08: rows by country"
-    ask = "count"                    # count, people, sum, mean, variance, histogram, quantiles
+    ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
     where = "day = '2011-12-08'"
     by = { country = ["France", "Spain"] }
     clip = 10
