@@ -12,6 +12,7 @@ from bursar import filters
 from bursar._units import MEASURE
 from bursar.errors import ArgumentError
 from bursar.queries import Count, Histogram, Mean, People, Session, Sum
+from bursar.queries._analyst import Asker
 from bursar.queries._prices import STEPS
 from bursar.queries._questions import described, question
 from bursar.queries._session import _refuse_other
@@ -137,9 +138,9 @@ def test_an_older_answer_is_found_again(path):
         old["question"] = {name: value for name, value in old["question"].items() if name != "pace"}
         entry.public.clear()
         entry.public.update(old)
-        _refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), key="a", analyst="ann", purpose=None)
+        _refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), Asker("ann", None), key="a")
         with pytest.raises(ArgumentError):
-            _refuse_other(entry, described(Count(clip=9, rho=0.1)), key="a", analyst="ann", purpose=None)
+            _refuse_other(entry, described(Count(clip=9, rho=0.1)), Asker("ann", None), key="a")
         assert first.complete_clip == 8
 
 

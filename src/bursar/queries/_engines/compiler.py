@@ -10,21 +10,24 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
-from bursar.queries._engines.contributions import binned_rows
+from bursar.queries._engines.contributions import binned_rows, place_between
 from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.keys import Keys, keys_of
 from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.tables import People, one_row_each
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._ranges import are_ranges
 from bursar.queries._rows import Bins, KeyCells
+from bursar.queries._steps import checked_steps
 
 __all__ = ["CELLS", "Compiled", "Compiler"]
 
@@ -101,9 +104,50 @@ class Compiler:
         return self._plans[key]
 
 
+class _Rows(NamedTuple):
+    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+
+    keys: tuple[Keys, ...]
+    sql: str
+    totals: list[str]
+    parameters: tuple[object, ...]
+    dialect: Dialect
+
+
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    relation = Relation(kinds, sql, Sql(sql.table.format("data")))
-    sql = relation.dialect
+    if isinstance(question, Lengths):
+        return _compiled_lengths(question, who, kinds, sql)
+    rows = _rows(question, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+    form = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows.sql, rows.totals, cells, sql)
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, question.groups * question.coordinates)
+
+
+def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    """One full row for each person with a contribution to the other question, in the bucket of its length."""
+    rows = _rows(question.of, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.of.groups * question.of.coordinates
+    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
+    one = double(STEPS if question.pure else STEPS**2)
+    each = (
+        f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
+        f"{one} AS square FROM ({lengths}) l WHERE square > 0"
+    )
+    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
     parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
@@ -116,11 +160,7 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     else:
         units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
-    cells = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if cells * len(parts.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, parts.totals, cells, sql)
-    size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, (*parts.parameters, *data.parameters, *where.parameters), sums, size)
+    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
