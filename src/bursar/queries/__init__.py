@@ -18,6 +18,7 @@ from bursar.queries._kinds.entries import Mean, Sum, Variance
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Analyst, Session
@@ -28,7 +29,9 @@ __all__ = [
     "Answer",
     "Count",
     "Covariance",
+    "Distinct",
     "Histogram",
+    "Keys",
     "Line",
     "Mean",
     "People",

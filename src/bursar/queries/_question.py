@@ -30,11 +30,12 @@ from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, Values
 from bursar.queries._where import parse
 
 __all__ = [
     "LARGEST",
+    "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
@@ -47,7 +48,7 @@ __all__ = [
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
 LARGEST = 1e100
-_LONGEST_KEY = 1000
+LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
 Key = str | int | bool
@@ -129,6 +130,26 @@ class Question:
     def bins(self) -> Bins | KeyCells | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
+
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
+
+    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
+        """(Name, value, interval) of each of several values of a group; see ``several``."""
+        several = self.several()
+        names = range(len(interval)) if several is None else several[1]
+        values = [None] * len(interval) if value is None else value
+        return list(zip(names, values, interval, strict=True))
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
@@ -244,6 +265,6 @@ def _key(name: str, value: Any) -> Key:
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
         raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
     return value

@@ -11,13 +11,28 @@ from bursar.queries._kinds.entries import Mean, Sum, Variance
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 
 __all__ = ["described", "question"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
-    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top)
+    for kind in (
+        Count,
+        People,
+        Sum,
+        Mean,
+        Ratio,
+        Variance,
+        Covariance,
+        Regression,
+        Histogram,
+        Quantiles,
+        Top,
+        Distinct,
+        Keys,
+    )
 }
 
 

@@ -53,10 +53,8 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
         "value", "low" and "high". A column grouped by that has one of these names gets "_" after it.
     """
     several = answer.question.several()
-    if several is None and any(isinstance(value, list) for value in answer.values):
-        several = "number", range(max(len(value) for value in answer.values))
     named = ["value", "low", "high"] if several is None else [several[0], "value", "low", "high"]
-    by = [column if column not in named else f"{column}_" for column, _ in answer.question.keys]
+    by = [column if column not in named else f"{column}_" for column in answer.question.key_columns()]
     rows: list[list[Any]] = []
     for group, value, interval in zip(answer.groups, answer.values, answer.intervals, strict=True):
         if most is not None and len(rows) >= most:
@@ -64,13 +62,17 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
         if several is None:
             rows.append([*group, value, *interval])
         else:
-            rows += [[*group, name, each, *ends] for name, each, ends in zip(several[1], value, interval, strict=False)]
+            listed = answer.question.listed(value, interval)
+            rows += [[*group, name, each, *ends] for name, each, ends in listed]
     return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
 
 
 def _size(answer: Answered) -> int:
     """Rows of the whole table."""
-    return sum(len(value) if isinstance(value, list) else 1 for value in answer.values)
+    if answer.question.several() is None:
+        return len(answer.groups)
+    pairs = zip(answer.values, answer.intervals, strict=True)
+    return sum(len(answer.question.listed(*pair)) for pair in pairs)
 
 
 def to_pandas(answer: Answered) -> "pandas.DataFrame":

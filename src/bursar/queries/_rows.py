@@ -6,7 +6,7 @@ it can be is ``Question.steps`` whole steps.
 
 from dataclasses import dataclass
 
-__all__ = ["AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "Matching", "Product"]
+__all__ = ["AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "Matching", "Product", "Values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,21 @@ class KeyCells:
     def cells(self) -> int:
         """How many keys there are."""
         return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The different values of a column that each person has, instead of sums over rows.
+
+    Fields:
+        column: the column's name.
+        most: of one person, in all groups together; which ones follows from that person's rows alone.
+        people: whether the people with each value are counted; else the different values in each group.
+    """
+
+    column: str
+    most: int
+    people: bool
 
 
 Coordinate = CountRows | AnyRow | Entry | Product | Matching

@@ -21,9 +21,10 @@ from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
-from bursar.queries._noise import laplace, noisy
+from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, question
+from bursar.queries._releases import released
 from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 
@@ -49,6 +50,7 @@ class Session(Uncopyable):
         table: str | None = None,
         view: str | None = None,
         types: Mapping[str, str] | None = None,
+        keys_delta: float | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -70,12 +72,16 @@ class Session(Uncopyable):
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
                 number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
                 guessed from all entries, so that one person's can change them.
+            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
+                answers together keep what the budget promises but for this probability. Without it no keys can be asked
+                for. It is fixed when the ledger is made; None for what the ledger was made for.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
-            in whatever order, however the questions depend on earlier answers.
-        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
+            probability.
+        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
@@ -87,6 +93,7 @@ class Session(Uncopyable):
             ledger,
             budget=budget,
             person=kind,
+            keys_delta=keys_delta,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
@@ -225,9 +232,10 @@ class Session(Uncopyable):
                 analyst=analyst,
                 purpose=purpose,
                 reserved=reserved,
+                delta=asked.reveals,
             )
-            released = noisy(self._rows.sums(plan, admission.people.rows), asked.mechanism)
-            return turn.settle(admission, {"question": values, "released": released}, watch_noise=_watch_noise)
+            public = released(self._rows, plan, admission.people.rows, asked)
+            return turn.settle(admission, {"question": values, **public}, watch_noise=_watch_noise)
 
         with self._ledger.store.lock:
             entry = self._ledger.find(key)
@@ -241,7 +249,7 @@ class Session(Uncopyable):
                     self._unreadable = True
                     raise
         _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
-        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
+        return _answer_of(entry.public, asked)
 
     def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
         _check.name(key=key)
@@ -250,7 +258,7 @@ class Session(Uncopyable):
             _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
             return
         self._plan(asked, values)
-        self._ledger.refuse_beyond_budget(asked.price)
+        self._ledger.refuse_beyond_budget(asked.price, delta=asked.reveals)
 
     def _quote(self, asked: Question) -> Quote:
         self._plan(asked, described(asked))  # refuses what could not be asked
@@ -325,10 +333,15 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            answer(question(public["question"]), public["released"], public["key"], public.get("complete"))
+            _answer_of(public, question(public["question"]))
             for public in publics
             if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]
+
+
+def _answer_of(public: Mapping[str, Any], asked: Question) -> Answer:
+    """The answer in an entry of the record."""
+    return answer(asked, public["released"], public["key"], public.get("complete"), public.get("keys"))
 
 
 def _watch_noise(watch: Watch) -> int:

@@ -19,6 +19,7 @@ from bursar.queries._engines.columns import FilterCompiler
 from bursar.queries._engines.coordinates import bin_of, coordinates_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.keys import Keys, keys_of
+from bursar.queries._engines.values import value_of, values_cells, values_charges, values_sums
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._rows import Bins, KeyCells
@@ -104,15 +105,24 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     compiler = FilterCompiler(kinds, sql)
     tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
     keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
+    bins, values = question.bins(), question.values()
+    if values is not None:
+        value, present = value_of(values, kinds, sql)
+        source = f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + present)}"
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell, {value} AS value {source}"
+        stored = sql.table.format(CELLS)
+        charges, sums = values_charges(question, values, stored), values_sums(values, stored)
+        return Compiled(
+            keys, values_cells(values, rows, sql), charges, tuple(compiler.parameters), sums, question.groups
+        )
     rows = (
         f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
         f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
         f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
     )
-    cells = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if cells * len(parts.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, parts.totals, cells, sql)
+    size = question.groups * (1 if bins is None else question.coordinates)
+    form = _long if size * len(parts.totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows, parts.totals, size, sql)
     size = question.groups * question.coordinates
     return Compiled(keys, table, charges, (*parts.parameters, *compiler.parameters), sums, size)
 

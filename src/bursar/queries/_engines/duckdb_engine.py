@@ -49,5 +49,9 @@ class DuckDB:
 
         return plan.added(blocks())
 
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
+        return [(value, int(people)) for value, people in rows]
+
     def close(self) -> None:
         """The workspace is closed with the ledger."""

@@ -127,6 +127,12 @@ class Spark:
         tables: dict[str, Any] = admitted  # type: ignore[assignment]
         return plan.added(tuple(row) for row in self._spark.sql(plan.sums, **tables).collect())
 
+    @quiet
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        """The same for a question about values. Private."""
+        tables: dict[str, Any] = admitted  # type: ignore[assignment]
+        return [(value, int(people)) for value, people in self._spark.sql(plan.sums, **tables).collect()]
+
     def _work_out(self, plan: Compiled) -> WorkedOut:
         """A data frame of each person's price and contribution; long contributions are written to files first."""
         folder = self._writer.scratch()

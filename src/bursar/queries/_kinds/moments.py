@@ -97,6 +97,18 @@ class Covariance(_Moments):
             intervals[i][j] = max(least, low) * scale, min(1.0, high) * scale
         return (values if moments[0, 0] > 0 else None), intervals
 
+    def several(self) -> tuple[str, list[str]]:
+        """Pairs of columns."""
+        return "columns", [f"{a[0]}, {b[0]}" for a, b in combinations_with_replacement(self.bounded, 2)]
+
+    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
+        """The upper triangle."""
+        places = combinations_with_replacement(range(len(interval)), 2)
+        return [
+            (name, None if value is None else value[i][j], interval[i][j])
+            for name, (i, j) in zip(self.several()[1], places, strict=True)
+        ]
+
     def correlations(self, value: list[list[float]] | None) -> list[list[float | None]] | None:
         """The correlation matrix that belongs to a value of an answer: what it says needs no more budget.
 
@@ -131,6 +143,10 @@ class Regression(_Moments):
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
             raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+
+    def several(self) -> tuple[str, list[str]]:
+        """The intercept and the columns."""
+        return "coefficient", ["intercept", *self.features]
 
     @property
     def features(self) -> list[str]:

@@ -45,6 +45,14 @@ class Top(Question):
         """One count for each key."""
         return KeyCells(self.column, self.among)
 
+    def several(self) -> tuple[str, tuple[Key, ...]]:
+        """The keys, though not in their order."""
+        return "key", self.among
+
+    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
+        """The keys on top."""
+        return [(key, number, ends) for (key, number), ends in zip(value, interval, strict=True)]
+
     def scales(self) -> dict[str, float]:
         """One count for each key."""
         return {"count of each key": 1.0}
