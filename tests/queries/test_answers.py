@@ -64,3 +64,37 @@ def test_an_answer_is_there_when_its_column_is_not(path):
             session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="b")
         with pytest.raises(ArgumentError, match="must be one of"):
             session.analyst("ann").ask(5, key="c")
+
+
+def test_quotes_are_in_the_units_of_the_answer(path):
+    """The width of a count's interval is known; that of a mean once an earlier answer tells how many rows there are."""
+    rows = pa.table({"who": list(range(1000)) * 2, "n": [k % 10 for k in range(2000)]})
+    with opened(path, rows, budget=filters.Zcdp(rho=1.0)) as session:
+        analyst = session.analyst("ann")
+        count = Count(clip=2, sigma=20.0)
+        assert analyst.quote(count).half_width == analyst.quote(count).margins["count"] == pytest.approx(39.2, abs=0.01)
+        assert analyst.quote(Sum("n", 0, 5, clip=2, sigma=20.0)).half_width == pytest.approx(5 * 39.2, abs=0.1)
+        mean = Mean("n", 0, 10, clip=2, sigma=20.0)
+        assert analyst.quote(mean).half_width is None
+        low, high = analyst.ask(mean, key="mean").interval
+        assert analyst.quote(mean).half_width == pytest.approx((high - low) / 2)
+        assert analyst.quote(Mean("n", 0, 10, clip=2, sigma=10.0)).half_width < 0.6 * (high - low) / 2
+        assert session.analyst("bob").quote(mean).half_width is None  # it was not bob's answer
+        assert "within about 39.2" in str(analyst.quote(count))
+
+
+def test_quotes_tell_how_many_more_certainly_fit(path):
+    """As many as the budget holds, less what was asked and reserved, and no more than an analyst's limit."""
+    count = Count(clip=1, rho=0.1)
+    with opened(path, budget=filters.Zcdp(rho=1.0)) as session:
+        ann = session.analyst("ann")
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 10
+        for key in ("a", "b"):
+            ann.ask(count, key=key)
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 8
+        session.reserve(0.5, key="later")
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 3
+        session.limit(0.25, analyst="ann")
+        assert ann.quote(count).fits == 0
+        assert ann.quote(Count(clip=1, rho=0.0499999)).fits == 1
+        assert session.analyst("bob").quote(Count(clip=1, rho=0.0999999)).fits == 3

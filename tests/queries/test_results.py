@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from bursar import filters
 from bursar.cli import app
-from bursar.queries import Count, Histogram, Quantiles, Sum, write_csv
+from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, write_csv
 from bursar.queries._answers import answer
 from plan_files import plan_folder
 from sessions import opened
@@ -126,3 +126,16 @@ def test_asked_answers_print(tmp_path):
         found = session.analyst("ann").ask(Count(by={"place": ["x", "z"]}, sigma=50.0), key="rows")
     assert found.to_arrow()["place"].to_pylist() == ["x", "z"]
     assert str(found).startswith("rows: count\nplace")
+
+
+def test_matrices_and_named_values_have_rows_of_their_own(tmp_path):
+    """A covariance matrix has a row for each entry, also where the noise leaves none; a top has its keys."""
+    both = {"n": (0, 9), "amount": (0, 4)}
+    with opened(tmp_path / "ledger", budget=filters.Zcdp(rho=1e3)) as session:
+        matrix = session.analyst("ann").ask(Covariance(both, clip=5, sigma=0.5), key="matrix")
+        top = session.analyst("ann").ask(Top(2, "place", ["x", "y", "z"], clip=2, sigma=0.5), key="top")
+    assert matrix.to_arrow()["number"].to_pylist() == ["0, 0", "0, 1", "1, 0", "1, 1"]
+    assert [name for name, _ in top.value] == top.to_arrow()["number"].to_pylist()
+    assert [count for _, count in top.value] == top.to_arrow()["value"].to_pylist()
+    assert len(str(matrix).splitlines()) == 2 + 4 + 1
+    assert "<circle" in top._repr_html_()

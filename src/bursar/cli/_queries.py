@@ -29,6 +29,12 @@ OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledg
 CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
+_ABOUT_QUOTES = (
+    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will '
+    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of '
+    "this price that every person can still pay."
+)
+
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
 ledger = typer.Typer(
     no_args_is_help=True, help="The data holder's record: show it, check it, limit it, let people leave."
@@ -54,13 +60,17 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = _table("key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % margin")
+    table = _table(
+        "key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit"
+    )
     for key, each in quotes.items():
-        for place, (name, error) in enumerate(each.standard_errors.items()):
-            price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
-            first = (key, price, f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
-            table.add_row(*first, name, f"{error:.6g}", f"{each.margins[name]:.6g}")
-    _console().print(table)
+        price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
+        first = (key, price, f"{each.of_budget:.2%}")
+        last = ("-" if each.half_width is None else f"{each.half_width:.6g}", f"{each.fits:,}")
+        for name, margin in each.margins.items():
+            table.add_row(*first, name, f"{margin:.6g}", *last)
+            first, last = ("", "", ""), ("", "")
+    _console().print(table, _ABOUT_QUOTES)
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
@@ -289,14 +299,13 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         return
     table = _table("key", "group", "value", "95 % interval")
     for key, answer in answers.items():
-        for place, (group, value, interval) in enumerate(
-            zip(answer.groups, answer.values, answer.intervals, strict=True)
-        ):
-            values, intervals = (value, interval) if isinstance(value, list) else ([value], [interval])
-            for number, (low, high) in zip(values, intervals, strict=True):
-                rounded = "-" if number is None else f"{number:.6g}"
-                name = ", ".join(map(str, group))
-                table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
+        columns = answer.columns()
+        values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
+        groups = zip(*columns.values(), strict=True) if columns else [()]
+        for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
+            rounded = "-" if number is None else f"{number:.6g}"
+            name = ", ".join(map(str, group))
+            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:

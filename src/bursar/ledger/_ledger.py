@@ -65,8 +65,7 @@ class Ledger(Uncopyable):
             budget: what each person may spend, public: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a
                 ``filters.Basic`` with delta = 0; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
-            keys_delta: what all questions for keys that are not public may cost in delta, public, in (0, 1); None for
-                what the ledger was made for, and for a new one that refuses them.
+            keys_delta: what all questions for keys may cost in delta, public; None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
@@ -84,10 +83,8 @@ class Ledger(Uncopyable):
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                new = (
-                    Terms.of(budget, person, wanted, keys_delta) if budget is not None and person is not None else None
-                )
-                _create(store, new, create=create)
+                unknown = budget is None or person is None
+                _create(store, None if unknown else Terms.of(budget, person, wanted, keys_delta), create=create)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = _terms(store)
             accounts = _accounts_of(store, writer, terms.accounts)
@@ -386,9 +383,8 @@ def _create(store: Store, terms: Terms | None, *, create: bool) -> None:
     if not create:
         raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
     if terms is None:
-        raise LedgerError(
-            f"{store.name} is not there, and cannot be made without a budget and a kind of names", reason="missing"
-        )
+        why = "is not there, and cannot be made without a budget and a kind of names"
+        raise LedgerError(f"{store.name} {why}", reason="missing")
     store.create(terms.person, sealed(0, START, terms.public, {}))
 
 

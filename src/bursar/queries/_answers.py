@@ -15,6 +15,7 @@ from bursar.queries import _results
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
+from bursar.queries._widths import expected_half_width
 
 if TYPE_CHECKING:
     import pandas
@@ -39,6 +40,19 @@ class Quote:
     """Half the width of a 95 % interval around each."""
     epsilon: float | None = None
     """What it costs in a pure budget; None in others."""
+    half_width: float | None = None
+    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
+    it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
+    fits: int | None = None
+    """How many questions of this price every person can certainly still pay, even one who paid the highest price of
+    every question so far. Most people can pay more."""
+
+    def __str__(self) -> str:
+        """What matters, in a sentence."""
+        price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
+        width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
+        more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
+        return f"{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +93,15 @@ class Answer:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
+    def columns(self) -> dict[str, list[Any]]:
+        """The table of ``to_pandas`` by columns."""
+        return _results.columns(self)
+
     def to_pandas(self) -> "pandas.DataFrame":
         """A row for each value: the keys of its group, the value, and the interval's low and high end.
 
-        Where a group has several values a column says which one it is: "bin" or "level". A column grouped by that is
-        called like one of ours gets "_" after its name.
+        Where a group has several values a column says which one it is: "bin", "level", or "number". A column grouped by
+        that is called like one of ours gets "_" after its name.
         """
         return _results.to_pandas(self)
 
@@ -119,8 +137,15 @@ def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
     _results.to_csv(answers, path, keys=True)
 
 
-def quote(question: Question, budget: int) -> Quote:
-    """What a question would cost, and its noise: from public facts alone."""
+def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
+    """What a question would cost, and its noise: from public facts alone.
+
+    Args:
+        question: what would be asked.
+        budget: each person's, units.
+        left: of it, at worst, units.
+        released: the noisy sums of an earlier answer to the same question.
+    """
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
     quantile = NoiseBand(1.0, question.pure).z(1)
     return Quote(
@@ -129,6 +154,8 @@ def quote(question: Question, budget: int) -> Quote:
         standard_errors=errors,
         margins={name: quantile * error for name, error in errors.items()},
         epsilon=to_float(question.price) if question.pure else None,
+        half_width=expected_half_width(question, released),
+        fits=left // question.price,
     )
 
 

@@ -144,16 +144,13 @@ class Question:
         """The columns whose keys name the groups of the answer."""
         return tuple(column for column, _ in self.keys)
 
-    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
-        """(Name, value, interval) of each of several values of a group; see ``several``."""
-        several = self.several()
-        names = range(len(interval)) if several is None else several[1]
-        values = [None] * len(interval) if value is None else value
-        return list(zip(names, values, interval, strict=True))
-
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
+
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
 
     def scales(self) -> dict[str, float]:
         """For each released number, what one full row is in it, in the units of the answer."""

@@ -1,7 +1,7 @@
 """An answer as a table: for pandas, Arrow, CSV files, terminals, notebooks and plots. Everything here is public."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import isfinite
 from pathlib import Path
@@ -53,26 +53,36 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
         "value", "low" and "high". A column grouped by that has one of these names gets "_" after it.
     """
     several = answer.question.several()
-    named = ["value", "low", "high"] if several is None else [several[0], "value", "low", "high"]
+    if several is None and any(isinstance(each, list) for each in answer.intervals):
+        several = "number", ()
+    named = list(_LAST) if several is None else [several[0], *_LAST]
     by = [column if column not in named else f"{column}_" for column in answer.question.key_columns()]
     rows: list[list[Any]] = []
     for group, value, interval in zip(answer.groups, answer.values, answer.intervals, strict=True):
         if most is not None and len(rows) >= most:
             break
-        if several is None:
-            rows.append([*group, value, *interval])
-        else:
-            listed = answer.question.listed(value, interval)
-            rows += [[*group, name, each, *ends] for name, each, ends in listed]
+        for place, (label, number, low, high) in enumerate(_numbers(value, interval, "")):
+            name = [] if several is None else [several[1][place] if several[1] else label]
+            rows.append([*group, *name, number, low, high])
     return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
 
 
-def _size(answer: Answered) -> int:
+def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:
+    """(Its name, number, low, high) of each number of a group: of lists, of lists of lists, of pairs with a name."""
+    if isinstance(interval, list):
+        for place, each in enumerate(interval):
+            inner = f"{label}, {place}" if label else str(place)
+            yield from _numbers(None if value is None else value[place], each, inner)
+    elif isinstance(value, tuple):
+        name, number = value
+        yield str(name), number, *interval
+    else:
+        yield label, value, *interval
+
+
+def _size(intervals: Sequence[Any]) -> int:
     """Rows of the whole table."""
-    if answer.question.several() is None:
-        return len(answer.groups)
-    pairs = zip(answer.values, answer.intervals, strict=True)
-    return sum(len(answer.question.listed(*pair)) for pair in pairs)
+    return sum(_size(each) if isinstance(each, list) else 1 for each in intervals)
 
 
 def to_pandas(answer: Answered) -> "pandas.DataFrame":
@@ -141,7 +151,7 @@ def _title(answer: Answered) -> str:
 
 
 def _notes(answer: Answered, shown: int) -> list[str]:
-    groups, rows = len(answer.groups), _size(answer)
+    groups, rows = len(answer.groups), _size(answer.intervals)
     notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
     notes.append("Intervals are 95 % each, for the noise alone.")
     if answer.complete is False:
@@ -177,7 +187,7 @@ def to_axes(answer: Answered, axes: "Axes | None") -> "Axes":
     if axes is None:
         with _extras.need("matplotlib", extra="plots"):
             from matplotlib.figure import Figure
-        figure = Figure(figsize=(6, 1 + 0.3 * min(_size(answer), 40)), layout="constrained")
+        figure = Figure(figsize=(6, 1 + 0.3 * min(_size(answer.intervals), 40)), layout="constrained")
         axes = figure.subplots()
     table = columns(answer, _PLOTTED)
     named = [table[name] for name in table if name not in _LAST]

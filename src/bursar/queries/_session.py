@@ -26,6 +26,7 @@ from bursar.queries._question import Question
 from bursar.queries._questions import described, question
 from bursar.queries._releases import released
 from bursar.queries._replay import replayed
+from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
 
 __all__ = ["Analyst", "Session"]
@@ -38,6 +39,7 @@ class Session(Uncopyable):
         self._ledger = ledger
         self._rows = rows
         self._unreadable = False
+        self._so_far: SoFar | None = None
 
     @classmethod
     def open(
@@ -260,9 +262,11 @@ class Session(Uncopyable):
         self._plan(asked, values)
         self._ledger.refuse_beyond_budget(asked.price, delta=asked.reveals)
 
-    def _quote(self, asked: Question) -> Quote:
-        self._plan(asked, described(asked))  # refuses what could not be asked
-        return quote(asked, self._ledger.budget_units)
+    def _quote(self, asked: Question, *, analyst: str, purpose: str | None) -> Quote:
+        values = described(asked)
+        self._plan(asked, values)  # refuses what could not be asked
+        self._so_far = SoFar.read(self._ledger, analyst, purpose, self._so_far)
+        return quote(asked, self._ledger.budget_units, left=self._so_far.left, released=self._so_far.released(values))
 
     def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
         """The statements of a question that fits the ledger and the data."""
@@ -292,7 +296,7 @@ class Analyst(Uncopyable):
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked)
+        return self._session._quote(asked, analyst=self._name, purpose=self._purpose)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.

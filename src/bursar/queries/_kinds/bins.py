@@ -46,6 +46,10 @@ class Histogram(_Binned):
         """The bins, by their edges."""
         return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
 
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy counts, each with an interval of its own."""
         return parts, [around(value, noise.margin(1)) for value in parts]

@@ -16,6 +16,10 @@ __all__ = ["Count", "People"]
 class Count(Question):
     """How many rows."""
 
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
         return _read_count(parts, noise)
@@ -43,6 +47,10 @@ class People(Question):
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with a row."""
         return (AnyRow(),)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""

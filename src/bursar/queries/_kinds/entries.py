@@ -59,6 +59,10 @@ class Sum(_Bounded):
         """The sum."""
         return {"sum": self.full}
 
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy sum, in the units of the column."""
         return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)

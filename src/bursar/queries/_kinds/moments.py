@@ -99,15 +99,7 @@ class Covariance(_Moments):
 
     def several(self) -> tuple[str, list[str]]:
         """Pairs of columns."""
-        return "columns", [f"{a[0]}, {b[0]}" for a, b in combinations_with_replacement(self.bounded, 2)]
-
-    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
-        """The upper triangle."""
-        places = combinations_with_replacement(range(len(interval)), 2)
-        return [
-            (name, None if value is None else value[i][j], interval[i][j])
-            for name, (i, j) in zip(self.several()[1], places, strict=True)
-        ]
+        return "columns", [f"{a[0]}, {b[0]}" for a, b in product(self.bounded, repeat=2)]
 
     def correlations(self, value: list[list[float]] | None) -> list[list[float | None]] | None:
         """The correlation matrix that belongs to a value of an answer: what it says needs no more budget.

@@ -46,12 +46,12 @@ class Top(Question):
         return KeyCells(self.column, self.among)
 
     def several(self) -> tuple[str, tuple[Key, ...]]:
-        """The keys, though not in their order."""
-        return "key", self.among
+        """Each count stands beside its key."""
+        return "key", ()
 
-    def listed(self, value: Any, interval: Any) -> list[tuple[Any, Any, Any]]:
-        """The keys on top."""
-        return [(key, number, ends) for (key, number), ends in zip(value, interval, strict=True)]
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def scales(self) -> dict[str, float]:
         """One count for each key."""

@@ -22,10 +22,10 @@ _LEAST_DELTA = 1e-100
 class Distinct(Question):
     """How many different values of a column people have, where each person counts for at most ``most`` of them.
 
-    A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person and
-    the value. The answer is about the number of different values that at least one person keeps, in each group. It is
-    never above the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n
-    values moves it by at most n, and pays for n.
+    A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
+    and the value. The answer is about the number of different values that at least one person keeps, in each group: at
+    most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n values
+    moves it by at most n, and pays for n.
     """
 
     column: str
@@ -40,6 +40,10 @@ class Distinct(Question):
     def values(self) -> Values:
         """The values that people keep."""
         return Values(self.column, self.most, people=False)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def scales(self) -> dict[str, float]:
         """The number of different values."""
@@ -112,6 +116,10 @@ class Keys(Question):
     def key_columns(self) -> tuple[str, ...]:
         """The column whose keys name the groups of the answer."""
         return (self.column,)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def scales(self) -> dict[str, float]:
         """The number of people with a key."""
