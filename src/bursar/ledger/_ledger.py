@@ -83,8 +83,8 @@ class Ledger(Uncopyable):
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                unknown = budget is None or person is None
-                _create(store, None if unknown else Terms.of(budget, person, wanted, keys_delta), create=create)
+                new = None if budget is None or person is None else Terms.of(budget, person, wanted, keys_delta)
+                _create(store, new, create=create)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = _terms(store)
             accounts = _accounts_of(store, writer, terms.accounts)

@@ -24,8 +24,8 @@ class Distinct(Question):
 
     A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
     and the value. The answer is about the number of different values that at least one person keeps, in each group: at
-    most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n values
-    moves it by at most n, and pays for n.
+    most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n
+    values moves it by at most n, and pays for n.
     """
 
     column: str
