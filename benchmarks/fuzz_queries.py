@@ -106,7 +106,7 @@ class Target:
     def filter(self, text: str) -> None:
         """A `where` text selects some of the people, or is refused."""
         parse(text)
-        asked, rows, ledger = Count(where=text, sigma=1000.0), self.session._rows, self.session.ledger
+        asked, rows, ledger = Count(clip=1, where=text, sigma=1000.0), self.session._rows, self.session.ledger
         plan = rows.plan(asked, described(asked))
 
         def work(turn: Turn, offer: Any) -> tuple[list[int], list[int]]:
@@ -156,7 +156,7 @@ class Target:
         """Analyst, key and purpose are recorded to the last character."""
         name, key, purpose, *_ = [*text.split("\0"), "key", "purpose"]
         analyst = self.session.analyst(name, purpose=purpose)
-        analyst.ask(Count(sigma=1000.0), key=key)
+        analyst.ask(Count(clip=1, sigma=1000.0), key=key)
         entry = self.session.ledger.find(key)
         if entry is None or [entry.public[each] for each in ("analyst", "key", "purpose")] != [name, key, purpose]:
             raise RuntimeError("other names were recorded")

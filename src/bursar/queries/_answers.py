@@ -89,6 +89,11 @@ class Answer:
         return [key for (key,) in self.groups]
 
     @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return self.question.estimand
+
+    @property
     def interval(self) -> Any:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]

@@ -8,7 +8,9 @@ in full rows, so a count, a sum and a mean with the same clip and sigma cost the
 What every question takes, by keyword:
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
-    clip: the length to which a person's contribution is shrunk.
+    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
+        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
+        is the longest that a contribution can be, and nothing is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
@@ -60,7 +62,7 @@ class Question:
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float = 1.0
+    clip: float | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
@@ -89,7 +91,6 @@ class Question:
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
         make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
-        _check.within(1e-3, _MOST_CLIP, clip=self.clip)
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -99,7 +100,8 @@ class Question:
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
-        set_fields(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
+        clip = _clip(self)
+        set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.clip_steps, self.noise))
         if self.price >= RANGE:
@@ -143,6 +145,15 @@ class Question:
     def key_columns(self) -> tuple[str, ...]:
         """The columns whose keys name the groups of the answer."""
         return tuple(column for column, _ in self.keys)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "rows"
+
+    def most_in_group(self) -> float | None:
+        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
+        return None
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
@@ -190,13 +201,32 @@ class Question:
         return list(product(*(keys for _, keys in self.keys)))
 
 
-def _noise(asked: Question) -> float:
+def _clip(asked: Question) -> float:
+    """The clip: as given, or the longest that a contribution can be."""
+    most = asked.most_in_group()
+    if most is None:
+        if asked.clip is None:
+            raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+        return asked.clip
+    if asked.per_group is not None:
+        most = min(most, asked.per_group)
+    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.clip is None:
+        return longest
+    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+    if asked.clip > longest and hasattr(asked, "per"):
+        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
+    return asked.clip
+
+
+def _noise(asked: Question, clip: float) -> float:
     """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
     if asked.epsilon is not None:
-        return nextafter(asked.clip / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+        return nextafter(clip / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:

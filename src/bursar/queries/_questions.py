@@ -14,7 +14,7 @@ from bursar.queries._kinds.tops import Top
 from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 
-__all__ = ["described", "question"]
+__all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
@@ -48,6 +48,13 @@ def described(asked: Question) -> dict[str, object]:
         if value is not None:
             values[each.name] = _plain(value)
     return values
+
+
+def recorded(values: Mapping[str, Any]) -> Question:
+    """The question that an entry of the record describes, also one from before there was ``per``: rows counted then."""
+    kind = _KINDS.get(values.get("ask", ""))
+    by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
+    return question({**values, "per": "row"} if by_row else values)
 
 
 def _plain(value: object) -> object:

@@ -23,7 +23,7 @@ from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._noise import laplace
 from bursar.queries._question import Question
-from bursar.queries._questions import described, question
+from bursar.queries._questions import described, recorded
 from bursar.queries._releases import released
 from bursar.queries._replay import replayed
 from bursar.queries._so_far import SoFar
@@ -337,7 +337,7 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            _answer_of(public, question(public["question"]))
+            _answer_of(public, recorded(public["question"]))
             for public in publics
             if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]
@@ -357,6 +357,8 @@ def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analy
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
     asked = public.get("question"), public.get("analyst"), public.get("purpose")
+    if asked[0] is not None and asked[0] != values:  # the same question, written before questions said per whom
+        asked = described(recorded(asked[0])), *asked[1:]
     if asked != (values, analyst, purpose):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 

@@ -16,19 +16,17 @@ from math import nextafter
 from typing import Any
 
 from bursar.queries._engines.columns import FilterCompiler
-from bursar.queries._engines.coordinates import bin_of, coordinates_of
+from bursar.queries._engines.contributions import binned_rows
+from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._engines.keys import Keys, keys_of
-from bursar.queries._engines.values import value_of, values_cells, values_charges, values_sums
+from bursar.queries._engines.keys import CELLS, Keys, keys_of
+from bursar.queries._engines.values import value_of, values_form
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._rows import Bins, KeyCells
 from bursar.queries._where import parse
 
-__all__ = ["CELLS", "Compiled", "Compiler"]
-
-CELLS = "cells"
-"""The table of contributions in the long form."""
+__all__ = ["Compiled", "Compiler"]
 
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
@@ -108,21 +106,19 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     bins, values = question.bins(), question.values()
     if values is not None:
         value, present = value_of(values, kinds, sql)
-        source = f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + present)}"
+        tests += present
+    source = f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
+    if values is not None:
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell, {value} AS value {source}"
-        stored = sql.table.format(CELLS)
-        charges, sums = values_charges(question, values, stored), values_sums(values, stored)
-        return Compiled(
-            keys, values_cells(values, rows, sql), charges, tuple(compiler.parameters), sums, question.groups
-        )
-    rows = (
-        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
-    )
-    size = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if size * len(parts.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, parts.totals, size, sql)
+        return Compiled(keys, *values_form(question, values, rows, tuple(compiler.parameters), sql), question.groups)
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, kinds, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
+    cells = question.groups * (1 if bins is None else question.coordinates)
+    form = _long if cells * len(parts.totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows, parts.totals, cells, sql)
     size = question.groups * question.coordinates
     return Compiled(keys, table, charges, (*parts.parameters, *compiler.parameters), sums, size)
 
@@ -155,7 +151,7 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
 
 
 def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's cell)."""
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys)."""
     by = list(question.keys)
     bins = question.bins()
     if isinstance(bins, KeyCells):
@@ -163,10 +159,7 @@ def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tup
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
     tables = [keys_of(f"keys{place}", column, keys, kinds, sql) for place, (column, keys) in enumerate(by)]
     terms = [f"keys{place}_k.place * {stride:d}" for place, stride in enumerate(strides)]
-    cell = " + ".join(terms) or "0"
-    if isinstance(bins, Bins):
-        cell = f"({cell}) * {bins.cells:d} + {bin_of(bins, kinds, sql)}"
-    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), cell
+    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), " + ".join(terms) or "0"
 
 
 def _length(names: list[str], question: Question) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Self
 from bursar._workspace import Query, TempTable, Workspace
 from bursar.ledger import Ledger
 from bursar.queries._engines import sources
-from bursar.queries._engines.compiler import CELLS, Compiled, Compiler
+from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.keys import CELLS
 from bursar.queries._question import Question
 
 __all__ = ["DuckDB"]

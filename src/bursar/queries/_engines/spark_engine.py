@@ -15,9 +15,9 @@ from bursar._disk import PRIVATE_FOLDER
 from bursar._workspace import Query, text
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
-from bursar.queries._engines.compiler import CELLS, Compiled, Compiler
+from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import spark_dialect
-from bursar.queries._engines.keys import Keys
+from bursar.queries._engines.keys import CELLS, Keys
 from bursar.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from bursar.queries._question import Question
 

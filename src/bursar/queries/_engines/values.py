@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._engines.keys import key_kind
+from bursar.queries._engines.keys import CELLS, key_kind
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import LONGEST_KEY, Question
 from bursar.queries._rows import Values
 
-__all__ = ["value_of", "values_cells", "values_charges", "values_sums"]
+__all__ = ["value_of", "values_form"]
 
 
 def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> tuple[str, list[str]]:
@@ -26,7 +26,15 @@ def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> tuple[st
     return value, [f"length({value}) <= {LONGEST_KEY:d}"]
 
 
-def values_cells(values: Values, rows: str, sql: Dialect) -> str:
+def values_form(
+    question: Question, values: Values, rows: str, parameters: tuple[object, ...], sql: Dialect
+) -> tuple[str, str, tuple[object, ...], str]:
+    """(The rows of the table of cells, charges, parameters, sums); ``rows`` gives person, cell, value."""
+    cells = sql.table.format(CELLS)
+    return _kept(values, rows, sql), _charges(question, values, cells), parameters, _sums(values, cells)
+
+
+def _kept(values: Values, rows: str, sql: Dialect) -> str:
     """The rows of the table of cells: person, cell, value; of each person at most ``most``.
 
     Args:
@@ -43,7 +51,7 @@ def values_cells(values: Values, rows: str, sql: Dialect) -> str:
     return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
 
 
-def values_charges(question: Question, values: Values, cells: str) -> str:
+def _charges(question: Question, values: Values, cells: str) -> str:
     """Each person's price, for the values that were kept; ``cells`` is the table of cells.
 
     A person moves a number of people by at most 1, and a number of different values of a cell by at most the number of
@@ -64,7 +72,7 @@ def values_charges(question: Question, values: Values, cells: str) -> str:
     return f"SELECT person, CAST({units} AS BIGINT) AS units, {double(1)} AS factor FROM ({squares})"
 
 
-def values_sums(values: Values, cells: str) -> str:
+def _sums(values: Values, cells: str) -> str:
     """(value, people) for each value that a person who takes part has; else (cell, different values in steps)."""
     both = f"{cells} JOIN {{admitted}} USING (person)"
     if values.people:

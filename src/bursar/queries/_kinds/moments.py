@@ -84,6 +84,11 @@ class Covariance(_Moments):
     def __post_init__(self) -> None:
         _Moments.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "covariances of entries clipped to their bounds (per row: who has more rows has more weight)"
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The matrix, and how far noise may have moved each entry; None where there is no count."""
         moments, size = self._matrix(parts), len(self.bounded)
@@ -135,6 +140,11 @@ class Regression(_Moments):
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
             raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"least squares of {self.target} on bounded entries (per row: who has more rows has more weight)"
 
     def several(self) -> tuple[str, list[str]]:
         """The intercept and the columns."""

@@ -37,6 +37,11 @@ class Top(Question):
         set_fields(self, k=int(self.k))
         Question.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
+
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with the key, or for a row with it."""
         return (AnyRow(),) if self.count == "people" else (CountRows(),)

@@ -37,6 +37,11 @@ class Distinct(Question):
         _set_clip(self, float(self.most))
         Question.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of different values of {self.column} that people have, at most {self.most} of each person"
+
     def values(self) -> Values:
         """The values that people keep."""
         return Values(self.column, self.most, people=False)
@@ -94,6 +99,11 @@ class Keys(Question):
         _set_clip(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
         Question.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of people who have each key of {self.column}, each counted for at most {self.most} keys"
+
     def values(self) -> Values:
         """The keys that people keep."""
         return Values(self.column, self.most, people=True)
@@ -145,6 +155,6 @@ def _check_most(asked: Distinct | Keys) -> None:
 
 def _set_clip(asked: Distinct | Keys, clip: float) -> None:
     """The clip follows from ``most``; described questions have it."""
-    if asked.clip not in (None, 1.0, clip):
+    if asked.clip not in (None, clip):
         raise ArgumentError(f"clip={asked.clip!r}: most= bounds what a person counts for")
     set_fields(asked, clip=clip)
