@@ -380,6 +380,19 @@ def test_what_does_not_fit_is_refused(make, message):
         make()
 
 
+def test_expressions_have_keys_too(tmp_path):
+    """Keys of an expression: what people have after it, with a filter; spellings of texts stay apart."""
+    with opened(tmp_path / "l") as session:
+        asked = Keys("upper(shop)", most=9, delta=DELTA, sigma=50.0, where="n < 3 and upper(shop) != 'B'")
+        assert counted(session, asked)[0] == {"A": 3}
+        assert exact(session, Distinct("n * 0 = 0", most=9, sigma=50.0))[0] == [STEPS]
+    view = "SELECT who, t COLLATE nocase AS t FROM data"
+    table = pa.table({"who": ["a", "b", "c"], "t": ["x", "X", "x"]})
+    with opened(tmp_path / "m", table, view=view) as session:
+        assert counted(session, Keys("t", delta=DELTA, sigma=50.0))[0] == {"x": 2, "X": 1}
+        assert exact(session, Distinct("t", most=1, sigma=50.0))[0] == [2 * STEPS]
+
+
 def test_columns_that_are_no_keys_are_refused(tmp_path):
     """Numbers with fractions have no keys; texts longer than a key are missing; so are rows of nobody."""
     with opened(tmp_path / "l") as session:

@@ -16,14 +16,13 @@ from bursar.queries._rows import Values
 __all__ = ["value_of", "values_form"]
 
 
-def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> tuple[str, list[str]]:
-    """(The value in a row, conditions on rows): missing values, and texts too long for a key, count nowhere."""
+def value_of(values: Values, kinds: Mapping[str, str], sql: Dialect) -> str:
+    """The value in a row, NULL where it is missing or a text too long for a key."""
     kind = key_kind(values.column, kinds)
     if kind != "text":
-        value = cast(values.column, kind, sql)
-        return value, [f"{value} IS NOT NULL"]
+        return cast(values.column, kind, sql)
     value = sql.person["VARCHAR"].format(sql.columns[values.column])  # missing where its bytes are no text
-    return value, [f"length({value}) <= {LONGEST_KEY:d}"]
+    return sql.letters.format(f"(CASE WHEN length({value}) <= {LONGEST_KEY:d} THEN {value} END)")
 
 
 def values_form(
@@ -46,7 +45,7 @@ def _kept(values: Values, rows: str, sql: Dialect) -> str:
     order = f"md5(CAST(person AS {text}) || ':' || CAST(cell AS {text}) || ':' || CAST(value AS {text})), cell, value"
     placed = (
         f"SELECT person, cell, value, row_number() OVER (PARTITION BY person ORDER BY {order}) AS place "
-        f"FROM (SELECT DISTINCT person, cell, value FROM ({rows}))"
+        f"FROM (SELECT DISTINCT person, cell, value FROM ({rows}) WHERE value IS NOT NULL)"
     )
     return f"SELECT person, cell, value FROM ({placed}) WHERE place <= {values.most:d}"
 
