@@ -3,8 +3,8 @@
 Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "quote", "write_csv"]
+__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,17 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
         half_width=expected_half_width(question, released),
         fits=left // question.price,
     )
+
+
+def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
+    """The same for a question whose noise is not known before its clip is chosen."""
+    known = quote(question, budget, left=left)
+    return replace(known, standard_errors={}, margins={}, half_width=None)
+
+
+def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
+    """The answer to a question that the public part of an entry of the record holds."""
+    return answer(question, public["released"], public["key"], public.get("complete"), public.get("keys"))
 
 
 def answer(

@@ -15,7 +15,13 @@ What every question takes, by keyword:
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
-    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
+    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
+        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
+        5000").
+    level: of the interval that ``error`` is about; 0.95 if it is left out.
+
+A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +38,10 @@ from bursar._units import RANGE
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
+from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, Values
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
 from bursar.queries._where import parse
 
 __all__ = [
@@ -64,11 +71,13 @@ class Question:
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float | None = None
+    clip: float | str | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
     epsilon: float | None = None
+    error: float | str | None = None
+    level: float | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -92,7 +101,7 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
-        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
+        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -101,7 +110,12 @@ class Question:
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
-        set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
+        set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
+        if self.open:
+            if self.clip == "auto":
+                check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
+            return
+        set_fields(self, steps=self._steps())
         clip = _clip(self)
         set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
         price = pure_price_of if self.pure else price_of
@@ -113,14 +127,21 @@ class Question:
 
     def _check_noise(self) -> None:
         """Refuse noise that is given in more than one way, in none, or out of its range."""
-        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon)) != 1:
-            raise ArgumentError("give either sigma=, rho= or epsilon=")
-        if self.sigma is not None:
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.error is not None or self.level is not None:
+            check_error(self.error, self.level)
+        elif self.sigma is not None:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         elif self.rho is not None:
             _check.within(1e-12, 1e3, rho=self.rho)
         else:
             _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def open(self) -> bool:
+        """Whether noise or clip follow from an ``error`` or from "auto": a session closes it."""
+        return self.error is not None or self.clip == "auto"
 
     @property
     def pure(self) -> bool:
@@ -131,8 +152,17 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | KeyCells | None:
+    def bins(self) -> Bins | KeyCells | LengthBuckets | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
+        return None
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "rows"
+
+    def most_in_group(self) -> float | None:
+        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
 
     def values(self) -> Values | None:
@@ -147,15 +177,6 @@ class Question:
     def key_columns(self) -> tuple[str, ...]:
         """The columns whose keys name the groups of the answer."""
         return tuple(column for column, _ in self.keys)
-
-    @property
-    def estimand(self) -> str:
-        """What the answer is about, in words."""
-        return "rows"
-
-    def most_in_group(self) -> float | None:
-        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
-        return None
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
@@ -206,6 +227,8 @@ class Question:
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
     most = asked.most_in_group()
+    if isinstance(asked.clip, str):
+        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
     if most is None:
         if asked.clip is None:
             raise ArgumentError("clip= must be given: the most full rows that one person counts for")

@@ -11,10 +11,10 @@ from bursar.queries._noise import noisy
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
 
-__all__ = ["released", "told_keys"]
+__all__ = ["release", "told_keys"]
 
 
-def released(rows: Rows, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
+def release(rows: Rows, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
         return {"released": noisy(rows.sums(plan, admitted), asked.mechanism)}

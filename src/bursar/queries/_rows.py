@@ -15,6 +15,7 @@ __all__ = [
     "CountRows",
     "Entry",
     "KeyCells",
+    "LengthBuckets",
     "Matching",
     "Per",
     "Product",
@@ -123,6 +124,22 @@ class KeyCells:
     def cells(self) -> int:
         """How many keys there are."""
         return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBuckets:
+    """A cell for each bucket of the length of a person's whole contribution to another question, in full rows.
+
+    Fields:
+        edges: increasing; the outer buckets also take what is beyond them.
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many buckets there are."""
+        return len(self.edges) - 1
 
 
 @dataclass(frozen=True, slots=True)
