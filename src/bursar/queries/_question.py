@@ -20,6 +20,8 @@ What every question takes, by keyword:
         the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
         5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
 
 A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
@@ -42,6 +44,7 @@ from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
+from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
@@ -78,6 +81,7 @@ class Question:
     epsilon: float | None = None
     error: float | str | None = None
     level: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -101,6 +105,8 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
         make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
@@ -226,7 +232,7 @@ class Question:
 
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
-    most = asked.most_in_group()
+    most = asked.most_in_group() if asked.each_person is None else 1.0
     if isinstance(asked.clip, str):
         raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
     if most is None:
@@ -237,6 +243,8 @@ def _clip(asked: Question) -> float:
     if asked.per_group is not None:
         most = min(most, asked.per_group)
     longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.each_person is not None:  # a person has one row, in one group
+        longest = most
     if asked.clip is None:
         return longest
     _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
