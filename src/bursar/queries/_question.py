@@ -47,12 +47,13 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
 from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
     "LARGEST",
+    "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
@@ -66,7 +67,7 @@ _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
 _MOST_PACE = 1_000_000
 LARGEST = 1e100
-_LONGEST_KEY = 1000
+LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
 Key = str | int | bool | Range
@@ -179,6 +180,19 @@ class Question:
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
+
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
@@ -352,6 +366,6 @@ def _key(name: str, value: Any) -> Key:
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
         raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
     return value
