@@ -100,8 +100,8 @@ shapes = st.sampled_from(
     [
         lambda **o: Count(**o),
         lambda **o: Sum("value", -10.0, 7.5, **o),
-        lambda **o: Mean("value", -1.0, 20.25, **o),
-        lambda **o: Variance("value", 0.0, 30.0, **o),
+        lambda **o: Mean("value", -1.0, 20.25, per="row", **o),
+        lambda **o: Variance("value", 0.0, 30.0, per="row", **o),
         lambda **o: Histogram("value", (-10.0, 0.0, 0.5, 10.0), **o),
         lambda **o: Histogram("value", tuple(range(-20, 21)), **o),
         lambda **o: Top(1, "large", [True, False], count="rows", **o),
@@ -148,14 +148,14 @@ def test_missing_and_odd_entries(path):
         assert without_noise(session, People(**CHEAP)) == [4.0]
         total = without_noise(session, Sum("amount", 0, 10, clip=100, **CHEAP))[0]
         assert total == pytest.approx(1 + 2.5 + 10 + 3, abs=1e-4)
-        mean = without_noise(session, Mean("amount", 0, 10, clip=100, **CHEAP))[0]
+        mean = without_noise(session, Mean("amount", 0, 10, per="row", clip=100, **CHEAP))[0]
         assert mean == pytest.approx((1 + 2.5 + 10 + 3 + 0) / 5, abs=1e-4)
-        spread = without_noise(session, Variance("amount", 0, 10, clip=100, **CHEAP))[0]
+        spread = without_noise(session, Variance("amount", 0, 10, per="row", clip=100, **CHEAP))[0]
         assert spread == pytest.approx(12.36, abs=1e-3)
         assert without_noise(session, Histogram("amount", (0, 2, 3, 10), clip=100, **CHEAP)) == [[2.0, 1.0, 2.0]]
-        assert without_noise(session, Quantiles("n", tuple(range(10)), clip=100, **CHEAP))[0][0] == pytest.approx(
-            5.0, abs=1
-        )
+        assert without_noise(session, Quantiles("n", tuple(range(10)), per="row", clip=100, **CHEAP))[0][
+            0
+        ] == pytest.approx(5.0, abs=1)
 
 
 def test_groups_are_public(path):
@@ -198,7 +198,7 @@ def test_few_and_many_coordinates_agree(path):
     with opened(path) as session:
         for make in (
             lambda **o: Count(clip=1.5, **o),
-            lambda **o: Mean("n", 0, 8, clip=2.0, per_group=1.2, **o),
+            lambda **o: Mean("n", 0, 8, per="row", clip=2.0, per_group=1.2, **o),
             lambda **o: People(clip=1.0, **o),
         ):
             few = exact(session, make(by={"place": ["x", "y", "z"]}, **CHEAP))
@@ -212,19 +212,19 @@ def test_columns_that_do_not_fit(path):
     """Texts are not summed, and nobody groups by a float."""
     with opened(path) as session:
         for asked in (
-            Sum("place", 0, 1, sigma=9.0),
-            Histogram("day", (0, 1), sigma=9.0),
-            Count(by={"amount": [1]}, sigma=9.0),
-            Count(by={"n": ["x"]}, sigma=9.0),
-            Count(by={"day": ["2011-12-01", "20111201"]}, sigma=9.0),
-            Count(by={"nothing": [1]}, sigma=9.0),
+            Sum("place", 0, 1, clip=1, sigma=9.0),
+            Histogram("day", (0, 1), clip=1, sigma=9.0),
+            Count(clip=1, by={"amount": [1]}, sigma=9.0),
+            Count(clip=1, by={"n": ["x"]}, sigma=9.0),
+            Count(clip=1, by={"day": ["2011-12-01", "20111201"]}, sigma=9.0),
+            Count(clip=1, by={"nothing": [1]}, sigma=9.0),
         ):
             with pytest.raises(ArgumentError):
                 session.analyst("x").ask(asked, key="k")
         with pytest.raises(ArgumentError):
             session.analyst("x").ask("SELECT 1", key="k")
         with pytest.raises(ArgumentError):
-            session.analyst("x").ask(Count(sigma=9.0), key="")
+            session.analyst("x").ask(Count(clip=1, sigma=9.0), key="")
         with pytest.raises(ArgumentError):
             session.analyst("x\n")
         with pytest.raises(CopyRefused):
@@ -235,6 +235,6 @@ def test_what_only_looks_equal_is_another_question(path):
     """To Python 1 is True; a question about the one is not answered by what was made ready for the other."""
     with opened(path) as session:
         analyst = session.analyst("ann")
-        analyst.quote(Count(by={"n": [1, 0]}, sigma=100.0))
+        analyst.quote(Count(clip=1, by={"n": [1, 0]}, sigma=100.0))
         with pytest.raises(ArgumentError):
-            analyst.quote(Count(by={"n": [True, False]}, sigma=100.0))
+            analyst.quote(Count(clip=1, by={"n": [True, False]}, sigma=100.0))

@@ -118,6 +118,7 @@ from = "2011-12-07"
 {until}
 key = "{{{every}}} {{from}} {{until}}"
 ask = "count"
+clip = 1
 sigma = 9
 """
     assert [key for key, _ in template(folder, text, datetime.date(2011, 12, 18)).questions] == keys
@@ -151,6 +152,7 @@ every = "day"
 from = 2011-12-07
 key = "{{rows}} {day}"
 ask = "count"
+clip = 1
 by = { place = ["x", "{day}"] }
 sigma = 200
 """

@@ -23,7 +23,7 @@ def answered(asked, sums, key="a key"):
 
 @pytest.fixture
 def counts():
-    return answered(Count(by=BY, sigma=3.0), [5, -2, 7.5, 1e6, 0, 3])
+    return answered(Count(clip=1, by=BY, sigma=3.0), [5, -2, 7.5, 1e6, 0, 3])
 
 
 def test_a_table_has_a_row_for_each_value(counts):
@@ -40,10 +40,10 @@ def test_a_table_has_a_row_for_each_value(counts):
 
 def test_values_of_bins_and_levels_have_rows_of_their_own():
     """A histogram's table names the bin, that of quantiles the level; quantiles of nothing are missing."""
-    histogram = answered(Histogram("n", (0, 1, 2.5), by={"place": ["x", "y"]}, sigma=1.0), [1, 2, 3, 4])
+    histogram = answered(Histogram("n", (0, 1, 2.5), clip=1, by={"place": ["x", "y"]}, sigma=1.0), [1, 2, 3, 4])
     assert histogram.to_arrow().to_pydict()["bin"] == ["0 to 1", "1 to 2.5"] * 2
     assert histogram.to_arrow()["value"].to_pylist() == [1, 2, 3, 4]
-    nothing = answered(Quantiles("n", (0, 1, 2), levels=(0.25, 0.5), sigma=1.0), [-1, -1])
+    nothing = answered(Quantiles("n", (0, 1, 2), clip=1, per="row", levels=(0.25, 0.5), sigma=1.0), [-1, -1])
     assert nothing.to_arrow().to_pydict() == {
         "level": [0.25, 0.5],
         "value": [None] * 2,
@@ -60,7 +60,7 @@ def test_csv_files(counts, tmp_path):
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["value"]) for row in rows] == counts.values
-    write_csv([counts, answered(Sum("n", 0, 2, sigma=1.0), [4], key="to,tal")], tmp_path / "a.csv")
+    write_csv([counts, answered(Sum("n", 0, 2, clip=1, sigma=1.0), [4], key="to,tal")], tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["key"] for row in rows] == ["a key"] * 6 + ["to,tal"]
@@ -73,7 +73,7 @@ def test_printed_answers_are_short(counts):
     assert text[0] == "a key: count"
     assert text[1].split() == ["place", "value_", "value", "95", "%", "interval"]
     assert len(text) == 2 + 6 + 1
-    many = str(answered(Count(by={"n": range(48_000)}, sigma=1.0), [1] * 48_000)).splitlines()
+    many = str(answered(Count(clip=1, by={"n": range(48_000)}, sigma=1.0), [1] * 48_000)).splitlines()
     assert len(many) < 15
     assert "... 48,000 groups" in many
     assert str(answer(counts.question, counts.released, "k", complete=False)).endswith("do not trust totals.")
@@ -86,7 +86,7 @@ def test_notebooks_get_bars_and_no_script(counts):
     assert "<script" not in page
     assert "<b>" not in page
     assert "&lt;b&gt;y" in page
-    huge = answered(Sum("n", -1e100, 1e100, by={"n": [1, 2]}, sigma=1e9), [-(2**43), 2**43])
+    huge = answered(Sum("n", -1e100, 1e100, clip=1, by={"n": [1, 2]}, sigma=1e9), [-(2**43), 2**43])
     assert "nan" not in huge._repr_html_()
 
 
@@ -123,7 +123,7 @@ def test_the_command_line_writes_csv_files(tmp_path):
 def test_asked_answers_print(tmp_path):
     """What a session answers has the same table."""
     with opened(tmp_path / "ledger", budget=filters.Zcdp(rho=1.0)) as session:
-        found = session.analyst("ann").ask(Count(by={"place": ["x", "z"]}, sigma=50.0), key="rows")
+        found = session.analyst("ann").ask(Count(clip=1, by={"place": ["x", "z"]}, sigma=50.0), key="rows")
     assert found.to_arrow()["place"].to_pylist() == ["x", "z"]
     assert str(found).startswith("rows: count\nplace")
 

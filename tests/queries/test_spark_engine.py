@@ -48,7 +48,7 @@ from sparks import NO_CODE, cluster, needs_spark, opened, started
 
 pytestmark = needs_spark
 RHO = 10**15
-COUNTED = Count(sigma=100.0).price
+COUNTED = Count(clip=1, sigma=100.0).price
 CHEAP = {"sigma": 1000.0}
 
 
@@ -145,14 +145,28 @@ options = st.fixed_dictionaries(
     )
 )
 columns = st.sampled_from(["x", "f", "n", "N", "m"])
+whose = st.sampled_from(["person", "total"])
+
+
+def unclipped(shared):
+    """The same without the clip, which follows."""
+    return {name: value for name, value in shared.items() if name != "clip"}
+
+
 questions = st.one_of(
     options.map(lambda o: Count(**o)),
     options.map(lambda o: People(**o)),
     st.builds(lambda c, o: Sum(c, -10.0, 7.5, **o), columns, options),
-    st.builds(lambda c, o: Mean(c, -1.0, 20.25, **o), columns, options),
-    st.builds(lambda c, o: Variance(c, 0.0, 30.0, **o), columns, options),
+    st.builds(lambda c, o: Mean(c, -1.0, 20.25, per="row", **o), columns, options),
+    st.builds(lambda c, o: Variance(c, 0.0, 30.0, per="row", **o), columns, options),
     st.builds(lambda c, o: Histogram(c, (-10.0, 0.0, 0.5, 10.0), **o), columns, options),
-    st.builds(lambda c, o: Quantiles(c, tuple(range(-20, 21)), **o), columns, options),
+    st.builds(lambda c, o: Quantiles(c, tuple(range(-20, 21)), per="row", **o), columns, options),
+    st.builds(lambda c, o, per: Mean(c, -1.0, 20.25, per=per, **unclipped(o)), columns, options, whose),
+    st.builds(lambda c, o, per: Variance(c, 0.0, 30.0, per=per, **unclipped(o)), columns, options, whose),
+    st.builds(
+        lambda c, o, per: Histogram(c, (-10.0, 0.0, 0.5, 10.0), per=per, **unclipped(o)), columns, options, whose
+    ),
+    st.builds(lambda c, o, per: Quantiles(c, tuple(range(-20, 21)), per=per, **unclipped(o)), columns, options, whose),
     st.builds(lambda c, w, o: Ratio(c, numerator_bounds=(-3, 8.5), numerator_where=w, **o), columns, wheres, options),
     options.map(lambda o: Ratio(numerator_where="t = 'it''s'", denominator_where="t is not null", **o)),
     st.builds(lambda c, o: Covariance({c: (-10, 7.5), "x": (-3.5, 11.0)}, **o), columns, options),
@@ -256,7 +270,7 @@ def test_questions_of_several_columns_are_the_same(spark, rows, path):
         Ratio("amount", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **CHEAP),
         Ratio(numerator_where="place = 'x'", by={"place": ["x", "z"]}, clip=2, **CHEAP),
         Covariance({"amount": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **CHEAP),
-        Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, by={"place": [*"xyzabc"]}, **CHEAP),
+        Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, clip=1, by={"place": [*"xyzabc"]}, **CHEAP),
         Top(2, "place", ["y", "x", "nowhere"], count="rows", by={"n": [1, 3, 4]}, clip=4, **CHEAP),
     ]
     with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
@@ -275,11 +289,11 @@ def test_accounts_go_through_everything_as_in_tables(rows, path):
             session.limit(0.32, analyst="ann")
             session.retire("bob")
             session.reserve(0.3, key="later")
-            bea.ask(Mean("n", 0, 8, by={"place": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
+            bea.ask(Mean("n", 0, 8, per="row", by={"place": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
             session.restore("bob")
             ann.ask(tenth, key="c")
             with pytest.raises(BudgetExceeded):
-                ann.ask(Count(rho=0.33), key="d")
+                ann.ask(Count(clip=1, rho=0.33), key="d")
         people = ("ann", "bob", "cy", "dee")
         assert [ours.ledger.spent(each) for each in people] == [theirs.ledger.spent(each) for each in people]
         assert [len(ours.ledger.charges(each)) for each in people] == [2, 2, 3, 2]
@@ -331,7 +345,7 @@ def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     assert json.loads(told.output)["rho"] == pytest.approx(units / RHO)
     assert CliRunner().invoke(app, ["ledger", "verify", str(path)]).exit_code == 0
     with opened(path, pa.table(ROWS)) as session, pytest.raises(ArgumentError, match="Spark"):
-        session.analyst("ann").ask(Count(**CHEAP), key="b")
+        session.analyst("ann").ask(Count(clip=1, **CHEAP), key="b")
     with opened(path, rows) as session:
         session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
         assert session.ledger.spent("ann") == units
@@ -476,7 +490,7 @@ def test_hostile_names_keys_and_people(spark, tmp_path_factory, names, key, pers
         assert exact(session, asked) == ([asked.steps, 0], {person: COUNTED + 1})
         text = "'" + key.replace("'", "''") + "'"
         column = '"' + group.replace('"', '""') + '"'
-        assert set(exact(session, Count(where=f"{column} = {text}", sigma=100.0))[1]) == {person, other}
+        assert set(exact(session, Count(clip=1, where=f"{column} = {text}", sigma=100.0))[1]) == {person, other}
 
 
 def test_columns_that_engines_read_differently_are_refused(spark, path):
@@ -488,10 +502,10 @@ def test_columns_that_engines_read_differently_are_refused(spark, path):
     with opened(path, data) as session:
         for name in ("ts", "m", "a", "x", "t"):
             with pytest.raises(ArgumentError, match=f"{name}.*of a type that questions cannot use"):
-                session.analyst("ann").quote(Count(where=f"{name} is null", **CHEAP))
-        assert exact(session, Count(where='ok = 1 and "OK" = 2', **CHEAP))[0] == [STEPS]
+                session.analyst("ann").quote(Count(clip=1, where=f"{name} is null", **CHEAP))
+        assert exact(session, Count(clip=1, where='ok = 1 and "OK" = 2', **CHEAP))[0] == [STEPS]
         with pytest.raises(ArgumentError, match="not in the data"):
-            session.analyst("ann").quote(Count(where="Ok = 1", **CHEAP))
+            session.analyst("ann").quote(Count(clip=1, where="Ok = 1", **CHEAP))
     with pytest.raises(ArgumentError, match="same name"):
         opened(path, spark.sql("SELECT 1 AS who, 2 AS who"))
     with pytest.raises(ArgumentError, match="view="):
@@ -504,14 +518,14 @@ def test_bytes_that_are_no_text_name_nobody(spark, path):
     """Accounts are text; rows of a person whose name is none are in no answer."""
     data = spark.sql("SELECT CAST(x AS STRING) AS who FROM VALUES (X'ff'), (X'61') AS v(x)")
     with opened(path, data) as session:
-        assert exact(session, Count(sigma=100.0)) == ([STEPS], {"a": COUNTED})
+        assert exact(session, Count(clip=1, sigma=100.0)) == ([STEPS], {"a": COUNTED})
 
 
 def test_errors_of_spark_tell_nothing(spark, path):
     """A data frame that fails on an entry: an error of ours without the entry, and nothing is charged."""
     with opened(path, spark.sql("SELECT 1 AS who, CAST(raise_error('secret 4711') AS INT) AS n")) as session:
         with pytest.raises(DataError) as told:
-            session.analyst("ann").ask(Sum("n", 0, 1, **CHEAP), key="a")
+            session.analyst("ann").ask(Sum("n", 0, 1, clip=1, **CHEAP), key="a")
         assert "4711" not in str(told.value)
         assert told.value.__context__ is None  # nor where it came from
         assert session.ledger.entries("answered") == []
@@ -527,7 +541,7 @@ def test_a_cluster_of_a_master_and_two_workers(tmp_path):
     """The same on executors of two workers, in processes of their own: the sums and units of DuckDB."""
     rows = pa.table({"who": [n % 300 for n in range(5000)], "x": [n % 17 / 4 for n in range(5000)]})
     pq.write_table(rows, tmp_path / "rows.parquet")
-    asked = Mean("x", 0, 4, where="x > 0.5", clip=6, sigma=1000.0)
+    asked = Mean("x", 0, 4, per="row", where="x > 0.5", clip=6, sigma=1000.0)
     with opened(tmp_path / "d", rows) as session:
         wanted = exact(session, asked)
     script = f"""

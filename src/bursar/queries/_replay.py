@@ -3,7 +3,8 @@
 from bursar.errors import BursarError
 from bursar.ledger import Answered, Finding, Ledger
 from bursar.queries._engines.rows import Rows
-from bursar.queries._questions import described, question
+from bursar.queries._questions import described
+from bursar.queries._questions import recorded as question_of
 
 __all__ = ["replayed"]
 
@@ -37,7 +38,7 @@ def _charged(ledger: Ledger, answered: Answered, rows: Rows, again: str) -> bool
     """Charge one question again, by the plain sums of the charges so far; whether its price is the recorded one."""
     recorded, number = answered.entry.public["question"], answered.entry.number
     try:
-        asked = question(recorded)
+        asked = question_of(recorded)
         plan = rows.plan(asked, described(asked))
     except BursarError:  # a column is gone
         return False

@@ -10,24 +10,27 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
-from bursar.queries._engines.columns import FilterCompiler
-from bursar.queries._engines.coordinates import bin_of, coordinates_of
+from bursar.queries._engines.contributions import binned_rows, place_between
+from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._engines.keys import Keys, keys_of
+from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.keys import CELLS, Keys, keys_of
+from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.tables import People, one_row_each
+from bursar.queries._engines.values import value_of, values_form
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
+from bursar.queries._ranges import are_ranges
 from bursar.queries._rows import Bins, KeyCells
-from bursar.queries._where import parse
+from bursar.queries._steps import checked_steps
 
-__all__ = ["CELLS", "Compiled", "Compiler"]
-
-CELLS = "cells"
-"""The table of contributions in the long form."""
+__all__ = ["Compiled", "Compiler"]
 
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
@@ -99,22 +102,68 @@ class Compiler:
         return self._plans[key]
 
 
+class _Rows(NamedTuple):
+    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+
+    keys: tuple[Keys, ...]
+    sql: str
+    totals: list[str]
+    parameters: tuple[object, ...]
+    dialect: Dialect
+
+
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    parts = coordinates_of(question, kinds, sql)
-    compiler = FilterCompiler(kinds, sql)
-    tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
-    keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
-    rows = (
-        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(parts.units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
+    if isinstance(question, Lengths):
+        return _compiled_lengths(question, who, kinds, sql)
+    rows = _rows(question, who, kinds, sql)
+    sql, values = rows.dialect, question.values()
+    if values is not None:
+        form = values_form(question, values, rows.sql, rows.parameters, sql)
+        return Compiled(rows.keys, *form, question.groups)
+    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+    shape = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, question.groups * question.coordinates)
+
+
+def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    """One full row for each person with a contribution to the other question, in the bucket of its length."""
+    rows = _rows(question.of, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.of.groups * question.of.coordinates
+    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
+    one = double(STEPS if question.pure else STEPS**2)
+    each = (
+        f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
+        f"{one} AS square FROM ({lengths}) l WHERE square > 0"
     )
-    cells = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if cells * len(parts.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, parts.totals, cells, sql)
-    size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, (*parts.parameters, *compiler.parameters), sums, size)
+    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
+    parts = coordinates_of(question, relation, sql)
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    keys, joins, cell, tests = _grouping(question, relation)
+    values = question.values()
+    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    data = relation.source  # with all that was looked up
+    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
+    source = f"FROM {data.text} d {joins} WHERE {conditions}"
+    bins = question.bins()
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units}{value} {source}"
+    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -144,19 +193,25 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     return None, _charges(lengths, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
 
 
-def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's cell)."""
-    by = list(question.keys)
+def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys, conditions on rows)."""
+    by: list[tuple[str, tuple[object, ...]]] = list(question.keys)
     bins = question.bins()
     if isinstance(bins, KeyCells):
         by.append((bins.column, bins.keys))
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables = [keys_of(f"keys{place}", column, keys, kinds, sql) for place, (column, keys) in enumerate(by)]
-    terms = [f"keys{place}_k.place * {stride:d}" for place, stride in enumerate(strides)]
-    cell = " + ".join(terms) or "0"
-    if isinstance(bins, Bins):
-        cell = f"({cell}) * {bins.cells:d} + {bin_of(bins, kinds, sql)}"
-    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), cell
+    tables, joins, terms, tests = [], [], [], []
+    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
+        if are_ranges(keys):
+            entry = relation.place(column, keys)
+            tests.append(f"{entry} IS NOT NULL")
+        else:
+            table, join = keys_of(f"keys{place}", column, keys, relation, relation.dialect)
+            entry = f"keys{place}_k.place"
+            tables.append(table)
+            joins.append(join)
+        terms.append(f"{entry} * {stride:d}")
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
 def _length(names: list[str], question: Question) -> str:

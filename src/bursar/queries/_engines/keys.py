@@ -9,7 +9,10 @@ from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect
 
-__all__ = ["Keys", "key_kind", "keys_of"]
+__all__ = ["CELLS", "Keys", "key_kind", "keys_of"]
+
+CELLS = "cells"
+"""The table of what each person contributes to each cell, where it is not beside the prices."""
 
 _KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
 
@@ -51,7 +54,9 @@ def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     """The kind of a column whose entries are keys; refuses others."""
     kind = kind_of(column, kinds)
     if kind not in _KEYS:
-        raise ArgumentError(f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates")
+        raise ArgumentError(
+            f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
+        )
     return kind
 
 

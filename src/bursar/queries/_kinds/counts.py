@@ -16,6 +16,11 @@ __all__ = ["Count", "People"]
 class Count(Question):
     """How many rows."""
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "the number of rows"
+
     def width_depends_on_data(self) -> bool:
         """The noise alone."""
         return False
@@ -43,6 +48,15 @@ class People(Question):
 
     def _spare(self) -> int:
         return 0 if self.spare is None else int(up(self.spare))
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "the number of people with at least one row" + (" who can still pay" if self.spare_units else "")
+
+    def most_in_group(self) -> float:
+        """A person is one person."""
+        return 1.0
 
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with a row."""
