@@ -3,13 +3,14 @@
 Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
+from bursar.errors import ArgumentError
 from bursar.queries import _results
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "quote", "quote_of_price", "write_csv"]
+__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,32 @@ class Answer:
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete_clip: float | None = None
+    """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
+    is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
+    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
+
+    @property
+    def about_budgets(self) -> str:
+        """What is certain about people who have little budget left, in a sentence."""
+        return _results.about_budgets(self)
 
     @property
     def value(self) -> Any:
         """The value of a question without groups, or of the first group."""
         return self.values[0]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of the groups, of a question with one column to group by; of ``Keys``, those that were told.
+
+        All of them are public: ``Count(by={column: answer.keys})``.
+        """
+        if len(self.question.key_columns()) != 1:
+            raise ArgumentError("keys: the question has no column to group by, or several; see groups")
+        return [key for (key,) in self.groups]
 
     @property
     def estimand(self) -> str:
@@ -159,15 +179,39 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
     return replace(known, standard_errors={}, margins={}, half_width=None)
 
 
-def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
-    """The answer that noisy sums give: the same for the same sums."""
+def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
+    """The answer to a question that the public part of an entry of the record holds."""
+    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    return answer(question, public["released"], public["key"], **known)
+
+
+def answer(
+    question: Question,
+    released: Sequence[int],
+    key: str,
+    complete: bool | None = None,
+    keys: Sequence[Key] | None = None,
+    floor: int | None = None,
+) -> Answer:
+    """The answer that noisy sums give: the same for the same sums.
+
+    Args:
+        question: what was asked.
+        released: the noisy sums.
+        key: of the question.
+        complete: what a watch says.
+        keys: of the groups, where the question lists none.
+        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
+    """
     width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
     for start in range(0, len(released), width):
         value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
+    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    return Answer(key, question, groups, values, intervals, rho, list(released), clip, complete)
 
 
 def _rho(question: Question) -> float:

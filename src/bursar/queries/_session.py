@@ -15,7 +15,7 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Analyst, Asker
-from bursar.queries._answers import Answer, Quote, answer, quote, quote_of_price
+from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
 from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
 from bursar.queries._engines import sources, view_check
 from bursar.queries._engines.compiler import Compiled
@@ -25,9 +25,10 @@ from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._kinds.lengths import Lengths
-from bursar.queries._noise import laplace, noisy
+from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
+from bursar.queries._releases import release
 from bursar.queries._replay import replayed
 from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
@@ -60,6 +61,7 @@ class Session(Uncopyable):
         view: str | None = None,
         check_view: bool = True,
         types: Mapping[str, str] | None = None,
+        keys_delta: float | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -85,12 +87,16 @@ class Session(Uncopyable):
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
                 number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
                 guessed from all entries, so that one person's can change them.
+            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
+                answers together keep what the budget promises but for this probability. Without it no keys can be asked
+                for. It is fixed when the ledger is made; None for what the ledger was made for.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
-            in whatever order, however the questions depend on earlier answers.
-        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
+            probability.
+        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
@@ -103,6 +109,7 @@ class Session(Uncopyable):
             ledger,
             budget=budget,
             person=kind,
+            keys_delta=keys_delta,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
@@ -254,8 +261,7 @@ class Session(Uncopyable):
                     self._unreadable = True
                     raise
         _refuse_other(entry, values, who, key=key)
-        final = recorded(entry.public["question"]) if asked.open else asked
-        return answer(final, entry.public["released"], key, entry.public.get("complete"))
+        return answer_of(entry.public, recorded(entry.public) if asked.open else asked)
 
     def _answered(
         self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
@@ -272,12 +278,14 @@ class Session(Uncopyable):
                 key=key,
                 price=closed.price,
                 spare=closed.spare_units,
+                payment=closed.payment,
                 analyst=who.analyst,
                 purpose=who.purpose,
                 reserved=reserved,
+                delta=closed.reveals,
             )
-            released = noisy(self._rows.sums(plan, admission.people.rows), closed.mechanism)
-            return turn.settle(admission, {**public, "released": released}, watch_noise=_watch_noise)
+            released = release(self._rows, plan, admission.people.rows, closed)
+            return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
 
         return self._ledger.answer(self._rows.charges(plan), work)
 
@@ -322,7 +330,7 @@ class Session(Uncopyable):
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))
         if asked.error is None:
-            self._ledger.refuse_beyond_budget(trial.price)
+            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
 
     def _quote(self, asked: Question, who: Asker) -> Quote:
         facts = self._facts(who)
@@ -357,10 +365,12 @@ def _watch_noise(watch: Watch) -> int:
 def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    asked = public.get("question")
-    if asked is not None and asked != values and public.get("asked") != values:
-        asked = described(recorded(asked))  # the same question, written before questions said per whom
-    if (public.get("analyst"), public.get("purpose")) != who or values not in (asked, public.get("asked")):
+    question = public.get("question")
+    if question is not None and question != values and public.get("asked") != values:
+        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 
