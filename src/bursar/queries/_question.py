@@ -11,6 +11,9 @@ What every question takes, by keyword:
     clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
         one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
         is the longest that a contribution can be, and nothing is shrunk.
+    most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
+    report: the share of the price for a report on what the clip takes away, up to ``most``: 0 for none; None for the
+        share at which ``truth_intervals`` are shortest. There is none where nobody is longer than the clip.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
@@ -22,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
 from itertools import product
-from math import floor, inf, nextafter, prod, sqrt
+from math import floor, inf, isqrt, nextafter, prod, sqrt
 from numbers import Real
 from typing import Any
 
@@ -30,6 +33,7 @@ from bursar import _check
 from bursar._units import RANGE
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
+from bursar.queries._missing import Missing, best_share
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
@@ -62,6 +66,8 @@ class Question:
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
     clip: float | None = None
+    most: float | None = None
+    report: float | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
@@ -79,6 +85,10 @@ class Question:
     """Of the noise on each coordinate, in full rows: sigma of Gaussian noise, the scale of Laplace noise."""
     clip_steps: int = field(init=False, repr=False, compare=False)
     """The clip in whole steps, rounded down."""
+    report_steps: int = field(init=False, repr=False, compare=False)
+    """The longest report on what is taken away from a person, in whole steps; 0 for no report."""
+    sensitivity_steps: int = field(init=False, repr=False, compare=False)
+    """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
     spare_units: int = field(init=False, repr=False, compare=False)
@@ -89,7 +99,7 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
-        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
+        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -100,9 +110,12 @@ class Question:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
         clip = _clip(self)
-        set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
+        set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
+        length, report = _report(self, clip)
+        set_fields(self, noise=_noise(self, length), report_steps=floor(report * STEPS))
+        set_fields(self, sensitivity_steps=_together(self.clip_steps, self.report_steps, pure=self.pure))
         price = pure_price_of if self.pure else price_of
-        set_fields(self, price=price(self.clip_steps, self.noise))
+        set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
             raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
         if self.noise * STEPS >= _MOST_NOISE:
@@ -141,6 +154,41 @@ class Question:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
 
+    @property
+    def nobody_is_clipped(self) -> bool:
+        """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
+        longest, most = _longest(self), inf if self.most is None else self.most
+        in_group = self.most_in_group()
+        per_group_binds = self.per_group is not None and self.per_group < min(
+            most, inf if in_group is None else in_group
+        )
+        return not per_group_binds and min(most, inf if longest is None else longest) <= (self.clip or 0) * (1 + 1e-9)
+
+    def reported(self) -> bool:
+        """Whether what a clip takes away from the first coordinate can be reported."""
+        return False
+
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
+
+        Args:
+            parts, noise: as for ``read``.
+            missing: the report on what was clipped; None where nothing was.
+        """
+        return None
+
+    @property
+    def reports(self) -> int:
+        """Numbers of the report: one for each cell, or none."""
+        if not self.report_steps:
+            return 0
+        return self.groups * (1 if self.bins() is None else self.coordinates)
+
+    @property
+    def report_scale(self) -> float:
+        """What one full row that was taken away is in the report."""
+        return self.report_steps / ((float(self.most or 0) - float(self.clip or 0)) * STEPS)
+
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
@@ -173,8 +221,8 @@ class Question:
     def mechanism(self) -> Gaussian | Laplace:
         """What is run, in whole steps."""
         if self.pure:
-            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.clip_steps))
-        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
+            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
+        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
 
     @property
     def spread(self) -> float:
@@ -189,30 +237,55 @@ class Question:
 
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
+    if asked.most is not None:
+        _check.within(1e-3, _MOST_CLIP, most=asked.most)
+    longest = _longest(asked)
+    if asked.clip is not None:
+        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+        if longest is not None and asked.clip > longest and hasattr(asked, "per"):
+            raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here; or ask per='row'")
+        return asked.clip
+    if longest is None and asked.most is None:
+        raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+    return min(each for each in (longest, asked.most) if each is not None)
+
+
+def _longest(asked: Question) -> float | None:
+    """The longest that a contribution can be before the clip, whatever the data; None for no such bound."""
     most = asked.most_in_group()
     if most is None:
-        if asked.clip is None:
-            raise ArgumentError("clip= must be given: the most full rows that one person counts for")
-        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-        return asked.clip
-    if asked.per_group is not None:
-        most = min(most, asked.per_group)
-    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
-    if asked.clip is None:
-        return longest
-    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-    if asked.clip > longest and hasattr(asked, "per"):
-        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
-    return asked.clip
+        return None
+    most = most if asked.per_group is None else min(most, asked.per_group)
+    return most * (asked.groups if asked.pure else sqrt(asked.groups))
 
 
-def _noise(asked: Question, clip: float) -> float:
+def _report(asked: Question, clip: float) -> tuple[float, Fraction]:
+    """(The longest that a contribution with its report can be, the longest report), in full rows."""
+    if asked.report is not None:
+        _check.within(0, 0.9, report=asked.report)
+    if asked.most is None or not asked.reported() or asked.report == 0 or asked.nobody_is_clipped:
+        return clip, Fraction(0)
+    if asked.per_group is not None and asked.per_group < asked.most:  # what that takes away is in no report
+        return clip, Fraction(0)
+    share = best_share(asked.most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
+    of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
+    return clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2)), Fraction(clip * of_clip)
+
+
+def _together(clip_steps: int, report_steps: int, *, pure: bool) -> int:
+    """The length of both in one vector, rounded up."""
+    if not report_steps:
+        return clip_steps
+    return clip_steps + report_steps if pure else isqrt(clip_steps**2 + report_steps**2) + 1
+
+
+def _noise(asked: Question, length: float) -> float:
     """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
     if asked.epsilon is not None:
-        return nextafter(clip / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+        return nextafter(length / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(length / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:

@@ -243,7 +243,7 @@ class Session(Uncopyable):
                     self._unreadable = True
                     raise
         _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
-        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
+        return answer(asked, entry.public["released"], key, entry.public.get("complete"), entry.public.get("floor"))
 
     def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
         _check.name(key=key)
@@ -329,7 +329,13 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            answer(recorded(public["question"]), public["released"], public["key"], public.get("complete"))
+            answer(
+                recorded(public["question"]),
+                public["released"],
+                public["key"],
+                public.get("complete"),
+                public.get("floor"),
+            )
             for public in publics
             if public["analyst"] == self._name and public["purpose"] == self._purpose
         ]

@@ -14,7 +14,7 @@ from bursar.queries._question import Question
 
 __all__ = ["expected_half_width", "same_question"]
 
-_NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "probe", "size"})
+_NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "most", "report", "probe", "size"})
 _MOST_GROUPS = 1000
 
 
@@ -37,7 +37,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     if question.width_depends_on_data() and released is None:
         return None
     width = question.coordinates
-    sums = [0] * width if released is None else list(released[: _MOST_GROUPS * width])
+    sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
     halves: list[float] = []
     for start in range(0, len(sums), width):
