@@ -8,6 +8,7 @@ in full rows, so a count, a sum and a mean with the same clip and sigma cost the
 What every question takes, by keyword:
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
+        A key may be a range, (low, high), which takes entries from low up to and without high.
     clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
         one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
         is the longest that a contribution can be, and nothing is shrunk.
@@ -22,7 +23,7 @@ What every question takes, by keyword:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
@@ -36,6 +37,7 @@ from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._missing import Missing, best_share
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS, price_of, pure_price_of
+from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
 from bursar.queries._where import parse
 
@@ -56,7 +58,7 @@ LARGEST = 1e100
 _LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
-Key = str | int | bool
+Key = str | int | bool | Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,14 +341,18 @@ def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
     checked = tuple(_key(name, value) for value in keys)
     if not checked or len({(type(key), key) for key in checked}) < len(checked):
         raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+    if len({isinstance(key, tuple) for key in checked}) > 1:
+        raise ArgumentError(f"{name}: column {column!r} needs either keys or ranges")
     return checked
 
 
 def _key(name: str, value: Any) -> Key:
     if hasattr(value, "as_py"):
         value = value.as_py()  # of Arrow
-    if isinstance(value, datetime | date):
-        return value.isoformat()
+    if isinstance(value, date):
+        return plain_time(value)
+    if name == "by" and isinstance(value, tuple | list):
+        return as_range(value)
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):

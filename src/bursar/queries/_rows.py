@@ -105,7 +105,7 @@ class KeyCells:
     """
 
     column: str
-    keys: tuple[str | int | bool, ...]
+    keys: tuple[object, ...]
 
     @property
     def cells(self) -> int:

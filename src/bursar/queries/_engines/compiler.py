@@ -15,15 +15,16 @@ from itertools import accumulate
 from math import nextafter
 from typing import Any
 
-from bursar.queries._engines.columns import FilterCompiler
 from bursar.queries._engines.contributions import binned_rows
 from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
+from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.keys import Keys, keys_of
+from bursar.queries._engines.relations import Relation
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
+from bursar.queries._ranges import are_ranges
 from bursar.queries._rows import Bins, KeyCells
-from bursar.queries._where import parse
 
 __all__ = ["CELLS", "Compiled", "Compiler"]
 
@@ -105,14 +106,17 @@ class Compiler:
 
 
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    parts = coordinates_of(question, kinds, sql)
-    compiler = FilterCompiler(kinds, sql)
-    tests = [f"{who} IS NOT NULL", *([] if question.where is None else [compiler.sql(parse(question.where))])]
-    keys, joins, cell = _grouping(question, kinds, sql)
-    source = f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + parts.tests)}"
+    relation = Relation(kinds, sql, Sql(sql.table.format("data")))
+    sql = relation.dialect
+    parts = coordinates_of(question, relation, sql)
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    keys, joins, cell, tests = _grouping(question, relation)
+    data = relation.source
+    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
+    source = f"FROM {data.text} d {joins} WHERE {conditions}"
     bins = question.bins()
     if isinstance(bins, Bins):
-        rows = binned_rows(bins, who, cell, source, number_of(bins.column, kinds, sql), sql)
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
     else:
         units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
@@ -120,7 +124,8 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     form = _long if cells * len(parts.totals) > _WIDE else _wide
     table, charges, sums = form(question, rows, parts.totals, cells, sql)
     size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, (*parts.parameters, *compiler.parameters), sums, size, question.reports)
+    parameters = (*parts.parameters, *data.parameters, *where.parameters)
+    return Compiled(keys, table, charges, parameters, sums, size, question.reports)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -151,16 +156,25 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {{admitted}}"
 
 
-def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys)."""
-    by = list(question.keys)
+def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys, conditions on rows)."""
+    by: list[tuple[str, tuple[object, ...]]] = list(question.keys)
     bins = question.bins()
     if isinstance(bins, KeyCells):
         by.append((bins.column, bins.keys))
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables = [keys_of(f"keys{place}", column, keys, kinds, sql) for place, (column, keys) in enumerate(by)]
-    terms = [f"keys{place}_k.place * {stride:d}" for place, stride in enumerate(strides)]
-    return tuple(table for table, _ in tables), " ".join(join for _, join in tables), " + ".join(terms) or "0"
+    tables, joins, terms, tests = [], [], [], []
+    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
+        if are_ranges(keys):
+            entry = relation.place(column, keys)
+            tests.append(f"{entry} IS NOT NULL")
+        else:
+            table, join = keys_of(f"keys{place}", column, keys, relation, relation.dialect)
+            entry = f"keys{place}_k.place"
+            tables.append(table)
+            joins.append(join)
+        terms.append(f"{entry} * {stride:d}")
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
 def _length(names: list[str], question: Question) -> str:

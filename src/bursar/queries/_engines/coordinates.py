@@ -88,6 +88,6 @@ def _units(coordinate: Coordinate, steps: int, kinds: Mapping[str, str], sql: Di
 
 def number_of(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
     """A column's entry as a number; refuses columns that do not hold numbers."""
-    if kind_of(column, kinds) not in ("whole", "number"):
+    if kind_of(column, kinds) not in ("whole", "number", "bool"):  # of truth values: 1 for true, so a mean is a rate
         raise ArgumentError(f"column {column!r} does not hold numbers")
     return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"

@@ -51,7 +51,9 @@ def key_kind(column: str, kinds: Mapping[str, str]) -> str:
     """The kind of a column whose entries are keys; refuses others."""
     kind = kind_of(column, kinds)
     if kind not in _KEYS:
-        raise ArgumentError(f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates")
+        raise ArgumentError(
+            f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths, dates, or by ranges"
+        )
     return kind
 
 
