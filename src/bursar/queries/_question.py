@@ -150,7 +150,7 @@ class Question:
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return "rows"
+        return f"the {type(self).__name__.lower()} of rows"
 
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
