@@ -13,6 +13,7 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 ``Mean("hours > 12", 0, 1)``.
 """
 
+from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
@@ -23,7 +24,7 @@ from bursar.queries._kinds.tops import Top
 from bursar.queries._question import Question
 from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
-from bursar.queries._session import Analyst, Session
+from bursar.queries._session import Session
 from bursar.queries._statements import Line, Statement, statement
 
 __all__ = [

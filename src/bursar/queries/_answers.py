@@ -5,7 +5,7 @@ missing for lack of budget.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "quote", "write_csv"]
+__all__ = ["Answer", "Quote", "answer", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,12 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
         half_width=expected_half_width(question, released),
         fits=left // question.price,
     )
+
+
+def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
+    """The same for a question whose noise is not known before its clip is chosen."""
+    known = quote(question, budget, left=left)
+    return replace(known, standard_errors={}, margins={}, half_width=None)
 
 
 def answer(

@@ -18,7 +18,13 @@ What every question takes, by keyword:
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
-    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
+    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
+        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
+        5000").
+    level: of the interval that ``error`` is about; 0.95 if it is left out.
+
+A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,9 +42,10 @@ from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._missing import Missing, best_share
 from bursar.queries._noise_bands import NoiseBand
+from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets
 from bursar.queries._where import parse
 
 __all__ = [
@@ -67,13 +74,15 @@ class Question:
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float | None = None
+    clip: float | str | None = None
     most: float | None = None
     report: float | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
     epsilon: float | None = None
+    error: float | str | None = None
+    level: float | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -101,7 +110,7 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
-        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon")
+        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -110,7 +119,12 @@ class Question:
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
-        set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
+        set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
+        if self.open:
+            if self.clip == "auto":
+                check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
+            return
+        set_fields(self, steps=self._steps())
         clip = _clip(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
         length, report = _report(self, clip)
@@ -125,14 +139,21 @@ class Question:
 
     def _check_noise(self) -> None:
         """Refuse noise that is given in more than one way, in none, or out of its range."""
-        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon)) != 1:
-            raise ArgumentError("give either sigma=, rho= or epsilon=")
-        if self.sigma is not None:
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.error is not None or self.level is not None:
+            check_error(self.error, self.level)
+        elif self.sigma is not None:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         elif self.rho is not None:
             _check.within(1e-12, 1e3, rho=self.rho)
         else:
             _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def open(self) -> bool:
+        """Whether noise or clip follow from an ``error`` or from "auto": a session closes it."""
+        return self.error is not None or self.clip == "auto"
 
     @property
     def pure(self) -> bool:
@@ -143,7 +164,7 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | KeyCells | None:
+    def bins(self) -> Bins | KeyCells | LengthBuckets | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 
@@ -159,12 +180,11 @@ class Question:
     @property
     def nobody_is_clipped(self) -> bool:
         """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
-        longest, most = _longest(self), inf if self.most is None else self.most
-        in_group = self.most_in_group()
-        per_group_binds = self.per_group is not None and self.per_group < min(
-            most, inf if in_group is None else in_group
-        )
-        return not per_group_binds and min(most, inf if longest is None else longest) <= (self.clip or 0) * (1 + 1e-9)
+        longest, in_group = _longest(self), self.most_in_group()
+        most = inf if self.most is None else self.most
+        if self.per_group is not None and self.per_group < min(most, inf if in_group is None else in_group):
+            return False
+        return min(most, inf if longest is None else longest) <= float(self.clip or 0) * (1 + 1e-9)
 
     def reported(self) -> bool:
         """Whether what a clip takes away from the first coordinate can be reported."""
@@ -242,6 +262,8 @@ def _clip(asked: Question) -> float:
     if asked.most is not None:
         _check.within(1e-3, _MOST_CLIP, most=asked.most)
     longest = _longest(asked)
+    if isinstance(asked.clip, str):
+        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
     if asked.clip is not None:
         _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
         if longest is not None and asked.clip > longest and hasattr(asked, "per"):

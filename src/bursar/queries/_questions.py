@@ -8,6 +8,7 @@ from bursar.errors import ArgumentError
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
@@ -17,7 +18,7 @@ __all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
-    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top)
+    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Lengths)
 }
 
 
@@ -43,7 +44,9 @@ def recorded(values: Mapping[str, Any]) -> Question:
 
 
 def _plain(value: object) -> object:
-    """Lists in place of tuples, as JSON has them."""
+    """Lists in place of tuples, as JSON has them; a question in a question as plain values too."""
+    if isinstance(value, Question):
+        return described(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
@@ -57,6 +60,8 @@ def question(values: Mapping[str, Any]) -> Question:
     for name in values:
         if name not in takes:
             raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
+    if isinstance(values.get("of"), Mapping):
+        values["of"] = question(values["of"])
     if isinstance(values.get("by"), list):
         try:
             values["by"] = dict(values["by"])

@@ -7,7 +7,19 @@ it can be is ``Question.steps`` whole steps.
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["PER", "AnyRow", "Bins", "Coordinate", "CountRows", "Entry", "KeyCells", "Matching", "Per", "Product"]
+__all__ = [
+    "PER",
+    "AnyRow",
+    "Bins",
+    "Coordinate",
+    "CountRows",
+    "Entry",
+    "KeyCells",
+    "LengthBuckets",
+    "Matching",
+    "Per",
+    "Product",
+]
 
 Per = Literal["person", "row", "total"]
 """Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
@@ -111,6 +123,22 @@ class KeyCells:
     def cells(self) -> int:
         """How many keys there are."""
         return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBuckets:
+    """A cell for each bucket of the length of a person's whole contribution to another question, in full rows.
+
+    Fields:
+        edges: increasing; the outer buckets also take what is beyond them.
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many buckets there are."""
+        return len(self.edges) - 1
 
 
 Coordinate = CountRows | AnyRow | Entry | Product | Matching

@@ -12,15 +12,15 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Question
 
-__all__ = ["expected_half_width", "same_question"]
+__all__ = ["NOT_THE_QUESTION", "expected_half_width", "same_question"]
 
-_NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "most", "report", "probe", "size"})
+NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "most", "report"})
 _MOST_GROUPS = 1000
 
 
 def same_question(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether two questions, as plain values, ask for the same, with whatever clip and noise."""
-    return all(first.get(name) == second.get(name) for name in {*first, *second} - _NOT_THE_QUESTION)
+    return all(first.get(name) == second.get(name) for name in {*first, *second} - NOT_THE_QUESTION)
 
 
 def expected_half_width(question: Question, released: Sequence[int] | None, noise: float | None = None) -> float | None:

@@ -55,11 +55,12 @@ from bursar import _check
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
+from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
 from bursar.queries._question import Question
 from bursar.queries._questions import question
-from bursar.queries._session import Analyst, Session
+from bursar.queries._session import Session
 from bursar.queries._templates import written_out
 
 __all__ = ["Plan"]

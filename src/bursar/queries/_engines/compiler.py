@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
-from bursar.queries._engines.contributions import binned_rows
+from bursar.queries._engines.contributions import binned_rows, place_between
 from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.keys import Keys, keys_of
 from bursar.queries._engines.relations import Relation
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._ranges import are_ranges
@@ -105,7 +106,46 @@ class Compiler:
         return self._plans[key]
 
 
+class _Rows(NamedTuple):
+    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+
+    keys: tuple[Keys, ...]
+    sql: str
+    totals: list[str]
+    parameters: tuple[object, ...]
+    dialect: Dialect
+
+
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    if isinstance(question, Lengths):
+        return _compiled_lengths(question, who, kinds, sql)
+    rows = _rows(question, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+    form = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = form(question, rows.sql, rows.totals, cells, sql)
+    size = question.groups * question.coordinates
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
+
+
+def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    """One full row for each person with a contribution to the other question, in the bucket of its length."""
+    rows = _rows(question.of, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.of.groups * question.of.coordinates
+    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
+    one = double(STEPS if question.pure else STEPS**2)
+    each = (
+        f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
+        f"{one} AS square FROM ({lengths}) l WHERE square > 0"
+    )
+    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
     relation = Relation(kinds, sql, Sql(sql.table.format("data")))
     sql = relation.dialect
     parts = coordinates_of(question, relation, sql)
@@ -120,12 +160,7 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     else:
         units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
         rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
-    cells = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if cells * len(parts.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, parts.totals, cells, sql)
-    size = question.groups * question.coordinates
-    parameters = (*parts.parameters, *data.parameters, *where.parameters)
-    return Compiled(keys, table, charges, parameters, sums, size, question.reports)
+    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:

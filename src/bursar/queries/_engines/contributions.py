@@ -4,13 +4,14 @@ All are whole steps in doubles, and none depends on the order in which an engine
 exact before anything is divided, and each quotient is rounded once.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import floor, frexp
 
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._rows import Bins, Coordinate, Entry
 
-__all__ = ["binned_rows", "person_total", "row_units", "share_of_rows"]
+__all__ = ["binned_rows", "person_total", "place_between", "row_units", "share_of_rows"]
 
 _LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _MOST_SCALES = 2.0**29  # of one entry in a person's total: 2^49 steps
@@ -94,9 +95,9 @@ def binned_rows(bins: Bins, who: str, group: str, source: str, value: str, sql: 
         rows = f"SELECT {who} AS person, {group} AS place, {row_units(entry, 2**20, value, sql)} AS u0 {source}"
         total = f"CAST({sql.total.format('u0')} AS DOUBLE) * {double(unit)}"
         totals = f"SELECT person, place, {total} AS entry FROM ({rows}) GROUP BY person, place"
-        cell = f"place * {width:d} + {_bin(bins, 'entry')}"
+        cell = f"place * {width:d} + {place_between('entry', bins.edges)}"
         return f"SELECT person, CAST({cell} AS INTEGER) AS cell FROM ({totals})"
-    cell = f"CAST(({group}) * {width:d} + {_bin(bins, value)} AS INTEGER) AS cell"
+    cell = f"CAST(({group}) * {width:d} + {place_between(value, bins.edges)} AS INTEGER) AS cell"
     if bins.per == "row":
         return f"SELECT {who} AS person, {cell} {source}"
     rows = f"SELECT {who} AS person, {cell} {source}"
@@ -110,14 +111,14 @@ def _power_of_two(bins: Bins) -> float:
     return float(2.0 ** (frexp(largest)[1] - _TOTAL_BITS))
 
 
-def _bin(bins: Bins, value: str) -> str:
-    """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
+def place_between(value: str, edges: Sequence[float]) -> str:
+    """The number of a value's bin; the outer bins take what is beyond. By halving, so that thousands are no trouble."""
 
     def halved(low: int, high: int) -> str:
         if low == high:
             return str(low)
         middle = (low + high + 1) // 2
-        edge = double(bins.edges[middle])
+        edge = double(edges[middle])
         return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
 
-    return halved(0, len(bins.edges) - 2)
+    return halved(0, len(edges) - 2)
