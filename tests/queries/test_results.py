@@ -72,7 +72,7 @@ def test_printed_answers_are_short(counts):
     text = str(counts).splitlines()
     assert text[0] == "a key: count"
     assert text[1].split() == ["place", "value_", "value", "95", "%", "interval"]
-    assert len(text) == 2 + 6 + 3
+    assert len(text) == 2 + 6 + 1
     many = str(answered(Count(clip=1, by={"n": range(48_000)}, sigma=1.0), [1] * 48_000)).splitlines()
     assert len(many) < 15
     assert "... 48,000 groups" in many
@@ -137,5 +137,5 @@ def test_matrices_and_named_values_have_rows_of_their_own(tmp_path):
     assert matrix.to_arrow()["number"].to_pylist() == ["0, 0", "0, 1", "1, 0", "1, 1"]
     assert [name for name, _ in top.value] == top.to_arrow()["number"].to_pylist()
     assert [count for _, count in top.value] == top.to_arrow()["value"].to_pylist()
-    assert len(str(matrix).splitlines()) == 2 + 4 + 3
+    assert len(str(matrix).splitlines()) == 2 + 4 + 1
     assert "<circle" in top._repr_html_()

@@ -182,9 +182,8 @@ def _title(answer: Answered) -> str:
 def _notes(answer: Answered, shown: int) -> list[str]:
     groups, rows = len(answer.groups), _size(answer.intervals)
     notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
-    notes.append(f"It is {answer.estimand}.")
-    notes.append("Intervals are 95 % each, for the noise alone.")
-    notes.append(answer.about[0].upper() + answer.about[1:])
+    about = answer.about[0].upper() + answer.about[1:]
+    notes.append(f"It is {answer.estimand}. Intervals are 95 % each, for the noise alone. {about}")
     if answer.complete is False:
         notes.append("Too many people could not pay any more: do not trust totals.")
     return notes
