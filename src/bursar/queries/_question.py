@@ -23,6 +23,8 @@ What every question takes, by keyword:
         the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
         5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
 
 A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
@@ -46,6 +48,7 @@ from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets
+from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
@@ -83,6 +86,7 @@ class Question:
     epsilon: float | None = None
     error: float | str | None = None
     level: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -110,7 +114,13 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
+<<<<<<< HEAD
         make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
+=======
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
+        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
+>>>>>>> main
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -259,9 +269,13 @@ class Question:
 
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
+<<<<<<< HEAD
     if asked.most is not None:
         _check.within(1e-3, _MOST_CLIP, most=asked.most)
     longest = _longest(asked)
+=======
+    most = asked.most_in_group() if asked.each_person is None else 1.0
+>>>>>>> main
     if isinstance(asked.clip, str):
         raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
     if asked.clip is not None:
@@ -269,9 +283,23 @@ def _clip(asked: Question) -> float:
         if longest is not None and asked.clip > longest and hasattr(asked, "per"):
             raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here; or ask per='row'")
         return asked.clip
+<<<<<<< HEAD
     if longest is None and asked.most is None:
         raise ArgumentError("clip= must be given: the most full rows that one person counts for")
     return min(each for each in (longest, asked.most) if each is not None)
+=======
+    if asked.per_group is not None:
+        most = min(most, asked.per_group)
+    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.each_person is not None:  # a person has one row, in one group
+        longest = most
+    if asked.clip is None:
+        return longest
+    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+    if asked.clip > longest and hasattr(asked, "per"):
+        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
+    return asked.clip
+>>>>>>> main
 
 
 def _longest(asked: Question) -> float | None:

@@ -10,7 +10,7 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import nextafter
 from typing import Any, NamedTuple
@@ -21,11 +21,13 @@ from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.keys import Keys, keys_of
 from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.tables import People, one_row_each
 from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._ranges import are_ranges
 from bursar.queries._rows import Bins, KeyCells
+from bursar.queries._steps import checked_steps
 
 __all__ = ["CELLS", "Compiled", "Compiler"]
 
@@ -146,8 +148,11 @@ def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql
 
 
 def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
-    relation = Relation(kinds, sql, Sql(sql.table.format("data")))
-    sql = relation.dialect
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
     parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
