@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from itertools import product
-from math import floor, inf, isqrt, nextafter, prod, sqrt
+from math import floor, inf, nextafter, prod, sqrt
 from numbers import Real
 from typing import Any
 
@@ -42,7 +42,8 @@ from bursar import _check
 from bursar._units import RANGE
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
-from bursar.queries._missing import Missing, best_share
+from bursar.queries._clips import MOST_CLIP, clip_of, joint_steps, longest, most_in_group, report_of
+from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
@@ -63,7 +64,6 @@ __all__ = [
 ]
 
 _MOST_CELLS = 1_000_000
-_MOST_CLIP = 1e6
 LARGEST = 1e100
 _LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
@@ -114,15 +114,11 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
-<<<<<<< HEAD
-        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
-=======
         if self.each_person is not None:
             set_fields(self, each_person=checked_steps(self.each_person))
-        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
->>>>>>> main
+        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
-            _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
+            _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
         self._check_noise()
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
@@ -135,11 +131,11 @@ class Question:
                 check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
             return
         set_fields(self, steps=self._steps())
-        clip = _clip(self)
+        clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
-        length, report = _report(self, clip)
+        length, report = report_of(self, clip)
         set_fields(self, noise=_noise(self, length), report_steps=floor(report * STEPS))
-        set_fields(self, sensitivity_steps=_together(self.clip_steps, self.report_steps, pure=self.pure))
+        set_fields(self, sensitivity_steps=joint_steps(self.clip_steps, self.report_steps, pure=self.pure))
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
@@ -190,11 +186,11 @@ class Question:
     @property
     def nobody_is_clipped(self) -> bool:
         """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
-        longest, in_group = _longest(self), self.most_in_group()
+        most_of_all, in_group = longest(self), most_in_group(self)
         most = inf if self.most is None else self.most
         if self.per_group is not None and self.per_group < min(most, inf if in_group is None else in_group):
             return False
-        return min(most, inf if longest is None else longest) <= float(self.clip or 0) * (1 + 1e-9)
+        return min(most, inf if most_of_all is None else most_of_all) <= float(self.clip or 0) * (1 + 1e-9)
 
     def reported(self) -> bool:
         """Whether what a clip takes away from the first coordinate can be reported."""
@@ -265,70 +261,6 @@ class Question:
     def labels(self) -> list[tuple[Key, ...]]:
         """The keys of each group, in the order of the answer."""
         return list(product(*(keys for _, keys in self.keys)))
-
-
-def _clip(asked: Question) -> float:
-    """The clip: as given, or the longest that a contribution can be."""
-<<<<<<< HEAD
-    if asked.most is not None:
-        _check.within(1e-3, _MOST_CLIP, most=asked.most)
-    longest = _longest(asked)
-=======
-    most = asked.most_in_group() if asked.each_person is None else 1.0
->>>>>>> main
-    if isinstance(asked.clip, str):
-        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
-    if asked.clip is not None:
-        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-        if longest is not None and asked.clip > longest and hasattr(asked, "per"):
-            raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here; or ask per='row'")
-        return asked.clip
-<<<<<<< HEAD
-    if longest is None and asked.most is None:
-        raise ArgumentError("clip= must be given: the most full rows that one person counts for")
-    return min(each for each in (longest, asked.most) if each is not None)
-=======
-    if asked.per_group is not None:
-        most = min(most, asked.per_group)
-    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
-    if asked.each_person is not None:  # a person has one row, in one group
-        longest = most
-    if asked.clip is None:
-        return longest
-    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-    if asked.clip > longest and hasattr(asked, "per"):
-        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
-    return asked.clip
->>>>>>> main
-
-
-def _longest(asked: Question) -> float | None:
-    """The longest that a contribution can be before the clip, whatever the data; None for no such bound."""
-    most = asked.most_in_group()
-    if most is None:
-        return None
-    most = most if asked.per_group is None else min(most, asked.per_group)
-    return most * (asked.groups if asked.pure else sqrt(asked.groups))
-
-
-def _report(asked: Question, clip: float) -> tuple[float, Fraction]:
-    """(The longest that a contribution with its report can be, the longest report), in full rows."""
-    if asked.report is not None:
-        _check.within(0, 0.9, report=asked.report)
-    if asked.most is None or not asked.reported() or asked.report == 0 or asked.nobody_is_clipped:
-        return clip, Fraction(0)
-    if asked.per_group is not None and asked.per_group < asked.most:  # what that takes away is in no report
-        return clip, Fraction(0)
-    share = best_share(asked.most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
-    of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
-    return clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2)), Fraction(clip * of_clip)
-
-
-def _together(clip_steps: int, report_steps: int, *, pure: bool) -> int:
-    """The length of both in one vector, rounded up."""
-    if not report_steps:
-        return clip_steps
-    return clip_steps + report_steps if pure else isqrt(clip_steps**2 + report_steps**2) + 1
 
 
 def _noise(asked: Question, length: float) -> float:
