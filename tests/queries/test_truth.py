@@ -24,24 +24,24 @@ ROWS = pa.table({"who": WHO, "v": ENTRY, "g": [("a", "b")[k % 2] for k in range(
 PEOPLE_MEAN = np.mean([ENTRY[who == WHO].mean() for who in range(400)])
 ONE = np.arange(0.0, 12.5, 0.5)
 BINNED = np.histogram(ENTRY, ONE)[0]
-ROW = {"clip": 30, "most": 60, "rho": 0.5, "per": "row"}
-TOTAL = {"clip": 30, "most": 60, "rho": 0.5}
+ROW = {"clip": 30, "at_most": 60, "rho": 0.5, "per": "row"}
+TOTAL = {"clip": 30, "at_most": 60, "rho": 0.5}
 CASES = {
     "count": (Count(**TOTAL), len(ENTRY)),
-    "count, pure": (Count(clip=30, most=60, epsilon=1.0), len(ENTRY)),
-    "count without a clip": (Count(clip=60, most=60, rho=0.5), len(ENTRY)),
+    "count, pure": (Count(clip=30, at_most=60, epsilon=1.0), len(ENTRY)),
+    "count without a clip": (Count(clip=60, at_most=60, rho=0.5), len(ENTRY)),
     "count by group": (Count(by={"g": ["a", "b"]}, **TOTAL), sum(g == "a" for g in ROWS["g"].to_pylist())),
     "sum": (Sum("v", 0, 12, bounds_hold=True, **TOTAL), ENTRY.sum()),
     "mean per row": (Mean("v", 0, 12, bounds_hold=True, **ROW), ENTRY.mean()),
     "mean per person": (Mean("v", 0, 12, bounds_hold=True, rho=0.02), PEOPLE_MEAN),
     "variance per row": (Variance("v", 0, 12, bounds_hold=True, **ROW), ENTRY.var()),
     "variance per row, pure": (
-        Variance("v", 0, 12, bounds_hold=True, per="row", clip=30, most=60, epsilon=3.0),
+        Variance("v", 0, 12, bounds_hold=True, per="row", clip=30, at_most=60, epsilon=3.0),
         ENTRY.var(),
     ),
     "histogram": (Histogram("v", ONE, **TOTAL), BINNED[6]),
     "median per row": (Quantiles("v", ONE, **ROW), np.median(ENTRY)),
-    "people by group": (People(by={"g": ["a", "b"]}, clip=1, most=1.5, rho=0.5), None),
+    "people by group": (People(by={"g": ["a", "b"]}, clip=1, at_most=1.5, rho=0.5), None),
 }
 
 
@@ -74,7 +74,7 @@ def interval_of(one, name):
 def test_truth_intervals_cover_what_was_not_clipped(sums, name):
     """Of 200 answers at least 91 % cover the quantity without a clip: 93 % less two standard errors."""
     asked, truth = CASES[name]
-    answers = [answer(asked, each, "key", None, asked.price) for each in draws(asked, sums[name][0])]
+    answers = [answer(asked, each, "key", floor=asked.price) for each in draws(asked, sums[name][0])]
     covered = [low <= truth <= high for low, high in (interval_of(one, name) for one in answers)]
     assert np.mean(covered) >= 0.91
 
@@ -82,7 +82,7 @@ def test_truth_intervals_cover_what_was_not_clipped(sums, name):
 def test_intervals_of_the_noise_alone_do_not_cover_it(sums):
     """Wrong variants: intervals of the noise alone, and a report that is taken to be exact, fail the same test."""
     asked, truth = CASES["count"]
-    answers = [answer(asked, each, "key", None, asked.price) for each in draws(asked, sums["count"][0])]
+    answers = [answer(asked, each, "key", floor=asked.price) for each in draws(asked, sums["count"][0])]
     assert np.mean([low <= truth <= high for low, high in (one.interval for one in answers)]) < 0.5
     missing = [each[1] / asked.report_scale / STEPS for each in draws(asked, sums["count"][0])]
     margin = 1.96 * asked.spread
@@ -96,7 +96,7 @@ def test_intervals_are_not_much_wider_than_their_noise(sums):
     """Of means, variances and quantiles: at most 1.3 times 3.92 standard deviations of the value, and a bin."""
     for name in ("mean per person", "variance per row", "mean per row", "median per row"):
         asked = CASES[name][0]
-        answers = [answer(asked, each, "key", None, asked.price) for each in draws(asked, sums[name][0])]
+        answers = [answer(asked, each, "key", floor=asked.price) for each in draws(asked, sums[name][0])]
         values = [one.value[0] if isinstance(one.value, list) else one.value for one in answers]
         ends = [one.interval[0] if isinstance(one.interval, list) else one.interval for one in answers]
         bins = 1.0 if name.startswith("median") else 0.0
@@ -122,7 +122,7 @@ def test_the_report_is_what_the_clip_takes_away(sums):
 )
 def test_a_report_is_charged_with_the_contribution(tmp_path_factory, rows, clip, most, price, report, groups):
     """A person pays at least for the length of contribution and report in one vector, and at most the price."""
-    asked = Count(by={"g": list(range(groups))}, clip=clip, most=most, report=report, **price)
+    asked = Count(by={"g": list(range(groups))}, clip=clip, at_most=most, report=report, **price)
     table = pa.table(
         {"who": pa.array([r[0] for r in rows], pa.string()), "g": pa.array([r[1] for r in rows], pa.int64())}
     )
@@ -153,14 +153,14 @@ def test_truth_is_told_only_where_it_is_known(tmp_path):
         ann = session.analyst("ann")
         plain = ann.ask(Count(clip=30, rho=0.01), key="plain")
         assert plain.truth_intervals is None
-        assert "clipped to 30 full rows (declare most=" in plain.about
+        assert "clipped to 30 full rows (declare at_most=" in plain.about
         bounded = ann.ask(Mean("v", 0, 12, rho=0.01), key="bounded")
         assert bounded.truth_intervals is None
         assert "bounds_hold=True" in bounded.about
         known = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.01), key="known")
         assert known.truth_intervals == known.intervals
         assert "for all people in the data" in known.about
-        assert ann.ask(Count(clip=30, most=60, rho=0.01), key="count").truth_interval is not None
+        assert ann.ask(Count(clip=30, at_most=60, rho=0.01), key="count").truth_interval is not None
         ann.ask(Count(clip=1, rho=0.45), key="dear")
         assert ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4), key="late").truth_intervals is None
         assert "may be missing" in ann.answers()[-1].about

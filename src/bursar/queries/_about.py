@@ -15,14 +15,14 @@ def about_in_words(question: Question, *, everybody: bool, covered: bool) -> str
     """
     if covered:
         declared = [
-            *([f"most={question.most:g}"] if question.most is not None else []),
+            *([f"at_most={question.at_most:g}"] if question.at_most is not None else []),
             *(["bounds_hold=True"] if getattr(question, "bounds_hold", False) else []),
         ]
         rests = f", if what was declared is right ({', '.join(declared)})" if declared else ""
         return f"truth_intervals cover {question.estimand} for all people in the data{rests}."
     reasons = []
     if not question.nobody_is_clipped:
-        lacking = " (declare most= to have it bounded)" if question.most is None and question.reported() else ""
+        lacking = " (declare at_most= to have it bounded)" if question.at_most is None and question.reported() else ""
         reasons.append(f"each person's contribution is clipped to {question.clip:g} full rows{lacking}")
     if getattr(question, "bounds_hold", True) is False:
         reasons.append("entries are clipped to [low, high] (declare bounds_hold=True where that changes none)")

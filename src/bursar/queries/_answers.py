@@ -4,13 +4,14 @@
 missing for lack of budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
+from bursar.errors import ArgumentError
 from bursar.queries import _results
 from bursar.queries._about import about_in_words
 from bursar.queries._missing import Missing
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "quote", "quote_of_price", "write_csv"]
+__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Answer:
     """95 % each, for the noise alone."""
     truth_intervals: list[Any] | None
     """95 % each, for the estimand about all people in the data who have not left, without any clip: the noise, and what
-    was clipped. They rest on what the question declares (``most``, ``bounds_hold``). None, for all or for a group,
+    was clipped. They rest on what the question declares (``at_most``, ``bounds_hold``). None, for all or for a group,
     where that cannot be said: ``about`` says why."""
     about: str
     """What the intervals are about, in a sentence."""
@@ -85,6 +86,16 @@ class Answer:
     def value(self) -> Any:
         """The value of a question without groups, or of the first group."""
         return self.values[0]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of the groups, of a question with one column to group by; of ``Keys``, those that were told.
+
+        All of them are public: ``Count(by={column: answer.keys})``.
+        """
+        if len(self.question.key_columns()) != 1:
+            raise ArgumentError("keys: the question has no column to group by, or several; see groups")
+        return [key for (key,) in self.groups]
 
     @property
     def estimand(self) -> str:
@@ -173,8 +184,20 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
     return replace(known, standard_errors={}, margins={}, half_width=None)
 
 
+def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
+    """The answer to a question that the public part of an entry of the record holds."""
+    return answer(
+        question, public["released"], public["key"], public.get("complete"), public.get("keys"), public.get("floor")
+    )
+
+
 def answer(
-    question: Question, released: Sequence[int], key: str, complete: bool | None = None, floor: int | None = None
+    question: Question,
+    released: Sequence[int],
+    key: str,
+    complete: bool | None = None,
+    keys: Sequence[Key] | None = None,
+    floor: int | None = None,
 ) -> Answer:
     """The answer that noisy sums give: the same for the same sums.
 
@@ -183,12 +206,14 @@ def answer(
         released: the noisy sums, in whole steps, and the report on what was clipped.
         key: of the question.
         complete: what a watch said.
+        keys: of the groups, where the question lists none.
         floor: units that every person could still pay for it, from the record; None where that is not known.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     everybody = floor is not None and floor >= question.price
     values, intervals, truths = [], [], []
-    for group in range(question.groups):
+    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+    for group in range(len(groups)):
         parts = _parts(question, released, group)
         value, interval = question.read(parts, noise)
         values.append(value)
@@ -197,7 +222,7 @@ def answer(
     known = None if all(each is None for each in truths) else truths
     about = about_in_words(question, everybody=everybody, covered=known is not None)
     rho = _rho(question)
-    return Answer(key, question, question.labels, values, intervals, known, about, rho, list(released), complete)
+    return Answer(key, question, groups, values, intervals, known, about, rho, list(released), complete)
 
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:

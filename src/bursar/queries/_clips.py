@@ -18,8 +18,8 @@ MOST_CLIP = 1e6
 
 def clip_of(asked: "Question") -> float:
     """The clip: as given, or the longest that a contribution can be."""
-    if asked.most is not None:
-        _check.within(1e-3, MOST_CLIP, most=asked.most)
+    if asked.at_most is not None:
+        _check.within(1e-3, MOST_CLIP, at_most=asked.at_most)
     most = longest(asked)
     if isinstance(asked.clip, str):
         raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
@@ -28,9 +28,9 @@ def clip_of(asked: "Question") -> float:
         if most is not None and asked.clip > most and hasattr(asked, "per"):
             raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {most:g} here; or ask per='row'")
         return asked.clip
-    if most is None and asked.most is None:
+    if most is None and asked.at_most is None:
         raise ArgumentError("clip= must be given: the most full rows that one person counts for")
-    return min(each for each in (most, asked.most) if each is not None)
+    return min(each for each in (most, asked.at_most) if each is not None)
 
 
 def most_in_group(asked: "Question") -> float | None:
@@ -53,11 +53,11 @@ def report_of(asked: "Question", clip: float) -> tuple[float, Fraction]:
     """(The longest that a contribution with its report can be, the longest report), in full rows."""
     if asked.report is not None:
         _check.within(0, 0.9, report=asked.report)
-    if asked.most is None or not asked.reported() or asked.report == 0 or asked.nobody_is_clipped:
+    if asked.at_most is None or not asked.reported() or asked.report == 0 or asked.nobody_is_clipped:
         return clip, Fraction(0)
-    if asked.per_group is not None and asked.per_group < asked.most:  # what that takes away is in no report
+    if asked.per_group is not None and asked.per_group < asked.at_most:  # what that takes away is in no report
         return clip, Fraction(0)
-    share = best_share(asked.most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
+    share = best_share(asked.at_most / clip - 1, pure=asked.pure) if asked.report is None else asked.report
     of_clip = share / (1 - share) if asked.pure else sqrt(share / (1 - share))
     return clip * (1 + of_clip if asked.pure else sqrt(1 + of_clip**2)), Fraction(clip * of_clip)
 

@@ -12,8 +12,8 @@ What every question takes, by keyword:
     clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
         one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
         is the longest that a contribution can be, and nothing is shrunk.
-    most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
-    report: the share of the price for a report on what the clip takes away, up to ``most``: 0 for none; None for the
+    at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
+    report: the share of the price for a report on what the clip takes away, up to ``at_most``: 0 for none; None for the
         share at which ``truth_intervals`` are shortest. There is none where nobody is longer than the clip.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
@@ -48,12 +48,13 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
 from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
     "LARGEST",
+    "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
@@ -65,7 +66,7 @@ __all__ = [
 
 _MOST_CELLS = 1_000_000
 LARGEST = 1e100
-_LONGEST_KEY = 1000
+LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
 Key = str | int | bool | Range
@@ -78,7 +79,7 @@ class Question:
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
     clip: float | str | None = None
-    most: float | None = None
+    at_most: float | None = None
     report: float | None = None
     per_group: float | None = None
     sigma: float | None = None
@@ -116,7 +117,7 @@ class Question:
         set_fields(self, by=keys, keys=keys)
         if self.each_person is not None:
             set_fields(self, each_person=checked_steps(self.each_person))
-        make_plain(self, "clip", "most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
+        make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
         self._check_noise()
@@ -187,7 +188,7 @@ class Question:
     def nobody_is_clipped(self) -> bool:
         """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
         most_of_all, in_group = longest(self), most_in_group(self)
-        most = inf if self.most is None else self.most
+        most = inf if self.at_most is None else self.at_most
         if self.per_group is not None and self.per_group < min(most, inf if in_group is None else in_group):
             return False
         return min(most, inf if most_of_all is None else most_of_all) <= float(self.clip or 0) * (1 + 1e-9)
@@ -215,7 +216,20 @@ class Question:
     @property
     def report_scale(self) -> float:
         """What one full row that was taken away is in the report."""
-        return self.report_steps / ((float(self.most or 0) - float(self.clip or 0)) * STEPS)
+        return self.report_steps / ((float(self.at_most or 0) - float(self.clip or 0)) * STEPS)
+
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
 
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
@@ -339,6 +353,6 @@ def _key(name: str, value: Any) -> Key:
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
         raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
     return value
