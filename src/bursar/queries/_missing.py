@@ -1,8 +1,8 @@
 """What a clip took away from an answer: how it is reported, and what the report says.
 
 The report is one more number for each cell of an answer: the sum over people of what the clip took away from the cell's
-first coordinate, up to the length ``at_most`` that is declared. It is released in the same vector and at the same noise as
-the answer, at a scale at which it has its share of the price.
+first coordinate, up to the length ``at_most`` that is declared. It is released in the same vector and at the same noise
+as the answer, at a scale at which it has its share of the price.
 """
 
 from dataclasses import dataclass
