@@ -291,8 +291,16 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     """Print answers as JSON, or as a table with a line for each value."""
     if as_json:
         described = {
-            key: {"groups": answer.groups, "values": answer.values, "intervals": answer.intervals, "rho": answer.rho}
-            | {"truth_intervals": answer.truth_intervals, "estimand": answer.estimand, "about": answer.about}
+            key: {
+                "groups": answer.groups,
+                "values": answer.values,
+                "intervals": answer.intervals,
+                "rho": answer.rho,
+                "complete_clip": answer.complete_clip,
+                "truth_intervals": answer.truth_intervals,
+                "estimand": answer.estimand,
+                "about": answer.about,
+            }
             | ({} if answer.complete is None else {"complete": answer.complete})
             for key, answer in answers.items()
         }
@@ -312,6 +320,14 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
     for key, answer in answers.items():
         _console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
+    certain = {
+        key: each.complete_clip / float(each.question.clip or 1)
+        for key, each in answers.items()
+        if each.complete_clip is not None
+    }
+    if min(certain.values(), default=1) < 1:
+        worst = min(certain, key=lambda key: certain[key])
+        _console().print(f"{worst!r}: {answers[worst].about_budgets}")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:
         _console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")

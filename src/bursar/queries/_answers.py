@@ -79,8 +79,17 @@ class Answer:
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete_clip: float | None = None
+    """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
+    is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
+    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
+
+    @property
+    def about_budgets(self) -> str:
+        """What is certain about people who have little budget left, in a sentence."""
+        return _results.about_budgets(self)
 
     @property
     def value(self) -> Any:
@@ -186,9 +195,8 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
 
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
-    return answer(
-        question, public["released"], public["key"], public.get("complete"), public.get("keys"), public.get("floor")
-    )
+    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    return answer(question, public["released"], public["key"], **known)
 
 
 def answer(
@@ -207,7 +215,7 @@ def answer(
         key: of the question.
         complete: what a watch said.
         keys: of the groups, where the question lists none.
-        floor: units that every person could still pay for it, from the record; None where that is not known.
+        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
     everybody = floor is not None and floor >= question.price
@@ -221,8 +229,8 @@ def answer(
         truths.append(_truth(question, parts, released, group, noise) if everybody else None)
     known = None if all(each is None for each in truths) else truths
     about = about_in_words(question, everybody=everybody, covered=known is not None)
-    rho = _rho(question)
-    return Answer(key, question, groups, values, intervals, known, about, rho, list(released), complete)
+    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
 
 
 def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
