@@ -318,6 +318,11 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
             truth = "-" if truths[place][0] is None else "{:.6g} to {:.6g}".format(*truths[place])
             table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}", truth)
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
+    _print_notes(answers)
+
+
+def _print_notes(answers: "Mapping[str, Answer]") -> None:
+    """What each answer is about, and what is not certain about people who have little left."""
     for key, answer in answers.items():
         _console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
     certain = {
