@@ -2,21 +2,41 @@
 
 from fractions import Fraction
 from math import isqrt, sqrt
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.queries._missing import best_share
 
-if TYPE_CHECKING:
-    from bursar.queries._question import Question
-
-__all__ = ["MOST_CLIP", "clip_of", "joint_steps", "longest", "most_in_group", "report_of"]
+__all__ = ["MOST_CLIP", "Clipped", "clip_of", "joint_steps", "longest", "most_in_group", "report_of"]
 
 MOST_CLIP = 1e6
 
 
-def clip_of(asked: "Question") -> float:
+class Clipped(Protocol):
+    """What the clip of a question depends on; see ``Question``."""
+
+    @property
+    def clip(self) -> float | str | None: ...
+    @property
+    def at_most(self) -> float | None: ...
+    @property
+    def report(self) -> float | None: ...
+    @property
+    def per_group(self) -> float | None: ...
+    @property
+    def each_person(self) -> object: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def pure(self) -> bool: ...
+    @property
+    def nobody_is_clipped(self) -> bool: ...
+    def most_in_group(self) -> float | None: ...
+    def reported(self) -> bool: ...
+
+
+def clip_of(asked: Clipped) -> float:
     """The clip: as given, or the longest that a contribution can be."""
     if asked.at_most is not None:
         _check.within(1e-3, MOST_CLIP, at_most=asked.at_most)
@@ -33,12 +53,12 @@ def clip_of(asked: "Question") -> float:
     return min(each for each in (most, asked.at_most) if each is not None)
 
 
-def most_in_group(asked: "Question") -> float | None:
+def most_in_group(asked: Clipped) -> float | None:
     """The longest that a person's contribution to a group can be: one row where each person has one."""
     return asked.most_in_group() if asked.each_person is None else 1.0
 
 
-def longest(asked: "Question") -> float | None:
+def longest(asked: Clipped) -> float | None:
     """The longest that a contribution can be before the clip, whatever the data; None for no such bound."""
     most = most_in_group(asked)
     if most is None:
@@ -49,7 +69,7 @@ def longest(asked: "Question") -> float | None:
     return most * (asked.groups if asked.pure else sqrt(asked.groups))
 
 
-def report_of(asked: "Question", clip: float) -> tuple[float, Fraction]:
+def report_of(asked: Clipped, clip: float) -> tuple[float, Fraction]:
     """(The longest that a contribution with its report can be, the longest report), in full rows."""
     if asked.report is not None:
         _check.within(0, 0.9, report=asked.report)
