@@ -206,7 +206,7 @@ def with_clip(
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, _key_of_lengths(asked, analyst, purpose, attempt)).public
         pays = public.get("first_for") == key
-        lengths = recorded(public["question"])
+        lengths = recorded(public)
         if not isinstance(lengths, Lengths):
             raise ArgumentError(f"key={public['key']!r} was used for another question")
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)
