@@ -13,7 +13,10 @@ from bursar.errors import ArgumentError
 from bursar.queries import Count, Histogram, Mean, Sum, ranges
 from bursar.queries._engines.columns import FilterCompiler
 from bursar.queries._engines.dialects import duckdb_dialect, spark_dialect
+from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.tables import People, one_row_each
 from bursar.queries._questions import described, question
+from bursar.queries._steps import checked_steps
 from bursar.queries._where import parse, parse_value
 from expressions import KINDS, NASTY, grown, value, written
 from sessions import opened, without_noise
@@ -66,6 +69,28 @@ def test_expressions_mean_what_python_computes(table, seed):
 ENGINE_TREES = 25
 
 
+STEPS = {
+    "rows": "count()",
+    "big": "count(f > 0)",
+    "any": "any(b)",
+    "all": "all(b)",
+    "sum": "sum(f * 1.1)",
+    "n": "sum(n)",
+}
+STEPS |= {"kinds": "distinct(t)", "least": "min(d)", "most": "max(t)", "first": "first(t, d)", "last": "last(f, s)"}
+
+
+def one_each(execute, dialect, rows):
+    """One row for each day of the month, in order: as if that were the person."""
+    kinds = {"place": "whole", **KINDS}
+    people = People(Sql(rows), f"day({dialect.columns['d']})", kinds, dialect.columns)
+    made = one_row_each(people, checked_steps(STEPS), dialect)
+    assert made.rows.parameters == () or "?" in made.rows.text
+    sql = made.rows.text.replace("?", "0")
+    result = execute(f"SELECT d.* FROM {sql} d ORDER BY d.person")
+    return [tuple(row) for row in (result.collect() if hasattr(result, "collect") else result.fetchall())]
+
+
 @needs_spark
 def test_spark_computes_what_duckdb_computes(table, tmp_path):
     """The same values to the last bit, also of dates, roundings and letters with marks."""
@@ -82,9 +107,11 @@ def test_spark_computes_what_duckdb_computes(table, tmp_path):
         compiler = FilterCompiler(KINDS, spark_dialect(names), "column")
         listed = [compiler.value(parse_value(text, name="column"))[1].text for text in texts]
         data = spark.read.parquet(str(tmp_path / "rows.parquet"))
+        on_spark_each = one_each(lambda sql: spark.sql(sql, data=data), spark_dialect(names), "{data}")
         on_spark = spark.sql(f"SELECT d.c0, {', '.join(listed)} FROM {{data}} d", data=data).collect()
     finally:
         spark.stop()
+    assert on_spark_each == one_each(table.execute, duckdb_dialect(names), "data")
     columns = list(zip(*sorted((tuple(row) for row in on_spark), key=lambda row: row[0]), strict=True))[1:]
     for text, column, values in zip(texts, columns, computed(table, texts), strict=True):
         assert list(column) == values, text

@@ -190,3 +190,12 @@ def test_what_does_not_fit_is_refused(make, message):
     """Errors name the argument, its value and the rule."""
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+def test_answers_say_what_they_are_about():
+    """In words: parts of a ratio, bounds, and whether rows or people have the weight."""
+    ratio = Ratio("pay", numerator_bounds=(0, 1), numerator_where="age > 3", sigma=5.0, clip=1)
+    assert ratio.estimand == "the sum of pay, clipped to its bounds with age > 3 over the number of rows"
+    assert "per row" in Covariance(BOUNDS, sigma=5.0, clip=1).estimand
+    assert "least squares of pay" in Regression("pay", BOUNDS, sigma=5.0, clip=1).estimand
+    assert Top(1, "shop", ["a", "b"], sigma=5.0, clip=1).estimand.endswith("2 public keys of shop with the most people")

@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """opened, answered, limited, reserved, released, retired, returned, watched or spoke."""
+        """opened, answered, limited, reserved, released, retired, returned, watched, spoke or delta."""
         return str(self.public["kind"])
 
 

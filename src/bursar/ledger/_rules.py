@@ -6,12 +6,14 @@ all use it.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import NamedTuple, Self
 
 from bursar import _check
+from bursar._units import exact, to_float
 from bursar.errors import ArgumentError
 from bursar.ledger._record import START, Entry, Row
-from bursar.ledger._terms import Terms, exceeded
+from bursar.ledger._terms import PURE, Terms, delta_exceeded, exceeded
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import Payment, Person, Share
 
@@ -62,6 +64,7 @@ class Rules:
         watched: the entry that began the watch, if there is one; ``watch`` is the watch, ``spoke`` whether it spoke.
         gone: the people who have left. Private.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
+        delta: what questions for keys have cost in delta, exactly.
         charged: the most units that any person can have been charged, by what is public.
         charged_by_scope: the same in each scope, whether or not it is limited.
     """
@@ -78,6 +81,7 @@ class Rules:
         self.spoke = False
         self.gone: set[Person] = set()
         self.accounts: str | None = None
+        self.delta = Fraction(0)
         self.charged = 0
         self.charged_by_scope: dict[str, int] = {}
 
@@ -129,6 +133,8 @@ class Rules:
                 self.reserved.pop(public["name"], None)
             case "watched":
                 self.watched, self.watch = entry, Watch.recorded(public, entry.private)
+            case "delta":
+                self.delta += exact(public["delta"])
             case "spoke":
                 self.spoke = True
             case "retired":
@@ -158,6 +164,23 @@ class Rules:
         """
         shares = [share.most - self.charged_by_scope.get(share.scope, 0) for share in allowance.shares]
         return min([allowance.most - self.charged, *shares])
+
+    def allow_delta(self, delta: float) -> None:
+        """Refuse a question that costs a delta which is not declared, or not left.
+
+        Guarantee: the deltas of all questions that are answered add up to at most what the ledger declared.
+        Source: theory 4.5; docs/proofs/unknown-keys.md, Theorem 2.
+        """
+        if not delta:
+            return
+        declared = self.terms.keys_delta
+        if self.terms.measure == PURE:
+            raise ArgumentError(f"delta={delta!r}: this ledger has a pure budget, which allows no delta for keys")
+        if declared is None:
+            raise ArgumentError(f"delta={delta!r}: this ledger was made without keys_delta=, so keys must be public")
+        left = exact(declared) - self.delta
+        if not 0 < exact(delta) <= left:
+            raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
     def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The same, for a question of this price.

@@ -37,6 +37,8 @@ def summary(ledger: Ledger) -> Summary:
     entries, head = ledger.entries(), ledger.head
     first = entries[0].public
     terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
+    if ledger.keys_delta is not None:
+        terms["keys_delta"] = ledger.keys_delta
     terms[ledger.symbol] = first["budget"] / first["units"]
     questions = tuple(
         {"number": entry.number}

@@ -24,6 +24,7 @@ class Admission:
         payment: how the question is paid for.
         floor: units, at most the price, that every person could still pay for the question.
         scopes: the limited scopes that the question falls under.
+        delta: what it costs beside its price.
     """
 
     people: Admitted
@@ -36,6 +37,7 @@ class Admission:
     payment: Payment
     floor: int
     scopes: tuple[str, ...]
+    delta: float
 
 
 class Turn:
@@ -66,6 +68,7 @@ class Turn:
         analyst: str,
         purpose: str | None = None,
         reserved: str | None = None,
+        delta: float = 0.0,
     ) -> Admission:
         """Choose who takes part in a question, out of what was offered.
 
@@ -77,6 +80,7 @@ class Turn:
             payment: how the question is paid for; None where a person pays in full or is left out.
             analyst, purpose: who asks, and what for.
             reserved: the key under which budget was set aside for this question.
+            delta: what the question costs beside its price, public, of what the ledger declares for keys.
 
         Raises:
             BudgetExceeded: by public facts alone, nobody can pay the full price.
@@ -94,12 +98,14 @@ class Turn:
                 raise ArgumentError(
                     f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
                 )
+        self._rules.allow_delta(delta)
         allowance = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
         floor = payment.floor(self._rules.left(allowance) - spare, price)
-        self._admission = Admission(people, key, analyst, purpose, reserved, price, spare, payment, floor, scopes)
+        asked = (key, analyst, purpose, reserved, price, spare)
+        self._admission = Admission(people, *asked, payment, floor, scopes, delta)
         return self._admission
 
     def settle(
@@ -126,7 +132,9 @@ class Turn:
             raise ArgumentError("admission: it is not this turn's, or was settled already")
         self._admission = None
         complete = self._complete(admission, watch_noise)
-        asked = {
+        if admission.delta:
+            self.append({"kind": "delta", "delta": admission.delta, "question": admission.key})
+        asked: dict[str, object] = {
             "analyst": admission.analyst,
             "purpose": admission.purpose,
             "key": admission.key,
@@ -136,6 +144,7 @@ class Turn:
         }
         paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
         asked |= {name: units for name, units in paid.items() if units}
+        asked |= {"delta": admission.delta} if admission.delta else {}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, note)

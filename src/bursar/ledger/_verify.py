@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from bursar._units import exact
 from bursar.errors import DataError, LedgerError
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
@@ -143,6 +144,19 @@ class _Checks:
     def gone(self) -> bool:
         return self._rules.gone == self._accounts.gone()
 
+    def delta(self) -> bool:
+        charged = {
+            entry.public["question"]: exact(entry.public["delta"])
+            for entry in (row.entry() for row in self._rows if row.kind == "delta")
+        }
+        cost = {
+            str(entry.public["key"]): exact(entry.public["delta"])
+            for entry in self._answered
+            if "delta" in entry.public
+        }
+        declared = self._rules.terms.keys_delta
+        return charged == cost and self._rules.delta == sum(cost.values()) <= exact(declared or 0)
+
     def has(self, head: str) -> bool:
         number, _, hash_ = head.partition(":")
         return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self._rows)
@@ -155,6 +169,7 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("every account is the sum of its charges", _Checks.sums),
     ("no account is above the budget, and no charge above the price of its question", _Checks.within),
     ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
+    ("what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),
     ("who left and who returned is what the record says", _Checks.gone),
 ]

@@ -21,6 +21,7 @@ from bursar.queries._kinds.entries import Mean, Sum, Variance
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
@@ -32,7 +33,9 @@ __all__ = [
     "Answer",
     "Count",
     "Covariance",
+    "Distinct",
     "Histogram",
+    "Keys",
     "Line",
     "Mean",
     "People",

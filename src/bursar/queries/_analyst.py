@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar.ledger import Ledger
-from bursar.queries._answers import Answer, Quote, answer
+from bursar.queries._answers import Answer, Quote, answer_of
 from bursar.queries._question import Question
 from bursar.queries._questions import recorded
 
@@ -90,7 +90,7 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            answer(recorded(public["question"]), public["released"], public["key"], public.get("complete"))
+            answer_of(public, recorded(public["question"]))
             for public in publics
             if (public["analyst"], public["purpose"]) == self._who
         ]

@@ -3,13 +3,14 @@
 Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
+from bursar.errors import ArgumentError
 from bursar.queries import _results
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "Quote", "answer", "quote", "quote_of_price", "write_csv"]
+__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,16 @@ class Answer:
     def value(self) -> Any:
         """The value of a question without groups, or of the first group."""
         return self.values[0]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of the groups, of a question with one column to group by; of ``Keys``, those that were told.
+
+        All of them are public: ``Count(by={column: answer.keys})``.
+        """
+        if len(self.question.key_columns()) != 1:
+            raise ArgumentError("keys: the question has no column to group by, or several; see groups")
+        return [key for (key,) in self.groups]
 
     @property
     def estimand(self) -> str:
@@ -159,15 +170,35 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
     return replace(known, standard_errors={}, margins={}, half_width=None)
 
 
-def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
-    """The answer that noisy sums give: the same for the same sums."""
+def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
+    """The answer to a question that the public part of an entry of the record holds."""
+    return answer(question, public["released"], public["key"], public.get("complete"), public.get("keys"))
+
+
+def answer(
+    question: Question,
+    released: Sequence[int],
+    key: str,
+    complete: bool | None = None,
+    keys: Sequence[Key] | None = None,
+) -> Answer:
+    """The answer that noisy sums give: the same for the same sums.
+
+    Args:
+        question: what was asked.
+        released: the noisy sums.
+        key: of the question.
+        complete: what a watch says.
+        keys: of the groups, where the question lists none.
+    """
     width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
     for start in range(0, len(released), width):
         value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
+    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+    return Answer(key, question, groups, values, intervals, _rho(question), list(released), complete)
 
 
 def _rho(question: Question) -> float:

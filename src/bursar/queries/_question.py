@@ -20,6 +20,8 @@ What every question takes, by keyword:
         the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
         5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
 
 A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
@@ -41,11 +43,13 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
+from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
 __all__ = [
     "LARGEST",
+    "LONGEST_KEY",
     "Key",
     "Question",
     "check_column",
@@ -58,7 +62,7 @@ __all__ = [
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
 LARGEST = 1e100
-_LONGEST_KEY = 1000
+LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
 Key = str | int | bool | Range
@@ -77,6 +81,7 @@ class Question:
     epsilon: float | None = None
     error: float | str | None = None
     level: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -100,6 +105,8 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
         make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
@@ -164,6 +171,19 @@ class Question:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
 
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
+
     def several(self) -> tuple[str, Sequence[Any]] | None:
         """(What the values of a group are called, the name of each); None where a group has one value."""
         return None
@@ -212,7 +232,7 @@ class Question:
 
 def _clip(asked: Question) -> float:
     """The clip: as given, or the longest that a contribution can be."""
-    most = asked.most_in_group()
+    most = asked.most_in_group() if asked.each_person is None else 1.0
     if isinstance(asked.clip, str):
         raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
     if most is None:
@@ -223,6 +243,8 @@ def _clip(asked: Question) -> float:
     if asked.per_group is not None:
         most = min(most, asked.per_group)
     longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.each_person is not None:  # a person has one row, in one group
+        longest = most
     if asked.clip is None:
         return longest
     _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
@@ -307,6 +329,6 @@ def _key(name: str, value: Any) -> Key:
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
         raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
     return value

@@ -12,13 +12,29 @@ from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 
 __all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
     kind.__name__.lower(): kind
-    for kind in (Count, People, Sum, Mean, Ratio, Variance, Covariance, Regression, Histogram, Quantiles, Top, Lengths)
+    for kind in (
+        Count,
+        People,
+        Sum,
+        Mean,
+        Ratio,
+        Variance,
+        Covariance,
+        Regression,
+        Histogram,
+        Quantiles,
+        Top,
+        Distinct,
+        Keys,
+        Lengths,
+    )
 }
 
 

@@ -56,7 +56,7 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
     if several is None and any(isinstance(each, list) for each in answer.intervals):
         several = "number", ()
     named = list(_LAST) if several is None else [several[0], *_LAST]
-    by = [column if column not in named else f"{column}_" for column, _ in answer.question.keys]
+    by = [column if column not in named else f"{column}_" for column in answer.question.key_columns()]
     rows: list[list[Any]] = []
     for group, value, interval in zip(answer.groups, answer.values, answer.intervals, strict=True):
         if most is not None and len(rows) >= most:

@@ -19,6 +19,7 @@ __all__ = [
     "Matching",
     "Per",
     "Product",
+    "Values",
 ]
 
 Per = Literal["person", "row", "total"]
@@ -139,6 +140,21 @@ class LengthBuckets:
     def cells(self) -> int:
         """How many buckets there are."""
         return len(self.edges) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The different values of a column that each person has, instead of sums over rows.
+
+    Fields:
+        column: the column's name.
+        most: of one person, in all groups together; which ones follows from that person's rows alone.
+        people: whether the people with each value are counted; else the different values in each group.
+    """
+
+    column: str
+    most: int
+    people: bool
 
 
 Coordinate = CountRows | AnyRow | Entry | Product | Matching

@@ -15,7 +15,7 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Analyst, Asker
-from bursar.queries._answers import Answer, Quote, answer, quote, quote_of_price
+from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
 from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled
@@ -24,9 +24,10 @@ from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._kinds.lengths import Lengths
-from bursar.queries._noise import laplace, noisy
+from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
+from bursar.queries._releases import release
 from bursar.queries._replay import replayed
 from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
@@ -54,6 +55,7 @@ class Session(Uncopyable):
         table: str | None = None,
         view: str | None = None,
         types: Mapping[str, str] | None = None,
+        keys_delta: float | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -75,12 +77,16 @@ class Session(Uncopyable):
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
                 number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
                 guessed from all entries, so that one person's can change them.
+            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
+                answers together keep what the budget promises but for this probability. Without it no keys can be asked
+                for. It is fixed when the ledger is made; None for what the ledger was made for.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
-            in whatever order, however the questions depend on earlier answers.
-        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
+            probability.
+        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
@@ -92,6 +98,7 @@ class Session(Uncopyable):
             ledger,
             budget=budget,
             person=kind,
+            keys_delta=keys_delta,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
@@ -234,7 +241,7 @@ class Session(Uncopyable):
                     raise
         _refuse_other(entry, values, who, key=key)
         final = recorded(entry.public["question"]) if asked.open else asked
-        return answer(final, entry.public["released"], key, entry.public.get("complete"))
+        return answer_of(entry.public, final)
 
     def _answered(
         self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
@@ -254,9 +261,10 @@ class Session(Uncopyable):
                 analyst=who.analyst,
                 purpose=who.purpose,
                 reserved=reserved,
+                delta=closed.reveals,
             )
-            released = noisy(self._rows.sums(plan, admission.people.rows), closed.mechanism)
-            return turn.settle(admission, {**public, "released": released}, watch_noise=_watch_noise)
+            released = release(self._rows, plan, admission.people.rows, closed)
+            return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
 
         return self._ledger.answer(self._rows.charges(plan), work)
 
@@ -301,7 +309,7 @@ class Session(Uncopyable):
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))
         if asked.error is None:
-            self._ledger.refuse_beyond_budget(trial.price)
+            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
 
     def _quote(self, asked: Question, who: Asker) -> Quote:
         facts = self._facts(who)

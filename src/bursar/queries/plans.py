@@ -12,6 +12,7 @@
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
+    keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
     create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
@@ -79,6 +80,7 @@ _OPTIONAL: dict[str, type] = {
     "memory_limit": str,
     "spark": str,
     "create": bool,
+    "keys_delta": float,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
@@ -163,6 +165,7 @@ class Plan:
             person=self.settings["person"],
             budget=self.budget,
             ledger=ledger,
+            keys_delta=self.settings.get("keys_delta"),
             create=create,
             memory_limit=self.settings.get("memory_limit"),
             **how,

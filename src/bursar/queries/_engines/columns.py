@@ -139,9 +139,7 @@ class FilterCompiler:
             kind = self._common(arguments, f"in one {name}()")
             if len(arguments) == 1:
                 return kind, self._as(arguments[0], kind)
-            return kind, self._lettered(
-                kind, _around(name, _joined(", ", [self._as(each, kind) for each in arguments]))
-            )
+            return kind, self.lettered(kind, _around(name, _joined(", ", [self._as(each, kind) for each in arguments])))
         self._check_literals(node)
         chosen = self._chosen(node)
         pieces = [self._as(each, kind) for each, kind in zip(arguments, chosen.takes, strict=True)]
@@ -158,7 +156,7 @@ class FilterCompiler:
         result = self._filled(chosen.template, *pieces)
         if chosen.template in _CHECKED:
             result = self._filled(_CHECKED[chosen.template], result)
-        return chosen.gives, self._lettered(chosen.gives, result)
+        return chosen.gives, self.lettered(chosen.gives, result)
 
     def _chosen(self, node: Call) -> Signature:
         """The form of a function that takes these arguments."""
@@ -191,9 +189,9 @@ class FilterCompiler:
         ]
         listed = _around("(CASE WHEN ", _joined(" WHEN ", pieces, brackets=False), "")
         if node.otherwise is None:
-            return kind, self._lettered(kind, _around("", listed, " END)"))
+            return kind, self.lettered(kind, _around("", listed, " END)"))
         both = [listed, self._as(node.otherwise, kind)]
-        return kind, self._lettered(kind, _around("", _joined(" ELSE ", both, brackets=False), " END)"))
+        return kind, self.lettered(kind, _around("", _joined(" ELSE ", both, brackets=False), " END)"))
 
     def _common(self, nodes: Sequence[Expression], what: str) -> str:
         """The kind in which values meet: that of those that are no literals, if there are any."""
@@ -231,7 +229,8 @@ class FilterCompiler:
         """A date of the years 1 to 9999; others are missing."""
         return self._filled("dated", value)
 
-    def _lettered(self, kind: str, value: Sql) -> Sql:
+    def lettered(self, kind: str, value: Sql) -> Sql:
+        """A value of this kind; a text that equals another one only letter by letter."""
         return filled(self.dialect.letters, value, bound=self.dialect.bound) if kind == "text" else value
 
     def _filled(self, name: str, *pieces: Sql) -> Sql:

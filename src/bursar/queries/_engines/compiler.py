@@ -10,7 +10,7 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import nextafter
 from typing import Any, NamedTuple
@@ -19,18 +19,18 @@ from bursar.queries._engines.contributions import binned_rows, place_between
 from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
-from bursar.queries._engines.keys import Keys, keys_of
+from bursar.queries._engines.keys import CELLS, Keys, keys_of
 from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.tables import People, one_row_each
+from bursar.queries._engines.values import value_of, values_form
 from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._ranges import are_ranges
 from bursar.queries._rows import Bins, KeyCells
+from bursar.queries._steps import checked_steps
 
-__all__ = ["CELLS", "Compiled", "Compiler"]
-
-CELLS = "cells"
-"""The table of contributions in the long form."""
+__all__ = ["Compiled", "Compiler"]
 
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
@@ -116,10 +116,13 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     if isinstance(question, Lengths):
         return _compiled_lengths(question, who, kinds, sql)
     rows = _rows(question, who, kinds, sql)
-    sql = rows.dialect
+    sql, values = rows.dialect, question.values()
+    if values is not None:
+        form = values_form(question, values, rows.sql, rows.parameters, sql)
+        return Compiled(rows.keys, *form, question.groups)
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
-    form = _long if cells * len(rows.totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows.sql, rows.totals, cells, sql)
+    shape = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
     return Compiled(rows.keys, table, charges, rows.parameters, sums, question.groups * question.coordinates)
 
 
@@ -141,12 +144,17 @@ def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql
 
 
 def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
-    relation = Relation(kinds, sql, Sql(sql.table.format("data")))
-    sql = relation.dialect
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
     parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)
-    data = relation.source
+    values = question.values()
+    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    data = relation.source  # with all that was looked up
     conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
     source = f"FROM {data.text} d {joins} WHERE {conditions}"
     bins = question.bins()
@@ -154,7 +162,7 @@ def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) 
         rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
     else:
         units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
-        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units} {source}"
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units}{value} {source}"
     return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 

@@ -36,11 +36,11 @@ def filled(template: str, *pieces: Sql, bound: str) -> Sql:
     Args:
         template: the SQL.
         pieces: what stands in its places.
-        bound: the dialect's way to give a name to a value.
+        bound: the dialect's way to give a name to a value; empty where that cannot be done.
     """
     listed = list(Formatter().parse(template))
     for place, piece in enumerate(pieces):
-        if len(piece.text) > _SHORT and sum(each == str(place) for _, each, _, _ in listed) > 1:
+        if bound and len(piece.text) > _SHORT and sum(each == str(place) for _, each, _, _ in listed) > 1:
             name = Sql(f"once{place:d}")
             inside = filled(template, *pieces[:place], name, *pieces[place + 1 :], bound=bound)
             return filled(bound, piece, name, inside, bound=bound)
@@ -103,6 +103,25 @@ _BROKEN = "CAST('4503599627370496' AS DOUBLE)"  # 2^52: larger doubles are whole
 _FINITE = "(CASE WHEN abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)"
 _DATED = "(CASE WHEN {0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31' THEN {0} END)"
 
+# A sum of doubles depends on the order: the smallest comes first.
+_SPARK_SUM = (
+    "aggregate(array_sort(collect_list({0})), CAST(NULL AS DOUBLE), (a, b) -> coalesce(a, CAST(0 AS DOUBLE)) + b)"
+)
+# The entry beside the least or largest of another column; of several, the least or largest. Both must be there.
+_ENDS = {
+    "each first": "(min({row}) FILTER (WHERE {{0}} IS NOT NULL AND {{1}} IS NOT NULL)).x",
+    "each last": "(max({row}) FILTER (WHERE {{0}} IS NOT NULL AND {{1}} IS NOT NULL)).x",
+}
+
+_EACH = {
+    "each any": "bool_or({0})",
+    "each all": "bool_and({0})",
+    "each count": "CAST(count(*) FILTER (WHERE {0}) AS BIGINT)",
+    "each distinct": "CAST(count(DISTINCT {0}) AS BIGINT)",
+    "each min": "min({0})",
+    "each max": "max({0})",
+}
+
 
 def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, str]:
     """The templates that differ between engines in little.
@@ -149,6 +168,7 @@ def _shared(*, string: str, floor: str, rounded: str, regex: str) -> dict[str, s
         "date date": "{0}",
         "date text": extracted(_DATE, "DATE"),
         "date of time": "CAST({0} AS DATE)",
+        **_EACH,
     }
 
 
@@ -162,6 +182,8 @@ def duckdb_functions() -> dict[str, str]:
         **{name: f"CAST(date_trunc('{name}', {{0}}) AS DATE)" for name in ("week", "month", "quarter")},
         "days": "date_diff('day', {0}, {1})",
         "like": "regexp_full_match({0}, {1})",
+        "each sum": _FINITE.replace("{0}", "list_sum(list_sort(list({0})))"),
+        **{name: form.format(row="struct_pack(o := {1}, x := {0})") for name, form in _ENDS.items()},
     }
 
 
@@ -175,6 +197,8 @@ def spark_functions(rounded: str) -> dict[str, str]:
         **{name: f"trunc({{0}}, '{name}')" for name in ("week", "month", "quarter")},
         "days": "CAST(datediff({1}, {0}) AS BIGINT)",
         "like": "({0} RLIKE {1})",
+        "each sum": _FINITE.replace("{0}", _SPARK_SUM),
+        **{name: form.format(row="named_struct('o', {1}, 'x', {0})") for name, form in _ENDS.items()},
     }
 
 

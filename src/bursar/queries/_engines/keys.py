@@ -9,7 +9,10 @@ from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect
 
-__all__ = ["Keys", "key_kind", "keys_of"]
+__all__ = ["CELLS", "Keys", "key_kind", "keys_of"]
+
+CELLS = "cells"
+"""The table of what each person contributes to each cell, where it is not beside the prices."""
 
 _KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
 

@@ -84,6 +84,11 @@ class Covariance(_Moments):
     def __post_init__(self) -> None:
         _Moments.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "covariances of entries clipped to their bounds (per row: who has more rows has more weight)"
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The matrix, and how far noise may have moved each entry; None where there is no count."""
         moments, size = self._matrix(parts), len(self.bounded)
@@ -96,6 +101,10 @@ class Covariance(_Moments):
             values[i][j] = min(1.0, max(least, value)) * scale
             intervals[i][j] = max(least, low) * scale, min(1.0, high) * scale
         return (values if moments[0, 0] > 0 else None), intervals
+
+    def several(self) -> tuple[str, list[str]]:
+        """Pairs of columns."""
+        return "columns", [f"{a[0]}, {b[0]}" for a, b in product(self.bounded, repeat=2)]
 
     def correlations(self, value: list[list[float]] | None) -> list[list[float | None]] | None:
         """The correlation matrix that belongs to a value of an answer: what it says needs no more budget.
@@ -131,6 +140,15 @@ class Regression(_Moments):
         names = [name for name, _, _ in self.bounded]
         if self.target not in names or len(names) < 2:
             raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"least squares of {self.target} on bounded entries (per row: who has more rows has more weight)"
+
+    def several(self) -> tuple[str, list[str]]:
+        """The intercept and the columns."""
+        return "coefficient", ["intercept", *self.features]
 
     @property
     def features(self) -> list[str]:

@@ -45,6 +45,11 @@ class Ratio(Question):
                 parse(where)
         Question.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"{_words(self.numerator, self.numerator_where)} over {_words(self.denominator, self.denominator_where)}"
+
     def row(self) -> tuple[Coordinate, ...]:
         """Both parts."""
         return (
@@ -117,3 +122,8 @@ def _part(column: str | None, bounds: Bounds | None, where: str | None) -> Coord
         return CountRows() if where is None else Matching(where, CountRows())
     entry = Entry(column, *bounds, scale=_full(bounds))
     return entry if where is None else Matching(where, entry)
+
+
+def _words(column: str | None, where: str | None) -> str:
+    what = "the number of rows" if column is None else f"the sum of {column}, clipped to its bounds"
+    return what if where is None else f"{what} with {where}"

@@ -37,6 +37,11 @@ class Top(Question):
         set_fields(self, k=int(self.k))
         Question.__post_init__(self)
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
+
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with the key, or for a row with it."""
         return (AnyRow(),) if self.count == "people" else (CountRows(),)
@@ -44,6 +49,14 @@ class Top(Question):
     def bins(self) -> KeyCells:
         """One count for each key."""
         return KeyCells(self.column, self.among)
+
+    def several(self) -> tuple[str, tuple[Key, ...]]:
+        """Each count stands beside its key."""
+        return "key", ()
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def scales(self) -> dict[str, float]:
         """One count for each key."""
