@@ -5,7 +5,7 @@ python benchmarks/one_shot.py [--runs 100] [--peer-runs 10] [--peers /path/to/py
 MovieLens, epsilon = 1, the whole budget for one question: people, ratings (at most 50 of a person), their sum and their
 mean. Every library is told the same public facts: at most 50 ratings of a person, ratings from 0 to 5. Printed are the
 standard deviation of the answers and their root mean squared error from the truth without any bound. Bursar's budget
-is what `queries.recommend` says for one question. The peers run in an environment of their own, whose Python is --peers:
+is what `queries.recommend` says for one question. The peers run in an environment of their own (--peers: its Python).
 OpenDP 0.16 needs Polars 1.36.1, PipelineDP 0.3.1 nothing special. Data sets are looked for in the folder BURSAR_DATA.
 """
 

@@ -1,4 +1,4 @@
-"""What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip."""
+"""What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip or bounds."""
 
 import re
 from math import isfinite
@@ -48,7 +48,7 @@ def check_error(error: object, level: object) -> None:
 
 
 def check_auto(*, bounded: bool, sigma: object, error: object) -> None:
-    """Refuse clip="auto" where there is nothing to choose, or no price to weigh it by.
+    """Refuse "auto" where there is nothing to choose, or no price to weigh it by.
 
     Args:
         bounded: whether nobody's contribution can be longer than one full row in a group.
@@ -57,4 +57,4 @@ def check_auto(*, bounded: bool, sigma: object, error: object) -> None:
     if bounded:
         raise ArgumentError("clip='auto': nobody counts for more than one full row here; leave clip= out")
     if sigma is not None or error is not None:
-        raise ArgumentError("clip='auto' weighs clipping against the noise that a price buys: give rho= or epsilon=")
+        raise ArgumentError("'auto' weighs clipping against the noise that a price buys: give rho= or epsilon=")
