@@ -179,7 +179,7 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
     noise = one.spread * sqrt(one.groups * one.coordinates)
     edges = getattr(release.bins(), "edges", ())
     clip = best_clip([part / release.steps for part in released], edges, release.spread, noise)
-    return None if clip is None else {"clip": clip}
+    return None if clip is None else {"clip": min(clip, 1e6)}
 
 
 def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, float] | None:
