@@ -17,7 +17,7 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
     """People are charged their own share, left out when they cannot pay, and all of that is invisible to analysts."""
     with opened(path, budget=filters.Zcdp(rho=1e-3)) as session:
         analyst = session.analyst("ann")
-        asked = Count(clip=3, rho=4.5e-4)
+        asked = Count(clip=3, rho=4.5e-4, pace=None)
         for turn in range(6):
             seen = analyst.ask(asked, key=f"turn {turn}")
             assert set(seen.__slots__) == {
@@ -28,6 +28,7 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
                 "intervals",
                 "rho",
                 "released",
+                "complete_clip",
                 "complete",
             }
             assert seen.complete is None  # no watch was asked for

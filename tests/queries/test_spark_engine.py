@@ -330,6 +330,29 @@ def test_a_watch_counts_the_same_people(rows, path):
         assert holds(ours.verify())
 
 
+def test_people_shrink_as_on_duckdb(rows, path):
+    """With a pace everybody is charged the same, the same sums are added up, and as much is missing."""
+    seen = []
+    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
+        for session in (ours, theirs):
+            session.limit(0.7, analyst="ann")
+            session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
+            asked = Sum("n", 0, 8, by={"place": ["x", "y", "z"]}, clip=1, rho=0.6, pace=2)
+            answer = session.analyst("ann").ask(asked, key="b")
+            many = Count(by={"n": list(range(40))}, clip=1, rho=0.6, pace=3)
+
+            def missing(turn, offer, many=many):
+                people = turn.admit(offer, key="c", price=many.price, payment=many.payment, analyst="ann").people
+                return people.refused(), people.missing_mass(many.price)
+
+            plan = session._rows.plan(many, described(many))
+            mass = session.ledger.answer(session._rows.charges(plan), missing)
+            seen.append((answer.complete_clip, exact(session, many), mass))
+            assert mass[0] > 0
+            assert holds(session.verify(replay=True))
+    assert seen[0] == seen[1]
+
+
 def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     """Statements, checks and tombstones need no Spark; who left that way is in no later answer; DuckDB cannot ask."""
     with opened(path, rows) as session:

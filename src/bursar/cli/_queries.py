@@ -291,7 +291,13 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     """Print answers as JSON, or as a table with a line for each value."""
     if as_json:
         described = {
-            key: {"groups": answer.groups, "values": answer.values, "intervals": answer.intervals, "rho": answer.rho}
+            key: {
+                "groups": answer.groups,
+                "values": answer.values,
+                "intervals": answer.intervals,
+                "rho": answer.rho,
+                "complete_clip": answer.complete_clip,
+            }
             | ({} if answer.complete is None else {"complete": answer.complete})
             for key, answer in answers.items()
         }
@@ -307,6 +313,14 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
             name = ", ".join(map(str, group))
             table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
+    certain = {
+        key: each.complete_clip / float(each.question.clip or 1)
+        for key, each in answers.items()
+        if each.complete_clip is not None
+    }
+    if min(certain.values(), default=1) < 1:
+        worst = min(certain, key=lambda key: certain[key])
+        _console().print(f"{worst!r}: {answers[worst].about_budgets}")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:
         _console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")

@@ -27,6 +27,7 @@ CHANGE = "change"
 """The kind of the smallest round there is, on every grid of prices."""
 
 DEAREST = 64  # times what its variance suggests: a price above that is not looked for
+LARGEST_PART = 4  # of the planned rounds that are left one in so many are given for a block of several rounds, at most
 MOST_GIVEN = 1000  # planned rounds, more than that, for one block
 FINENESS = 500  # a rough search finds the least number to one in so many
 CERTIFICATES = 5  # tried for one price, each for a gap that is larger by the errors of the one before
@@ -135,7 +136,8 @@ def exchange_of_block(
         looked[given] = grid.rough_gaps(*bought(given, given * worth))
         return looked[given]
 
-    dearest = min(rounds, ceil(DEAREST * size / worth) + MOST_GIVEN)
+    most = rounds if sum(block.values()) == 1 else rounds // LARGEST_PART  # smaller blocks are there otherwise
+    dearest = min(most, ceil(DEAREST * size / worth) + MOST_GIVEN)
     least = _least(without_back, spare, ceil(size / worth), dearest)
     for turn in range(TRIED) if least is not None else ():
         given = min((least or 1) + (1 << turn) - 1, rounds)
@@ -154,7 +156,7 @@ def _certified(
     """
     number, error = look(spare), 0.0
     for turn in range(CERTIFICATES):
-        if number is None:
+        if number is None or number > most:
             return None
         if grid.covers(*bought(number), spare):
             return number
@@ -184,7 +186,7 @@ def _least(
         low, high = (low, number) if gap.min() >= 0 else (number, high)
         if low >= most:
             return None
-        if high - low <= max(1, low // FINENESS):
+        if high <= most and high - low <= max(1, low // FINENESS):
             return high
         near = number + (-1 if high == number else 1) * max(1, number // 32)
         known = before is not None and before[0] != number and len(before[1]) == len(gap)

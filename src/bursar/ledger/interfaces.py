@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from bursar._workspace import Workspace
 
 __all__ = [
+    "MASS",
     "AccountStore",
     "AccountWriter",
     "Admitted",
@@ -33,6 +34,8 @@ Result = TypeVar("Result")
 Person = int | str
 """The name of a person."""
 
+MASS = 1024
+"""Parts of the longest contribution in which missing mass is counted."""
 _ALMOST = "CAST('0.99999999' AS DOUBLE)"  # so that rounding never makes a shrunk contribution cost more than is paid
 
 PrivateNote = dict[str, object]
@@ -66,6 +69,8 @@ class PaymentSql(NamedTuple):
 
     units: str
     """What the person is charged."""
+    part: str
+    """What of it is for the contribution."""
     factor: str
     """What the person's contribution is multiplied by before it is added up."""
     taken: str
@@ -121,10 +126,21 @@ class Payment(NamedTuple):
             divide: the engine's division of whole numbers.
         """
         if self.pace is None:
-            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", f"c.units <= ({left}) - {self.fixed:d}")
+            taken = f"c.units <= ({left}) - {self.fixed:d}"
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
         allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
-        units = f"least(c.units, {allowed})"
-        return PaymentSql(f"{units} + {self.fixed:d}", self.factor_sql(units, "c"), f"{allowed} > 0")
+        part = f"least(c.units, {allowed})"
+        return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
+
+    def mass_sql(self, price: int) -> str:
+        """What is missing from the contributions of people who cannot pay in full, as SQL over wanted and paid.
+
+        In parts of which the longest contribution has ``MASS``; each person's are rounded up, and are ``MASS`` at most.
+        ``wanted`` is what a contribution costs in full, ``paid`` what was paid for it.
+        """
+        worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
+        wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
+        return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"
 
     def factor_sql(self, units: str, row: str) -> str:
         """The factor of a contribution of which units are paid, without the fixed part, as SQL."""
@@ -205,7 +221,10 @@ class Admitted(Protocol):
     """What was offered for these people: SQL of a table in the workspace, or what the writer of the accounts makes."""
 
     def refused(self) -> int:
-        """How many of the people who were offered, and have not left, were not admitted."""
+        """How many of the people who were offered, and have not left, cannot pay in full."""
+
+    def missing_mass(self, price: int) -> int:
+        """How much of their contributions is missing; see ``Payment.mass_sql``."""
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person admitted; refuses to go on where the accounts do not add up afterwards.
@@ -297,7 +316,10 @@ class Verdicts(Protocol):
     """The charges of the people who take part, as the engine of the question reads them."""
 
     def refused(self) -> int:
-        """How many people cannot pay."""
+        """How many people cannot pay in full."""
+
+    def missing_mass(self, price: int) -> int:
+        """How much of their contributions is missing; see ``Payment.mass_sql``."""
 
     def extent(self) -> Extent:
         """Of the units of the people who take part."""

@@ -30,6 +30,9 @@ __all__ = ["Planned"]
 BLOCKS_LEFT = 16
 """A block takes about this part of what is left at most: larger blocks have better prices."""
 
+SMALLER_BLOCKS = 8
+"""Where a block has no price, one so many times smaller is tried."""
+
 MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
 """Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
 
@@ -278,7 +281,7 @@ class Planned(WithFailures[int]):
             if bought is None and block == 1:
                 return None
             if bought is None:
-                block = 1
+                block = max(1, block // SMALLER_BLOCKS)
             else:
                 left, count = bought[0], count - bought[1] * block
         return left
@@ -304,9 +307,10 @@ class Planned(WithFailures[int]):
         prices, rounds = self.prices, self._rounds(left)
         level, overhead = planned.level(rounds), prices.overhead(leaf) * block
         most = min(most, left.slack // (slack + overhead))
-        payment = None
-        if left.change >= prices.size(leaf) * block or most > 1:
+        payment, about = None, prices.size(leaf) * block
+        if left.change >= about:
             payment = prices.payment(leaf, block, level=level, slack=slack)
+            about = inf if payment is None else payment
         if payment is not None and left.change >= payment:
             blocks = min(most, left.change // payment)
             if blocks:
@@ -317,8 +321,8 @@ class Planned(WithFailures[int]):
             return None
         given, back = exchange
         blocks = min(most, (rounds - planned.rounds_at(level)) // given + 1, rounds // given)
-        if payment is not None:  # the change that comes back buys the rest
-            blocks = min(blocks, max(1, ceil((most * payment - left.change) / (payment + back))))
+        if about < inf:  # the change that comes back buys the rest
+            blocks = min(blocks, max(1, ceil((most * about - left.change) / (about + back))))
         change = left.change + blocks * back
         plan = self._given(left, blocks * given)
         return _Left(plan, change, left.slack - blocks * (slack + overhead)), blocks

@@ -75,9 +75,10 @@ class Analyst(Uncopyable):
             DataError: the data could not be read, for this question or for an earlier one of this session, which then
                 answers no new questions. Nothing was charged.
 
-        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
-            who could not is left out, which nothing tells.
-        Source: theory 5.1 and 2.7.
+        Guarantee: each person in the answer could pay, and was charged, for what is in it of their own rows. Who has
+            too little left contributes what that pays for, or with ``pace=None`` nothing, which nothing tells; the
+            answer's ``complete_clip`` says what is certain.
+        Source: theory 5.1, 5.3 and 2.9; docs/proofs/individual-filter.md.
         """
         _check.name(key=key)
         if reserved is not None:
@@ -90,7 +91,7 @@ class Analyst(Uncopyable):
         entries = ledger.snapshot(lambda: ledger.entries("answered"))
         publics = [entry.public for entry in entries]
         return [
-            answer_of(public, recorded(public["question"]))
+            answer_of(public, recorded(public))
             for public in publics
             if (public["analyst"], public["purpose"]) == self._who
         ]

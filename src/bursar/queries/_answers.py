@@ -70,8 +70,17 @@ class Answer:
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete_clip: float | None = None
+    """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
+    is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
+    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
+
+    @property
+    def about_budgets(self) -> str:
+        """What is certain about people who have little budget left, in a sentence."""
+        return _results.about_budgets(self)
 
     @property
     def value(self) -> Any:
@@ -172,7 +181,8 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
 
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
-    return answer(question, public["released"], public["key"], public.get("complete"), public.get("keys"))
+    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    return answer(question, public["released"], public["key"], **known)
 
 
 def answer(
@@ -181,6 +191,7 @@ def answer(
     key: str,
     complete: bool | None = None,
     keys: Sequence[Key] | None = None,
+    floor: int | None = None,
 ) -> Answer:
     """The answer that noisy sums give: the same for the same sums.
 
@@ -190,6 +201,7 @@ def answer(
         key: of the question.
         complete: what a watch says.
         keys: of the groups, where the question lists none.
+        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
     """
     width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
@@ -198,7 +210,8 @@ def answer(
         values.append(value)
         intervals.append(interval)
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
-    return Answer(key, question, groups, values, intervals, _rho(question), list(released), complete)
+    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    return Answer(key, question, groups, values, intervals, rho, list(released), clip, complete)
 
 
 def _rho(question: Question) -> float:

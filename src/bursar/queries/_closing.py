@@ -251,7 +251,7 @@ def _chosen(
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, _key_of(wanted, who, attempt)).public
         pays = public.get("first_for") == key
-        released = recorded(public["question"])
+        released = recorded(public)
         if type(released) is not type(wanted):
             raise ArgumentError(f"key={public['key']!r} was used for another question")
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)

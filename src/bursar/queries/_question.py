@@ -22,6 +22,9 @@ What every question takes, by keyword:
     level: of the interval that ``error`` is about; 0.95 if it is left out.
     each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
         ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
+    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
+        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 """
@@ -38,6 +41,7 @@ from typing import Any
 from bursar import _check
 from bursar._units import RANGE
 from bursar.errors import ArgumentError
+from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
@@ -61,6 +65,7 @@ __all__ = [
 
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
+_MOST_PACE = 1_000_000
 LARGEST = 1e100
 LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
@@ -82,6 +87,7 @@ class Question:
     error: float | str | None = None
     level: float | None = None
     each_person: Steps | Mapping[str, str] | None = None
+    pace: int | None = 1
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -111,6 +117,10 @@ class Question:
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
+        if self.pace is not None:
+            _check.within(1, _MOST_PACE, pace=self.pace)
+            _check.whole(1, pace=self.pace)
+            set_fields(self, pace=int(self.pace))
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) for _, each in keys)
@@ -218,6 +228,33 @@ class Question:
 
     def _spare(self) -> int:
         return 0
+
+    @property
+    def payment(self) -> Payment:
+        """How each person pays for it."""
+        return Payment(self.pace, 0, self.pure)
+
+    def complete_clip(self, floor: int) -> float:
+        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
+
+        Args:
+            floor: units, as an answer's entry in the record states it; public.
+
+        Returns:
+            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+            except people who were retired.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        clip = float(self.clip or 0)
+        if floor >= self.price:
+            return clip
+        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
+        if self.pace is None or paid <= 0:
+            return 0.0
+        share = paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
+        return clip * (share if self.pure else sqrt(share))
 
     @property
     def mechanism(self) -> Gaussian | Laplace:

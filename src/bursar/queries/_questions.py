@@ -48,13 +48,16 @@ def described(asked: Question) -> dict[str, object]:
         value = getattr(asked, each.name) if each.init else None
         if each.name == "by":
             value = [[column, list(keys)] for column, keys in asked.keys] or None
-        if value is not None:
+        if each.name == "pace":
+            values |= {} if value == each.default else {"pace": value}
+        elif value is not None:
             values[each.name] = _plain(value)
     return values
 
 
-def recorded(values: Mapping[str, Any]) -> Question:
-    """The question that an entry of the record describes, also one from before there was ``per``: rows counted then."""
+def recorded(public: Mapping[str, Any]) -> Question:
+    """The question of an answer's entry, by its public part; also of one from before there was ``per``, or a pace."""
+    values = {**public["question"], "pace": public.get("pace")}
     kind = _KINDS.get(values.get("ask", ""))
     by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
     return question({**values, "per": "row"} if by_row else values)

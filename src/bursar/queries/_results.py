@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-__all__ = ["Answered", "columns", "to_arrow", "to_axes", "to_csv", "to_html", "to_pandas", "to_text"]
+__all__ = ["Answered", "about_budgets", "columns", "to_arrow", "to_axes", "to_csv", "to_html", "to_pandas", "to_text"]
 
 _LAST = ("value", "low", "high")
 _LINES = 10
@@ -37,6 +37,8 @@ class Answered(Protocol):
     def values(self) -> Sequence[Any]: ...
     @property
     def intervals(self) -> Sequence[Any]: ...
+    @property
+    def complete_clip(self) -> float | None: ...
     @property
     def complete(self) -> bool | None: ...
 
@@ -159,9 +161,26 @@ def _notes(answer: Answered, shown: int) -> list[str]:
     groups, rows = len(answer.groups), _size(answer.intervals)
     notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
     notes.append("Intervals are 95 % each, for the noise alone.")
+    if answer.complete_clip is not None and answer.complete_clip < float(answer.question.clip or 0):
+        notes.append(about_budgets(answer))
     if answer.complete is False:
         notes.append("Too many people could not pay any more: do not trust totals.")
     return notes
+
+
+def about_budgets(answer: Answered) -> str:
+    """What is certain about people who have little budget left, in a sentence."""
+    clip, full = answer.complete_clip, float(answer.question.clip or 0)
+    if clip is None:
+        return "Whether people are missing for lack of budget is not known."
+    if clip >= full:
+        return "Nobody is shrunk or missing for lack of budget."
+    if clip > 0:
+        return (
+            f"Who has little budget left may be shrunk: to no less than {_short(clip)} in place of the clip of "
+            f"{_short(full)}. Nobody is missing."
+        )
+    return "Whose budget is spent may be missing, without a limit that is known."
 
 
 def _short(number: float | None) -> str:

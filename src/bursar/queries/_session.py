@@ -239,8 +239,7 @@ class Session(Uncopyable):
                     self._unreadable = True
                     raise
         _refuse_other(entry, values, who, key=key)
-        final = recorded(entry.public["question"]) if asked.open else asked
-        return answer_of(entry.public, final)
+        return answer_of(entry.public, recorded(entry.public) if asked.open else asked)
 
     def _answered(
         self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
@@ -257,6 +256,7 @@ class Session(Uncopyable):
                 key=key,
                 price=closed.price,
                 spare=closed.spare_units,
+                payment=closed.payment,
                 analyst=who.analyst,
                 purpose=who.purpose,
                 reserved=reserved,
@@ -343,10 +343,12 @@ def _watch_noise(watch: Watch) -> int:
 def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    asked = public.get("question")
-    if asked is not None and asked != values and public.get("asked") != values:
-        asked = described(recorded(asked))  # the same question, written before questions said per whom
-    if (public.get("analyst"), public.get("purpose")) != who or values not in (asked, public.get("asked")):
+    question = public.get("question")
+    if question is not None and question != values and public.get("asked") != values:
+        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 

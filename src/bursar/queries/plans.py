@@ -22,6 +22,11 @@
     by = { country = ["France", "Spain"] }
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
+    pace = 1                         # may be left out; or "rest" for a series, or "none"
+
+``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
+time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
+before today are counted, and asked later.
 
 A question can be written once for many days and names::
 
@@ -87,6 +92,7 @@ _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] 
     "gaussian": (Gaussian, {"epsilon", "delta", "mu"}),
     "pure": (Basic, {"epsilon"}),
 }
+_REST = "rest"
 _NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
 
 
@@ -211,21 +217,40 @@ class Plan:
 
 def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], ...]:
     """Each question with its key, templates written out."""
-    questions: dict[str, Question] = {}
+    listed: list[tuple[int, dict[str, Any], bool]] = []
     for place, entry in enumerate(entries, start=1):
         try:
-            written = written_out(entry if isinstance(entry, dict) else {}, today)
+            listed += [(place, fields, now) for fields, now in _written(entry, today)]
         except ArgumentError as error:
             raise ArgumentError(f"question {place}: {error}") from None
-        for fields in written:
-            key = fields.pop("key", None)
-            if not isinstance(key, str) or not key or key in questions:
-                raise ArgumentError(f"question {place}: needs a key of its own")
-            try:
-                questions[key] = question(fields)
-            except ArgumentError as error:
-                raise ArgumentError(f"question {key!r}: {error}") from None
+    rest = sum(fields.get("pace") == _REST for _, fields, _ in listed)
+    questions: dict[str, Question] = {}
+    for place, fields, now in listed:
+        if fields.get("pace") == _REST:
+            fields["pace"], rest = rest, rest - 1
+        elif fields.get("pace") == "none":
+            fields["pace"] = None
+        if not now:
+            continue
+        key = fields.pop("key", None)
+        if not isinstance(key, str) or not key or key in questions:
+            raise ArgumentError(f"question {place}: needs a key of its own")
+        try:
+            questions[key] = question(fields)
+        except ArgumentError as error:
+            raise ArgumentError(f"question {key!r}: {error}") from None
     return tuple(questions.items())
+
+
+def _written(entry: object, today: date) -> list[tuple[dict[str, Any], bool]]:
+    """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
+    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    if fields.get("pace") != _REST or "every" not in fields:
+        return [(each, True) for each in written_out(fields, today)]
+    if "to" not in fields:
+        raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
+    ended = written_out({name: value for name, value in fields.items() if name != "to"}, today)
+    return [(each, each in ended) for each in written_out(fields, today)]
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

@@ -260,6 +260,9 @@ class _FileAdmitted:
     def refused(self) -> int:
         return self._verdicts.refused()
 
+    def missing_mass(self, price: int) -> int:
+        return self._verdicts.missing_mass(price)
+
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Write the next generation beside the one in force; refuses to go on where it does not add up."""
         extent = self._verdicts.extent()

@@ -112,10 +112,12 @@ class _SentOffer:
                 scopes,
             )
             self._take_back(offered, admitted, payment)
-        present = f"SELECT count(*) FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person"
-        present += " WHERE NOT coalesce(a.gone, FALSE)"
-        refused = f"SELECT ({present}) - (SELECT count(*) FROM pg_temp.{admitted})"
-        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", refused, order=_BY_PERSON)
+        paid = (
+            f"SELECT c.units AS wanted, coalesce(t.units - {payment.fixed:d}, 0) AS paid FROM {offered} c "
+            f"LEFT JOIN pg_temp.{admitted} t ON t.place = c.place "
+            "LEFT JOIN ledger.accounts a ON a.person = c.person WHERE NOT coalesce(a.gone, FALSE)"
+        )
+        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", paid, payment, order=_BY_PERSON)
 
     def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
         """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others.

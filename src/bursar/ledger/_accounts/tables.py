@@ -92,13 +92,14 @@ class TableOffer:
         with about_the_data(self._store):
             self._store.run(
                 f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
-                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken "
+                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, "
+                f"c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
                 f"FROM ({self._charges.sql}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
             )
-        rows = f"(SELECT * EXCLUDE (taken) FROM {self._judged} WHERE taken)"
-        return TableAdmitted(self._store, rows, rows, f"SELECT count(*) FROM {self._judged} WHERE NOT taken")
+        rows = f"(SELECT * EXCLUDE (taken, wanted, paid) FROM {self._judged} WHERE taken)"
+        return TableAdmitted(self._store, rows, rows, f"SELECT wanted, paid FROM {self._judged}", payment)
 
     def close(self) -> None:
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
@@ -107,21 +108,26 @@ class TableOffer:
 class TableAdmitted:
     """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
 
-    def __init__(self, store: Store, rows: str, table: str, refused: str, *, order: str = "") -> None:
+    def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
         """Take what an offer found.
 
         Args:
             rows: SQL of the table in the workspace.
             table: SQL of the same beside the accounts.
-            refused: SQL that counts, beside the accounts, who was not admitted.
+            paid: SQL that gives, beside the accounts, what each person wanted to pay for, and paid; also who was not
+                admitted.
+            payment: how the question is paid for.
             order: in which charges are written, as SQL.
         """
         self.rows: object = rows
         self._run = store.run
-        self._table, self._refused, self._order = table, refused, order
+        self._table, self._paid, self._payment, self._order = table, paid, payment, order
 
     def refused(self) -> int:
-        return int(self._run(self._refused)[0][0])
+        return int(self._run(f"SELECT count(*) FROM ({self._paid}) p WHERE paid < wanted")[0][0])
+
+    def missing_mass(self, price: int) -> int:
+        return int(self._run(f"SELECT {self._payment.mass_sql(price)} FROM ({self._paid}) p WHERE paid < wanted")[0][0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person; refuses to go on where the accounts do not add up afterwards."""
