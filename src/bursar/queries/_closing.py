@@ -98,7 +98,7 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
     trial = replace(asked, error=None, level=None, **_some_noise(pure))
     width, band = trial.coordinates, NoiseBand(1.0, pure)
     sizes: list[float] = []
-    for start in range(0, len(released), width):
+    for start in range(0, trial.groups * width, width):
         value, _ = trial.read([part / trial.steps for part in released[start : start + width]], band)
         sizes += _sizes(value)
     size = sum(value / len(sizes) for value in sizes)
