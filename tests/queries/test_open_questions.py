@@ -185,7 +185,7 @@ def test_lengths_are_those_of_contributions(path, pure, wide):
 def test_lengths_go_through_the_record():
     """As plain values and back."""
     asked = Lengths(of=Histogram("n", (0, 1, 2), clip=1, sigma=1.0), rho=0.1)
-    assert recorded({"question": described(asked), "floor": 0}) == question(described(asked)) == asked
+    assert recorded({"question": described(asked), "pace": 1}) == question(described(asked)) == asked
     for wrong in ({"of": asked}, {"of": Count(clip="auto", rho=1.0)}, {"of": Count(clip=1, epsilon=1.0)}, {"of": 3}):
         with pytest.raises(ArgumentError):
             Lengths(rho=0.1, **wrong)
@@ -247,4 +247,4 @@ def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
         f"largest {top}": 1,
         f"smallest {top}": 1,
     }
-    assert recorded({"question": described(asked), "floor": 0}) == asked
+    assert recorded({"question": described(asked), "pace": 1}) == asked
