@@ -19,9 +19,8 @@ What every question takes, by keyword:
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
-    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
-        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
-        5000").
+    error: half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500),
+        or as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
     each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
         ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
@@ -141,8 +140,7 @@ class Question:
             if self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
             if self.clip == "auto" or self.auto_bounds():
-                bounded = self.clip == "auto" and self.most_in_group() is not None
-                check_auto(bounded=bounded, sigma=self.sigma, error=self.error)
+                check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
             return
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
