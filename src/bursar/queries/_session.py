@@ -16,7 +16,7 @@ from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Analyst, Asker
 from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
-from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
+from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
 from bursar.queries._engines import sources, view_check
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
@@ -24,7 +24,6 @@ from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
-from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
@@ -296,21 +295,21 @@ class Session(Uncopyable):
         if not asked.open:
             return asked
 
-        def release(lengths: Lengths, its_key: str) -> Entry:
+        def release(wanted: Question, its_key: str) -> Entry:
             entry = self._ledger.find(its_key)
             if entry is None:
                 if reserved is not None:
                     raise ArgumentError(
                         "reserved: ask a question with clip='auto' without it first, to choose the clip"
                     )
-                self._ask(lengths, who, key=its_key, first_for=key)
+                self._ask(wanted, who, key=its_key, first_for=key)
                 entry = self._ledger.find(its_key)
             if entry is None:
                 raise DataError("the record lost an entry")
             return entry
 
         self._refuse_measure(asked)
-        return with_clip(asked, key, who.analyst, who.purpose, release)
+        return with_auto(asked, key, who.analyst, who.purpose, release)
 
     def _with_error(self, asked: Question, who: Asker) -> Question:
         released = self._facts(who).released(described(asked))
@@ -339,7 +338,7 @@ class Session(Uncopyable):
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))  # refuses what could not be asked
         if asked.open:
-            closed = with_known_clip(asked, who.analyst, who.purpose, self._ledger.find)
+            closed = with_known_auto(asked, who.analyst, who.purpose, self._ledger.find)
             if closed is None:
                 return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
             trial = closed
