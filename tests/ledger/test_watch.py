@@ -203,7 +203,7 @@ def test_a_watch_over_mass_tells_no_more(monkeypatch):
 
 
 def test_the_margin_of_mass(monkeypatch):
-    """It is wrong by more less often than was said, by exact probabilities; for 100 questions it is far below people's."""
+    """It is wrong by more less often than was said, by exact probabilities; it is far below people's."""
     assert Watch(50, 0.2, mass=True).margin(100) < Watch(50, 0.2).margin(100) / 2.7
     monkeypatch.setattr(_watch, "MASS", 1)
     watch = Watch(2000, 1.0, mass=True)
