@@ -165,7 +165,7 @@ def test_a_question_must_fit_the_measure(path):
             analyst = session.analyst("ann")
             for act in (analyst.quote, partial(analyst.ask, key="k"), partial(analyst.check, key="k")):
                 with pytest.raises(ArgumentError, match="this ledger counts"):
-                    act(Count(**wrong))
+                    act(Count(clip=1, **wrong))
             assert session.ledger.spent("ann") == 0
 
 
