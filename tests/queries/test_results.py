@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from bursar import filters
 from bursar.cli import app
-from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, write_csv
+from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, ranges, write_csv
 from bursar.queries._answers import answer
 from plan_files import plan_folder
 from sessions import opened
@@ -52,6 +52,12 @@ def test_values_of_bins_and_levels_have_rows_of_their_own():
     }
     assert "-" in str(nothing)
     assert nothing.plot().get_title() == "a key: quantiles of n"
+
+
+def test_ranges_are_text():
+    """A group of a range of numbers is called by its ends."""
+    ranged = answered(Count(by={"n": ranges([0, 5, 10])}, clip=1, sigma=1.0), [1, 2])
+    assert ranged.to_arrow()["n"].to_pylist() == ["0 to 5", "5 to 10"]
 
 
 def test_csv_files(counts, tmp_path):
@@ -134,8 +140,8 @@ def test_matrices_and_named_values_have_rows_of_their_own(tmp_path):
     with opened(tmp_path / "ledger", budget=filters.Zcdp(rho=1e3)) as session:
         matrix = session.analyst("ann").ask(Covariance(both, clip=5, sigma=0.5), key="matrix")
         top = session.analyst("ann").ask(Top(2, "place", ["x", "y", "z"], clip=2, sigma=0.5), key="top")
-    assert matrix.to_arrow()["number"].to_pylist() == ["0, 0", "0, 1", "1, 0", "1, 1"]
-    assert [name for name, _ in top.value] == top.to_arrow()["number"].to_pylist()
+    assert matrix.to_arrow()["columns"].to_pylist() == ["n, n", "n, amount", "amount, n", "amount, amount"]
+    assert [name for name, _ in top.value] == top.to_arrow()["key"].to_pylist()
     assert [count for _, count in top.value] == top.to_arrow()["value"].to_pylist()
     assert len(str(matrix).splitlines()) == 2 + 4 + 1
     assert "<circle" in top._repr_html_()
