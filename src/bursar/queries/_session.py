@@ -205,10 +205,8 @@ class Session(Uncopyable):
 
         Args:
             people: how many may be missing, public; or
-            mass: how many full clips may be missing of all contributions together, public: say 5 % of a public guess of
-                the total, divided by the clip.
-            epsilon: the watch's own, public. It is set aside from each person's budget now: epsilon**2 / 2 of rho under
-                zCDP, about epsilon**2 / 1.27 under a Gaussian budget, epsilon under a pure one.
+            mass: how many full clips may be missing of all contributions together, public.
+            epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
 
         Returns:
             The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
