@@ -29,7 +29,7 @@ def program(name):
 
 @needs("cifar10")
 def test_policies_in_quick_form(tmp_path):
-    """Three runs until the filter refuses; the policies asked and paid, and kept the noise of the start as the least."""
+    """Three runs until the filter refuses; the policies asked and paid, and the noise of the start was the least."""
     results = program("policies").main(["--quick", "--out", str(tmp_path)])
     assert [row["policy"] for row in results] == ["fixed", "adaptive noise", "adaptive batch"]
     fixed, *adaptive = results
