@@ -59,8 +59,8 @@ class Row:
 
 
 RAW = np.sqrt(14)
-"""Undoes the scaling of ``plain.toml``, which divides by the root of the 14 attributes. Numbers in [0, 1] and indicators
-of 0 or 1 then have norms of up to 3.6955 in the training file, which is the printed clip."""
+"""Undoes the scaling of ``plain.toml``, which divides by the root of the 14 attributes. Numbers in [0, 1] and
+indicators of 0 or 1 then have norms of up to 3.6955 in the training file, which is the printed clip."""
 
 
 @dataclass(frozen=True)

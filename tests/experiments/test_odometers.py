@@ -42,11 +42,26 @@ def test_the_saved_numbers_are_computed():
     for name, figure in (("figure 3", koskela.figure_3()), ("figure 5", koskela.figure_5())):
         for label, values in figure.items():
             np.testing.assert_allclose(values, before[name][label], rtol=1e-9)
-    for name in ("whitehouse_2023/odometers", "lecuyer_2021/odometer"):
-        now, before = program(f"{name}.py").comparison().as_dict(), saved(f"{name}.json")
-        for new, old in zip(now["bounds"], before["bounds"], strict=True):
-            assert (new["name"], new["promise"]) == (old["name"], old["promise"])
-            np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+    name = "whitehouse_2023/odometers"
+    now, before = program(f"{name}.py").comparison().as_dict(), saved(f"{name}.json")
+    for new, old in zip(now["bounds"], before["bounds"], strict=True):
+        assert (new["name"], new["promise"]) == (old["name"], old["promise"])
+        np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+
+
+def test_lecuyers_figures_are_computed_and_on_the_page():
+    """The saved curves again, the table of the page from them, and the numbers that the paper prints."""
+    module, docs = program("lecuyer_2021/odometer.py"), ROOT / "docs" / "experiments"
+    before = json.loads((docs / "odometer.json").read_text(encoding="utf-8"))
+    assert module.table(before) in (docs / "odometer.md").read_text(encoding="utf-8")
+    for name, noises in module.runs().items():
+        for label, values in module.curves(noises[:12]).items():
+            np.testing.assert_allclose(values, before[name][label][:12], rtol=1e-9)
+    plain, falling = before["noise 1"], before["falling noise"]
+    assert round(plain["filter"][49], 2) == 5.76
+    assert plain["Lécuyer, his code"][19] == pytest.approx(4.7, abs=0.1)
+    assert plain["Rényi, planned, ex-post"][19] < 0.75 * plain["filter"][49]
+    assert falling["Rényi, planned, pathwise"][7] < falling["Lécuyer"][7]
 
 
 @pytest.mark.parametrize("entry", [e for e in GOLDEN if e["id"].startswith("fig3_delta")], ids=lambda e: e["id"])
