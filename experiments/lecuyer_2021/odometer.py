@@ -10,15 +10,17 @@ a plan. Writes odometer.json, odometer.svg, odometer.png and the table of odomet
 """
 
 import argparse
-import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from bursar import mechanisms, odometers
 from bursar.curves import renyi
+from bursar.report.figures import figure
 
-HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "experiments"
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+
 DELTA, EPOCHS, RATE, STEPS = 1e-6, 50, 0.01024, 98
 SHOWN = (1, 4, 8, 10, 20, 30, 50)
 PAPER = {("noise 1", 50, "filter"): 5.76, ("noise 1", 20, "Lécuyer"): 4.7, ("falling noise", 8, "Lécuyer"): 1.45}
@@ -75,43 +77,28 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(results: dict[str, dict[str, list[float]]], out: Path) -> None:
+def draw(results: dict[str, dict[str, list[float]]]) -> Any:
     """Epsilon over the epochs, a panel for each run."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "bursar"
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained", sharey=True)
+    picture = figure(10, 3.8)
+    panels = picture.subplots(1, 2, sharey=True)
     for axes, (run, bounds) in zip(panels, results.items(), strict=True):
         for name, values in bounds.items():
-            dashed = "-" if name == "filter" else ":" if "ex-post" in name else "--"
-            axes.plot(
-                range(1, EPOCHS + 1), values, dashed, label=name, lw=1.5, color="0.4" if name == "filter" else None
-            )
+            style = {"color": "0.4"} if name == "filter" else {"linestyle": ":" if "ex-post" in name else "--"}
+            axes.plot(range(1, EPOCHS + 1), values, label=name, lw=1.5, **style)
         axes.set(title=run, xlabel="epochs")
     panels[0].set_ylabel(f"epsilon at delta = {DELTA:g}")
     panels[0].legend(frameon=False, fontsize=8)
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"odometer.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None)
-    plt.close(figure)
+    return picture
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Compute, write, draw, and print some epochs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=DOCS)
-    out = parser.parse_args(arguments).out
+    parser.add_argument("--out", type=Path, default=pages.DOCS)
+    options = parser.parse_args(arguments)
     results = {name: curves(noises) for name, noises in runs().items()}
-    (out / "odometer.json").write_text(json.dumps(results) + "\n", encoding="utf-8")
-    draw(results, out)
-    text, page = table(results), out / "odometer.md"
-    print(text)
-    begin, end = "<!-- table: begin -->\n", "<!-- table: end -->"
-    if page.is_file():
-        whole = page.read_text(encoding="utf-8")
-        page.write_text(whole.split(begin)[0] + begin + text + end + whole.split(end)[1], encoding="utf-8")
+    print(table(results))
+    pages.save("odometer", results, table(results), draw(results), options.out)
     return results
 
 
