@@ -89,6 +89,21 @@ def test_the_worst_case_alone():
     assert job.odometer.epsilon() == worst.epsilon()
 
 
+def test_a_statement_for_a_person_of_a_trained_model():
+    """The running bound with an odometer, the used share of the budget without; none where all are charged the same."""
+    x, y = records()
+    bounded = trainer(None, odometer=boundary(), steps=3, noise_multiplier=20.0)
+    bounded.fit(x, y)
+    assert bounded.statement(7).epsilon == bounded.odometer.epsilon([7])[0]
+    budgeted = trainer(filters.Gaussian(mu=0.5), steps=3)
+    budgeted.fit(x, y)
+    assert budgeted.statement(7, delta=1e-5).used == budgeted.shares()[7]
+    alike = trainer(filters.Gaussian(mu=0.5), individual=False, steps=3)
+    alike.fit(x, y)
+    with pytest.raises(errors.ArgumentError, match="all are charged the same"):
+        alike.statement(7, delta=1e-5)
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_resumed_run_has_paid_for_every_step(tmp_path, own):
     """After a stop between checkpoints each bound holds what was counted, and the worst case of what was not."""

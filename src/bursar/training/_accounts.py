@@ -145,13 +145,7 @@ class TrainingAccounts:
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
         if isinstance(self.people, WithoutBudget):
             raise ArgumentError("shares: this run has no budget; read trainer.odometer")
-        spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
-        most = spent + left
-        shares: NDArray[np.float64] = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
-        if shares.ndim == 1:
-            return shares
-        some_order_is_enough = isinstance(self.people.budget, filters.Renyi)
-        return np.asarray(shares.min(axis=1) if some_order_is_enough else shares.max(axis=1))
+        return self.people.used()
 
     def to_fields(self) -> dict[str, Any]:
         """The accounts and the loss counts as plain values and tensors, for a checkpoint."""

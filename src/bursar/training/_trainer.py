@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
+from bursar.individual import BudgetStatement, Losses, Statement
 from bursar.individual import Filter as PersonFilter
-from bursar.individual import Losses
 from bursar.individual import Odometer as PersonOdometer
 from bursar.training._accounts import (
     Boundary,
@@ -300,6 +300,23 @@ class Trainer:
         if odometer is None:
             raise ArgumentError("odometer: this trainer was made without odometer=")
         return odometer
+
+    def statement(self, person: int, *, delta: float | None = None) -> BudgetStatement | Statement:
+        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+
+        Args:
+            person: the person's number in ``people``, or the number of the record.
+            delta: public, in (0, 1), for budgets that have none of their own.
+
+        Returns:
+            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        """
+        odometer = self._trained().accounts.odometer
+        if isinstance(odometer, PersonOdometer):
+            return odometer.statement(person)
+        if not isinstance(self.accounts, PersonFilter):
+            raise ArgumentError("statement: individual=False: all are charged the same; the card says what")
+        return self.accounts.statement(person, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
         """What is promised about the trained module, and what it was paid with. Public.
