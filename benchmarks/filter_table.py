@@ -3,7 +3,8 @@
 python benchmarks/filter_table.py [--quick] [--grid FILE]
 
 Prints a Markdown table in about two minutes; --quick prints three rows. --grid checks `filters.recommend` on the grid
-of benchmarks/planned_rounds.py instead, whose result is FILE: the least part of the fixed number that it admits.
+of benchmarks/planned_rounds.py instead, which wrote FILE: the least part of the fixed number that it admits, and how
+many points there are.
 """
 
 import argparse
@@ -93,9 +94,9 @@ HEAD = [
 ]
 
 
-def grid(file: Path) -> float:
+def grid(file: Path) -> dict[str, float]:
     """The least part of the fixed number that the recommended filter admits, on a grid that was measured."""
-    least = math.inf
+    least, points = math.inf, 0
     for line in file.read_text(encoding="utf-8").splitlines():
         point = json.loads(line)
         if not point["fixed"] or point["fixed"] > 10**6:
@@ -103,11 +104,11 @@ def grid(file: Path) -> float:
         step = mechanisms.gaussian_step(point["noise"], 1.0, point["rate"])
         budget = filters.recommend(epsilon=point["epsilon"], delta=point["delta"], plan=step).budget
         count = budget.left if isinstance(budget, filters.Planned) else calibrate.steps(budget, step)
-        part = count / max(point["fixed"], point["planned"])
-        least = min(least, part)
+        part = count / point["fixed"]
+        least, points = min(least, part), points + 1
         if part < 0.995:
             print(json.dumps({**point, "recommended": type(budget).__name__, "part": part}), flush=True)
-    return least
+    return {"points": points, "least part": least}
 
 
 def main() -> None:
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, metavar="FILE")
     chosen = parser.parse_args()
     if chosen.grid:
-        print(json.dumps({"least part": grid(chosen.grid)}))
+        print(json.dumps(grid(chosen.grid)))
         return
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     for number, each in enumerate(ROWS):

@@ -1,9 +1,10 @@
-"""Fuzz `where` texts, files of questions, keys, names and connection strings, guided by coverage.
+"""Fuzz `where` texts, expressions, files of questions, keys, names and connection strings, guided by coverage.
 
 pip install atheris
 python benchmarks/fuzz_queries.py [--runs 20000] [--seed 0]
 
-Each input must be parsed, refused with one of Bursar's errors, or answered. After each input, the rows must be
+Each input must be parsed, refused with one of Bursar's errors, or answered. An expression, of types that fit, must have
+the value that plain Python computes for each of the rows, whose entries are nasty. After each input, the rows must be
 unchanged, only the people in them may have an account, and a question must be recorded under exactly its names. After
 every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the run and is printed.
 Prints one JSON object: how many inputs of each kind were accepted or refused.
@@ -28,15 +29,21 @@ except ModuleNotFoundError:
 with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
     from bursar.ledger import Turn, check_export
     from bursar.ledger._stores.connection import read
-    from bursar.queries import Count, Session
+    from bursar.queries import Count, Session, Sum
+    from bursar.queries._engines.columns import FilterCompiler
+    from bursar.queries._engines.dialects import duckdb_dialect
     from bursar.queries._questions import described
-    from bursar.queries._where import parse
+    from bursar.queries._where import parse, parse_value
     from bursar.queries.plans import Plan
 
 import pyarrow as pa
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
+
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, DataError
+from expressions import KINDS, NASTY, value, written
+from expressions import grown as grown_expression
 
 PEOPLE = 20
 REFUSALS = (ArgumentError, BudgetExceeded, DataError)
@@ -67,6 +74,9 @@ SEEDS = [
     b'\x03{"number":0,"public":{"kind":"opened"},"private":"00","hash":"00"}',
     b"\x05abcdefgh",
     b"\x06\x07abcdefghijklmnop",
+    b"\x07\x03\x05abcdefghijklmnopqrstuvwxyz",
+    b"\x08case when n > 1 then lower(t) else substring(t, 1, 2) end",
+    b"\x08round(f * n / 7) + number(t) - days(d, date(s))",
     b"\x04postgresql://user:secret@host:5432/name?sslmode=require&schema=mine",
 ]
 
@@ -98,7 +108,13 @@ class Target:
         self.folder, self.runs = folder, runs
         self.seen: Counter[str] = Counter()
         self.works = (self.filter, self.file, self.words, self.export, self.place, self.tokens, self.grown)
-        rows = {"who": list(range(PEOPLE)), "n": [i % 7 for i in range(PEOPLE)], "t": ["a", "b", "it's", None] * 5}
+        self.works += (self.expression, self.column)
+        nasty = {name: [NASTY[name][row % len(NASTY[name])] for row in range(PEOPLE)] for name in "fbds"}
+        rows = nasty | {
+            "who": list(range(PEOPLE)),
+            "n": [i % 7 for i in range(PEOPLE)],
+            "t": ["a", "b", "it's", None] * 5,
+        }
         options: dict[str, Any] = {"person": "who", "budget": filters.Zcdp(rho=9000.0)}
         self.session = Session.open(pa.table(rows), ledger=folder / "l", threads=1, **options)
         self.start = time.perf_counter()
@@ -106,7 +122,7 @@ class Target:
     def filter(self, text: str) -> None:
         """A `where` text selects some of the people, or is refused."""
         parse(text)
-        asked, rows, ledger = Count(where=text, sigma=1000.0), self.session._rows, self.session.ledger
+        asked, rows, ledger = Count(clip=1, where=text, sigma=1000.0), self.session._rows, self.session.ledger
         plan = rows.plan(asked, described(asked))
 
         def work(turn: Turn, offer: Any) -> tuple[list[int], list[int]]:
@@ -144,6 +160,30 @@ class Target:
         choices = iter([ord(letter) for letter in text])
         self.filter(_grown(choices, 3))
 
+    def expression(self, text: str) -> None:
+        """An expression that is built as a tree, each choice by a character, has the values that Python computes."""
+        choices = iter([ord(letter) for letter in text])
+        tree = grown_expression(list(KINDS.values())[next(choices, 0) % 6], lambda below: next(choices, 0) % below, 3)
+        _, sql = FilterCompiler(KINDS, duckdb_dialect(KINDS)).value(parse_value(written(tree), name="column"))
+        run = self.session.ledger.store.workspace.run
+        entries = run(f"SELECT {sql.text} FROM data d ORDER BY d.who", sql.parameters).fetchall()
+        columns = run(f"SELECT {', '.join(KINDS)} FROM data ORDER BY who").fetchall()
+        wanted = [value(tree, dict(zip(KINDS, row, strict=True))) for row in columns]
+        if [entry for (entry,) in entries] != wanted:
+            raise RuntimeError(f"other values than Python's: {written(tree)}")
+
+    def column(self, text: str) -> None:
+        """A text in place of a column is an expression, or is refused."""
+        for asked in (
+            Sum(text[:1000], -1, 9, sigma=1000.0, clip=1),
+            Count(by={text[:1000]: [(None, 1), (1, 2.5)]}, sigma=1000.0, clip=1),
+        ):
+            plan = self.session._rows.plan(asked, described(asked))
+            charges = self.session._rows.charges(plan)
+            workspace = self.session.ledger.store.workspace
+            workspace.make(charges.tables)
+            workspace.run(charges.sql, charges.parameters).fetchall()
+
     def file(self, text: str) -> None:
         """A file of questions is read and quoted, or refused."""
         path = self.folder / "plan.toml"
@@ -156,7 +196,7 @@ class Target:
         """Analyst, key and purpose are recorded to the last character."""
         name, key, purpose, *_ = [*text.split("\0"), "key", "purpose"]
         analyst = self.session.analyst(name, purpose=purpose)
-        analyst.ask(Count(sigma=1000.0), key=key)
+        analyst.ask(Count(clip=1, sigma=1000.0), key=key)
         entry = self.session.ledger.find(key)
         if entry is None or [entry.public[each] for each in ("analyst", "key", "purpose")] != [name, key, purpose]:
             raise RuntimeError("other names were recorded")

@@ -226,7 +226,7 @@ def a_question() -> Row:
         queries.Session.open(visits, person="patient", budget=budget, ledger=f"{folder}/ledger") as session,
     ):
         ann = session.analyst("ann")
-        mean = queries.Mean("hours", low=0, high=24, clip=8, sigma=60.0)
+        mean = queries.Mean("hours", per="row", low=0, high=24, clip=8, sigma=60.0)
         for when in ("first", "second"):
             with Calls() as calls:
                 ann.ask(mean, key=when)

@@ -3,10 +3,11 @@
 python benchmarks/planned_rounds.py [--out FILE] [--quick] [--dp-accounting MOST]
 
 For each point of a grid of sampled Gaussians and budgets, cheapest first: *fixed*, the largest number of rounds whose
-certified epsilon (`curves.losses`, an upper bound) is within the budget, and its part that `Planned` admits. With
---dp-accounting also the number by the pessimistic estimate of that library, up to MOST rounds. One JSON line for each
-point is appended to FILE (default: planned_rounds.jsonl); points that it has already are not computed again. The whole
-takes about an hour; --quick takes a few cells. Points with more than a million rounds, or with none, are left out.
+certified epsilon (`curves.losses`, an upper bound) is within the budget, and the part of it that `Planned` admits. With
+--dp-accounting also the number by the pessimistic estimate of that library, up to MOST rounds. Fixed numbers take
+about half an hour: each is appended to FILE (default: planned_rounds.jsonl) as a JSON line when it is known, and a
+number that FILE has is not computed again. What `Planned` admits is always measured, in about ten seconds; the lines
+that are printed have both. --quick takes a few cells. Points with more than a million rounds, or none, are left out.
 """
 
 import argparse
@@ -74,49 +75,59 @@ def roughly(point: Point) -> float:
     return (epsilon / rate) ** 2 / math.expm1(min(1 / noise**2, 700.0))
 
 
-def measured(point: Point, oracle: int) -> dict[str, float | int | None]:
-    """One line of the result."""
+def admitted(point: Point) -> tuple[int, float]:
+    """The planned rounds of a fresh `Planned`, and the seconds of the processor that it took to be built."""
     rate, noise, epsilon, delta = point
-    step, start = mechanisms.gaussian_step(noise, 1.0, rate), time.process_time()
+    start = time.process_time()
     try:
-        admitted = filters.Planned(step, epsilon=epsilon, delta=delta).left
+        rounds = filters.Planned(mechanisms.gaussian_step(noise, 1.0, rate), epsilon=epsilon, delta=delta).left
     except ArgumentError:
-        admitted = 0
-    built = time.process_time() - start
-    best = fixed(step, epsilon, delta, math.ceil(admitted * 1.002)) if admitted <= 1.2 * MOST else None
-    row = {"rate": rate, "noise": noise, "epsilon": epsilon, "delta": delta, "planned": admitted, "fixed": best}
-    row |= {"ratio": admitted / best if best else None, "seconds": round(built, 3)}
+        rounds = 0
+    return rounds, time.process_time() - start
+
+
+def fixed_numbers(point: Point, guess: int, oracle: int) -> dict[str, float | int | None]:
+    """What FILE keeps of a point."""
+    rate, noise, epsilon, delta = point
+    step = mechanisms.gaussian_step(noise, 1.0, rate)
+    best = fixed(step, epsilon, delta, math.ceil(guess * 1.002)) if guess <= 1.2 * MOST else None
+    row = {"rate": rate, "noise": noise, "epsilon": epsilon, "delta": delta, "fixed": best}
     if best and best <= oracle:
         row["dp_accounting"] = by_dp_accounting(rate, noise, epsilon, delta, best)
     return row
 
 
 def rows(points: list[Point], out: Path, oracle: int) -> Iterator[dict[str, float | int | None]]:
-    """The lines that FILE has, and those that it lacks, which are appended."""
+    """A line for each point; those that FILE lacks are appended to it."""
     done = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
     known = {(row["rate"], row["noise"], row["epsilon"], row["delta"]): row for row in done}
     for point in sorted(points, key=roughly):
+        rounds, seconds = admitted(point)
         if point not in known:
-            known[point] = measured(point, oracle)
+            known[point] = fixed_numbers(point, rounds, oracle)
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(known[point]) + "\n")
-        yield known[point]
+        best = known[point]["fixed"]
+        part = rounds / best if best else None
+        yield {**known[point], "planned": rounds, "ratio": part, "seconds": round(seconds, 4)}
 
 
 def main() -> None:
-    """Measure, print, and say where the part is least."""
+    """Measure, print, and say how small the part is at least."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("planned_rounds.jsonl"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--dp-accounting", type=int, default=0, metavar="MOST")
     chosen = parser.parse_args()
     points = list(QUICK) if chosen.quick else list(product(RATES, NOISES, EPSILONS, DELTAS))
-    ratios = []
+    ratios, built = [], []
     for row in rows(points, chosen.out, chosen.dp_accounting):
         print(json.dumps(row), flush=True)
+        built.append(row["seconds"])
         if row["fixed"] and row["fixed"] <= MOST:
             ratios.append(row["ratio"])
-    print(json.dumps({"points": len(ratios), "least ratio": min(ratios, default=None)}))
+    times = {"median": sorted(built)[len(built) // 2], "largest": max(built)}
+    print(json.dumps({"points": len(ratios), "least ratio": min(ratios, default=None), "seconds to build": times}))
 
 
 if __name__ == "__main__":

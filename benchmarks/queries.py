@@ -40,7 +40,7 @@ PAIRS = {
         "SELECT sum(x) FROM (SELECT person, sum(v) AS x FROM data GROUP BY person)",
     ),
     "mean": (
-        Mean("v", low=0, high=100, clip=30, sigma=1000.0),
+        Mean("v", per="row", low=0, high=100, clip=30, sigma=1000.0),
         "SELECT sum(x) / sum(n) FROM (SELECT person, sum(v) AS x, count(v) AS n FROM data GROUP BY person)",
     ),
     "count by 28 days": (
@@ -66,10 +66,12 @@ def many(questions: int, people: int) -> dict[str, object]:
         with old, new:
             analysts = [session.analyst("benchmark") for session in (old, new)]
             for number in range(questions):
-                analysts[0].ask(Count(sigma=100.0), key=f"question {number}")
+                analysts[0].ask(Count(clip=1, sigma=100.0), key=f"question {number}")
             times = [
                 [
-                    timed(lambda a=a, turn=turn: a.ask(Count(sigma=100.0), key=f"question {questions + turn}"))[0]
+                    timed(lambda a=a, turn=turn: a.ask(Count(clip=1, sigma=100.0), key=f"question {questions + turn}"))[
+                        0
+                    ]
                     for a in analysts
                 ]
                 for turn in range(60)

@@ -59,7 +59,7 @@ HEAVY = {
     "torch": {"interop", "training"},
     "sklearn": {"training"},
     "pyarrow": {"_csv", "queries", "training"},
-    "matplotlib": {"report"},
+    "matplotlib": {"queries", "report"},
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},

@@ -25,10 +25,10 @@ TABLES = {
             "patients by age": People(by={"age": AGES}, clip=1.5, rho=1.0),
             "stays with a return within 30 days": Count(where="soon", clip=2, rho=1.0),
             "days in hospital, mean by sex": Mean(
-                "time_in_hospital", 1, 14, by={"gender": ["Female", "Male"]}, clip=2, rho=1.0
+                "time_in_hospital", 1, 14, per="row", by={"gender": ["Female", "Male"]}, clip=2, rho=1.0
             ),
             "medications, quartiles": Quantiles(
-                "num_medications", tuple(range(0, 41, 2)), (0.25, 0.5, 0.75), clip=2, rho=1.0
+                "num_medications", tuple(range(0, 41, 2)), (0.25, 0.5, 0.75), per="row", clip=2, rho=1.0
             ),
         },
     ),
@@ -38,10 +38,18 @@ TABLES = {
         {
             "years": Count(clip=5, rho=1.0),
             "visits a year, mean by plan": Mean(
-                "mdvis", 0, 20, by={"plan": [1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 15, 16, 17, 18]}, clip=3, rho=1.0
+                "mdvis",
+                0,
+                20,
+                per="row",
+                by={"plan": [1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 15, 16, 17, 18]},
+                clip=3,
+                rho=1.0,
             ),
-            "visits a year, variance": Variance("mdvis", 0, 20, clip=3, rho=1.0),
-            "spending, median": Quantiles("meddol", (0, 10, 25, 50, 75, 100, 150, 200, 400, 800), clip=3, rho=1.0),
+            "visits a year, variance": Variance("mdvis", 0, 20, per="row", clip=3, rho=1.0),
+            "spending, median": Quantiles(
+                "meddol", (0, 10, 25, 50, 75, 100, 150, 200, 400, 800), per="row", clip=3, rho=1.0
+            ),
         },
     ),
     "eicu_demo/patient.csv.gz": (

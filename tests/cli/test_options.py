@@ -33,6 +33,7 @@ analyst = "ann"
 [[questions]]
 key = "rows"
 ask = "count"
+clip = 1
 sigma = 20
 """
 SCHEMA = """

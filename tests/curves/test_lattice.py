@@ -12,7 +12,7 @@ from scipy import integrate
 from scipy.stats import norm
 
 from bursar import mechanisms
-from bursar.curves import gaussian, lattice
+from bursar.curves import _spectra, gaussian, lattice
 from bursar.curves.lattice import Grid, Law
 from bursar.curves.losses import _laws
 from bursar.errors import Unsupported
@@ -254,3 +254,37 @@ def test_without_long_numbers_the_error_terms_grow_and_the_bound_stays_above(mon
     short = delta()
     assert truth <= long <= short <= truth + 1e-8
     assert short > long
+
+
+@pytest.mark.parametrize(("size", "live"), [(2**13, 5), (2**16, 80), (2**18, 300)])
+def test_first_coefficients_are_within_their_error_bound(size, live):
+    """By Taylor sums on blocks, of losses in clusters and alone, against sums of 40 digits."""
+    chance = np.random.default_rng(live)
+    places = np.unique(np.concatenate([chance.integers(-40, 200, 150), chance.integers(-size, 2 * size, 30)]))
+    weights = chance.random(len(places)) ** 4
+    weights /= weights.sum()
+    assert _spectra.block_for(size, live) >= _spectra.SMALLEST_BLOCK
+    found = _spectra.first_coefficients(places, weights.astype(lattice._LONG), size, live, np.asarray(2 * lattice._PI))
+    bound = 16 * (2 + math.log2(size)) * float(np.finfo(lattice._LONG).eps) + 2e-23
+    for k in sorted({0, 1, live // 3, live - 1}):
+        with mpmath.workdps(40):
+            turns = [mpmath.expjpi(-2 * mpmath.mpf((int(place) * k) % size) / size) for place in places]
+            truth = mpmath.fsum(mpmath.mpf(w) * turn for w, turn in zip(weights.tolist(), turns, strict=True))
+            real, imaginary = (
+                mpmath.mpf(repr(part)[len("np.longdouble('") : -2]) for part in (found[k].real, found[k].imag)
+            )
+            assert abs(mpmath.mpc(real, imaginary) - truth) <= bound
+
+
+def test_rough_looks_agree_with_what_is_certified():
+    """Deltas of searches are within a millionth of the certified bounds, and gaps within a thousandth."""
+    grid = Grid(1e-3, -(2**13), 2**14)
+    grid.add("round", lattice.laws(mechanisms.SampledGaussian(1.0, 1.0, 0.05), 1e-3, 1e-20))
+    grid.add("change", lattice.change(1e-3))
+    for count in (20, 200):
+        bound = grid.delta({"round": count}, 1.0)
+        assert bound * (1 - 1e-6) - 1e-13 <= grid.rough_delta({"round": count}, 1.0) <= bound
+        bundles = {"round": 1}, {"change": 6000}, {"round": count}
+        gaps, doubts = zip(*(grid._gap(*bundles, side) for side in (0, 1)), strict=True)
+        assert grid.rough_gaps(*bundles).min() == pytest.approx(min(gaps), rel=1e-3, abs=1e-10)
+        assert 0 < max(doubts) == grid.doubt(*bundles) < 1e-6

@@ -1,6 +1,7 @@
 """Prices of a planned account: as many planned rounds as composition fixed in advance, and valid prices of others."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -113,6 +114,53 @@ def test_prices_are_near_the_least(some):
     context = {plan: here - price.rounds}
     more = price.back + math.ceil(0.03 * price.rounds * some.worth)
     assert not some._grid.covers({other: 8, "change": more}, {plan: price.rounds}, context, spare)
+
+
+def least(holds, low, high):
+    """The least whole number in (low, high] for which this holds, by asking the certificate each time; None if none."""
+    if not holds(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_price_is_below_the_least_that_a_slow_search_certifies(seed):
+    """Random plans, rounds, blocks, levels and slacks: never below, certified, and at most two per cent above."""
+    chance = random.Random(seed)
+    rate, noise = chance.choice([0.01, 0.02, 0.05]), chance.uniform(0.9, 2.0)
+    plan = mechanisms.SampledGaussian(noise, 1.0, rate)
+    some = prices(plan, chance.choice([2.0, 3.0, 4.0]))
+    other = mechanisms.SampledGaussian(noise * chance.uniform(0.95, 2.0), 1.0, rate * chance.uniform(0.5, 1.0))
+    here_level = planned.level(max(8, int(some.rounds * chance.uniform(0.2, 1.0))))
+    here, count = planned.rounds_at(here_level), chance.choice([1, 2, 4])
+    slack = FAILURE // 10 ** chance.randrange(8, 10)
+    price = some.price(other, count, level=here_level, slack=slack)
+    spare, grid = some.spare(slack / FAILURE), some.grid
+
+    def pays(change):
+        return grid.covers({other: count}, {"change": change}, {plan: here}, spare)
+
+    def buys(given, net):
+        less = {other: count, "change": given * some.worth - net}
+        return grid.covers(less, {plan: given}, {plan: here - given}, spare)
+
+    slow = least(pays, 0, 64 * math.ceil(count * some.size(other)))
+    assert (slow is None) == (price.change is None)
+    if slow is not None:
+        assert slow <= price.change <= 1.02 * slow + 1
+        assert pays(price.change)
+    slow = least(lambda given: buys(given, given * some.worth), 0, here)
+    assert (slow is None) == (price.rounds is None)
+    if slow is not None:
+        net = price.rounds * some.worth - price.back
+        assert slow <= price.rounds <= slow + 1
+        assert buys(price.rounds, net)
+        assert least(lambda one: buys(price.rounds, one), 0, price.rounds * some.worth) <= net
+        if price.rounds == slow:
+            assert net <= 1.02 * least(lambda one: buys(slow, one), 0, slow * some.worth) + 1
 
 
 def test_more_noise_is_cheaper_and_less_is_dearer(some):

@@ -39,7 +39,8 @@ def exact(session, asked, analyst="ann"):
     """Before noise, and undone: sums in whole steps as one list, and each admitted person's units."""
 
     def work(turn, offer):
-        admission = turn.admit(offer, key="exact", price=asked.price, spare=asked.spare_units, analyst=analyst)
+        terms = {"price": asked.price, "spare": asked.spare_units, "payment": asked.payment}
+        admission = turn.admit(offer, key="exact", analyst=analyst, **terms)
         admitted = admission.people.rows
         if isinstance(admitted, dict):  # of Spark
             rows = admitted["admitted"].select("person", "units").collect()

@@ -19,6 +19,7 @@ purpose = "weekly"
 key = "rows"
 ask = "count"
 by = { place = ["x", "y"] }
+clip = 1
 sigma = 20
 
 [[questions]]

@@ -9,7 +9,7 @@ import torch
 
 from bursar import filters, individual, training
 from bursar import mechanisms as m
-from bursar.curves import _rounds, lattice, planned_table
+from bursar.curves import _grid_laws, _rounds, lattice, planned_table
 from bursar.curves.losses import _laws
 from bursar.curves.planned_table import NEVER
 from bursar.errors import ArgumentError, Unsupported
@@ -211,7 +211,7 @@ def discrete_rounds(monkeypatch):
         for part in (lattice.laws, planned_table.table, _planned._prices):
             part.cache_clear()
 
-    monkeypatch.setattr(lattice, "discrete_law", laws)
+    monkeypatch.setattr(_grid_laws, "discrete_law", laws)
     monkeypatch.setattr(_rounds, "law", laws)
     clear()
     yield

@@ -50,16 +50,16 @@ from bursar.errors import LedgerError
 from bursar.queries import Count, Session
 rows = pyarrow.table({"who": ["ann", "bob"]})
 session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1])
-session.analyst("zoe").ask(Count(sigma=20.0), key="before")
+session.analyst("zoe").ask(Count(clip=1, sigma=20.0), key="before")
 child = os.fork()
 if not child:
     for key in ("before", "a"):
-        try: session.analyst("zoe").ask(Count(sigma=20.0), key=key)
+        try: session.analyst("zoe").ask(Count(clip=1, sigma=20.0), key=key)
         except LedgerError: print("refused", flush=True)
     session.close()
     sys.exit()
 print(os.waitpid(child, 0)[1])
-session.analyst("zoe").ask(Count(sigma=20.0), key="b")
+session.analyst("zoe").ask(Count(clip=1, sigma=20.0), key="b")
 session.close()
 """
 

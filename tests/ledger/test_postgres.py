@@ -121,7 +121,7 @@ def test_a_connection_lost_at_the_commit(server, where, monkeypatch, moment):
     """The verdict is unknown, and the error says so; asking again with the same key gives one answer, charged once."""
     from bursar.ledger._stores.postgres import Postgres
 
-    rows, question = pa.table({"who": [1, 2, 3]}), Count(sigma=20.0)
+    rows, question = pa.table({"who": [1, 2, 3]}), Count(clip=1, sigma=20.0)
     options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": where}
     commit = Postgres._commit
 
@@ -184,9 +184,9 @@ def test_what_is_refused_leaves_the_ledger_open(where):
     with Session.open(rows, ledger=where.replace("schema=", "schema=other_"), **options) as session:
         analyst = session.analyst("ann")
         with pytest.raises(DataError, match="nothing was charged"):
-            analyst.ask(Count(sigma=20.0), key="a")
+            analyst.ask(Count(clip=1, sigma=20.0), key="a")
         with pytest.raises(DataError, match="open the session again"):
-            analyst.ask(Count(sigma=20.0), key="a")
+            analyst.ask(Count(clip=1, sigma=20.0), key="a")
         assert clean(session.ledger)
 
 
@@ -210,7 +210,7 @@ def test_both_kinds_of_ledger_charge_the_same_units(where, tmp_path):
     questions = [
         Count(clip=4, rho=0.02),
         Sum("n", 0, 40, clip=3, rho=0.01),
-        Mean("n", 0, 40, clip=2, rho=0.015, where="n > 3"),
+        Mean("n", 0, 40, per="row", clip=2, rho=0.015, where="n > 3"),
         Histogram("n", [0, 10, 20, 30, 40], clip=6, rho=0.02),
         Count(clip=5, by={"n": list(range(40))}, rho=0.03),
     ]
@@ -472,6 +472,7 @@ analyst = "ann"
 [[questions]]
 key = "rows"
 ask = "count"
+clip = 1
 sigma = 20
 """
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bursar.errors import DataError, LedgerError
-from bursar.ledger import check_export_file, export, summary
+from bursar.ledger import check_export_file, export, left_at_worst, summary
 from ledgers import RHO, ask, opened
 
 
@@ -41,3 +41,11 @@ def test_an_exported_file_is_checked_to_its_head(book, tmp_path):
         check_export_file(path)
     with pytest.raises(LedgerError, match="cannot be read"):
         check_export_file(tmp_path / "none.jsonl")
+
+
+def test_what_is_left_at_worst_is_public(book):
+    """The budget less every price, whoever paid it; a limit counts the prices of its analyst."""
+    assert left_at_worst(book, analyst="x") == RHO * 4 // 10
+    book.limit(RHO // 5, purpose="weekly")
+    assert left_at_worst(book, analyst="x") == RHO * 4 // 10
+    assert left_at_worst(book, analyst="x", purpose="weekly") == 0

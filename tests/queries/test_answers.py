@@ -18,10 +18,10 @@ def test_quotes_are_public_and_change_nothing(path):
         assert quoted.of_budget == pytest.approx(0.005)
         assert quoted.standard_errors == {"sum": 200.0}
         assert quoted.margins["sum"] == pytest.approx(392, abs=0.1)
-        assert analyst.quote(Count(rho=0.02)).rho == pytest.approx(0.02, rel=1e-12)
-        assert analyst.quote(Count(rho=0.02)).rho <= 0.02 * (1 + 1e-12)
+        assert analyst.quote(Count(clip=1, rho=0.02)).rho == pytest.approx(0.02, rel=1e-12)
+        assert analyst.quote(Count(clip=1, rho=0.02)).rho <= 0.02 * (1 + 1e-12)
         with pytest.raises(ArgumentError, match="not in the data"):
-            analyst.quote(Sum("nothing", 0, 1, sigma=2.0))
+            analyst.quote(Sum("nothing", 0, 1, clip=1, sigma=2.0))
         assert len(session.ledger.entries()) == 1
 
 
@@ -38,9 +38,9 @@ def test_intervals_hold(path):
         for number, (asked, truth) in enumerate(
             [
                 (Count(by=by, clip=20, sigma=10.0), lambda g: people),
-                (Mean("v", 0, 100, by=by, clip=20, sigma=10.0), lambda g: 50.0),
-                (Variance("v", 0, 100, by=by, clip=20, sigma=10.0), lambda g: (100**2 - 1) / 12),
-                (Quantiles("v", tuple(range(0, 101, 5)), by=by, clip=20, sigma=3.0), lambda g: 50.0),
+                (Mean("v", 0, 100, per="row", by=by, clip=20, sigma=10.0), lambda g: 50.0),
+                (Variance("v", 0, 100, per="row", by=by, clip=20, sigma=10.0), lambda g: (100**2 - 1) / 12),
+                (Quantiles("v", tuple(range(0, 101, 5)), per="row", by=by, clip=20, sigma=3.0), lambda g: 50.0),
             ]
         ):
             found = analyst.ask(asked, key=str(number))
@@ -56,11 +56,45 @@ def test_intervals_hold(path):
 def test_an_answer_is_there_when_its_column_is_not(path):
     """What was paid for is told again under its key, whatever became of the data."""
     with opened(path) as session:
-        first = session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a")
+        first = session.analyst("ann").ask(Sum("amount", 0, 4, clip=1, sigma=1000.0), key="a")
     rest = {name: values for name, values in ROWS.items() if name != "amount"}
     with opened(path, pa.table(rest)) as session:
-        assert session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="a").values == first.values
+        assert session.analyst("ann").ask(Sum("amount", 0, 4, clip=1, sigma=1000.0), key="a").values == first.values
         with pytest.raises(ArgumentError, match="amount"):
-            session.analyst("ann").ask(Sum("amount", 0, 4, sigma=1000.0), key="b")
+            session.analyst("ann").ask(Sum("amount", 0, 4, clip=1, sigma=1000.0), key="b")
         with pytest.raises(ArgumentError, match="must be one of"):
             session.analyst("ann").ask(5, key="c")
+
+
+def test_quotes_are_in_the_units_of_the_answer(path):
+    """The width of a count's interval is known; that of a mean once an earlier answer tells how many rows there are."""
+    rows = pa.table({"who": list(range(1000)) * 2, "n": [k % 10 for k in range(2000)]})
+    with opened(path, rows, budget=filters.Zcdp(rho=1.0)) as session:
+        analyst = session.analyst("ann")
+        count = Count(clip=2, sigma=20.0)
+        assert analyst.quote(count).half_width == analyst.quote(count).margins["count"] == pytest.approx(39.2, abs=0.01)
+        assert analyst.quote(Sum("n", 0, 5, clip=2, sigma=20.0)).half_width == pytest.approx(5 * 39.2, abs=0.1)
+        mean = Mean("n", 0, 10, per="row", clip=2, sigma=20.0)
+        assert analyst.quote(mean).half_width is None
+        low, high = analyst.ask(mean, key="mean").interval
+        assert analyst.quote(mean).half_width == pytest.approx((high - low) / 2)
+        assert analyst.quote(Mean("n", 0, 10, per="row", clip=2, sigma=10.0)).half_width < 0.6 * (high - low) / 2
+        assert session.analyst("bob").quote(mean).half_width is None  # it was not bob's answer
+        assert "within about 39.2" in str(analyst.quote(count))
+
+
+def test_quotes_tell_how_many_more_certainly_fit(path):
+    """As many as the budget holds, less what was asked and reserved, and no more than an analyst's limit."""
+    count = Count(clip=1, rho=0.1)
+    with opened(path, budget=filters.Zcdp(rho=1.0)) as session:
+        ann = session.analyst("ann")
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 10
+        for key in ("a", "b"):
+            ann.ask(count, key=key)
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 8
+        session.reserve(0.5, key="later")
+        assert ann.quote(Count(clip=1, rho=0.0999999)).fits == 3
+        session.limit(0.25, analyst="ann")
+        assert ann.quote(count).fits == 0
+        assert ann.quote(Count(clip=1, rho=0.0499999)).fits == 1
+        assert session.analyst("bob").quote(Count(clip=1, rho=0.0999999)).fits == 3

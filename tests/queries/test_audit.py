@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import chi2
 
 from bursar import filters
-from bursar.queries import Count, Session, Sum, _questions, _session
+from bursar.queries import Count, Session, Sum, _question, _session
 from bursar.queries._engines import compiler, duckdb_engine
 
 ROUNDS, PAID = 6, 2
@@ -86,9 +86,9 @@ def rows_as_people(monkeypatch):
 
 
 def a_ninth_charged(monkeypatch):
-    right, price = compiler.units_per_step, _questions.price_of
+    right, price = compiler.units_per_step, _question.price_of
     monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(_questions, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setattr(_question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
     cheaper = tuple((replace(asked), others) for asked, others in ASKED)  # priced as they are made
     monkeypatch.setitem(globals(), "ASKED", cheaper)
 

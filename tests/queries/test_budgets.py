@@ -175,10 +175,10 @@ def test_a_pure_budget_has_limits_and_reservations_in_epsilon(path):
         session.limit(epsilon=0.1, analyst="bob")
         session.reserve(epsilon=0.5, key="later", analyst="ann")
         with pytest.raises(BudgetExceeded):
-            session.analyst("bob").ask(Count(epsilon=0.2), key="b")
+            session.analyst("bob").ask(Count(clip=1, epsilon=0.2), key="b")
         with pytest.raises(BudgetExceeded):
-            session.analyst("ann").ask(Count(epsilon=0.6), key="a")
-        session.analyst("ann").ask(Count(epsilon=0.5), key="a", reserved="later")
+            session.analyst("ann").ask(Count(clip=1, epsilon=0.6), key="a")
+        session.analyst("ann").ask(Count(clip=1, epsilon=0.5), key="a", reserved="later")
         with pytest.raises(ArgumentError, match="give epsilon="):
             session.limit(0.1, analyst="eve")
 
@@ -236,7 +236,10 @@ def test_rows_are_at_most_one_long_in_the_norm_of_the_noise(clip):
     """A row's coordinates, each as large as it can be, have L1 norm at most one row in pure questions, else L2 norm."""
     for pure in (True, False):
         price = {"epsilon": 0.5} if pure else {"rho": 0.5}
-        for asked in (Mean("n", 0, 1, clip=clip, **price), Variance("n", 0, 1, clip=clip, **price)):
+        for asked in (
+            Mean("n", 0, 1, per="row", clip=clip, **price),
+            Variance("n", 0, 1, per="row", clip=clip, **price),
+        ):
             steps = [asked.steps] * asked.coordinates
             assert (sum(steps) if pure else math.hypot(*steps)) <= 2**20
             assert asked.price <= RHO // 2
@@ -246,10 +249,10 @@ def test_the_intervals_of_laplace_noise_cover(path):
     """At least 95 % of intervals of counts, sums and quantiles hold what they are about, in 400 draws of each."""
     counts = [40 * 2**20] * 8
     for asked, sums, truth in (
-        (Count(epsilon=0.5), [100 * 2**20], 100.0),
-        (Sum("n", 0, 10, epsilon=0.5), [100 * 2**20], 1000.0),
-        (Quantiles("n", tuple(range(9)), epsilon=1.0), counts, 4.0),
-        (Quantiles("n", (0, 4, 8), epsilon=1.0), [160 * 2**20] * 2, 4.0),
+        (Count(clip=1, epsilon=0.5), [100 * 2**20], 100.0),
+        (Sum("n", 0, 10, clip=1, epsilon=0.5), [100 * 2**20], 1000.0),
+        (Quantiles("n", tuple(range(9)), clip=1, per="row", epsilon=1.0), counts, 4.0),
+        (Quantiles("n", (0, 4, 8), clip=1, per="row", epsilon=1.0), [160 * 2**20] * 2, 4.0),
     ):
         hits = 0
         for _ in range(400):
@@ -260,7 +263,11 @@ def test_the_intervals_of_laplace_noise_cover(path):
 
 def test_pure_questions_are_described_and_priced(path):
     """A question with an epsilon is recorded as such, made again the same, and costs at most that epsilon."""
-    for asked in (Count(epsilon=0.1), Mean("n", 0, 3, clip=7, epsilon=1 / 3), Histogram("n", (0, 1, 2), epsilon=0.7)):
+    for asked in (
+        Count(clip=1, epsilon=0.1),
+        Mean("n", 0, 3, per="row", clip=7, epsilon=1 / 3),
+        Histogram("n", (0, 1, 2), clip=1, epsilon=0.7),
+    ):
         values = json.loads(json.dumps(described(asked)))
         assert question(values) == asked
         assert asked.price <= math.ceil(Fraction(asked.epsilon) * RHO)
@@ -292,7 +299,9 @@ def test_files_of_questions_name_their_budget(tmp_path):
         )
     ):
         file = tmp_path / f"{place}.toml"
-        file.write_text(base.format(place) + terms + f'\n[[questions]]\nkey = "k"\nask = "count"\n{price}\n', "utf-8")
+        file.write_text(
+            base.format(place) + terms + f'\n[[questions]]\nkey = "k"\nask = "count"\nclip = 1\n{price}\n', "utf-8"
+        )
         plan = Plan.read(file)
         with plan.open() as session:
             assert session.ledger.measure == measure
@@ -304,6 +313,8 @@ def test_files_of_questions_name_their_budget(tmp_path):
         ("mu = 1.0", "mu"),
     ):
         file = tmp_path / "wrong.toml"
-        file.write_text(base.format("w") + terms + '\n[[questions]]\nkey = "k"\nask = "count"\nrho = 0.1\n', "utf-8")
+        file.write_text(
+            base.format("w") + terms + '\n[[questions]]\nkey = "k"\nask = "count"\nclip = 1\nrho = 0.1\n', "utf-8"
+        )
         with pytest.raises(ArgumentError, match=match):
             _ = Plan.read(file).budget

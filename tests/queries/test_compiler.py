@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.errors import ArgumentError, CopyRefused
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
+from bursar.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
 from bursar.queries._prices import STEPS
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
@@ -22,7 +22,7 @@ def naive(rows, asked, keys):
 
     Args:
         rows: (person, group, value) with values that are numbers.
-        asked: Count, Sum, Mean, Variance or Histogram, with ``keys`` for its groups.
+        asked: any question whose coordinates are sums over rows, with ``keys`` for its groups.
     """
     width = asked.coordinates
     everybody = {}
@@ -55,6 +55,14 @@ def steps(asked, value):
     if isinstance(asked, Histogram):
         place = max(0, min(asked.coordinates - 1, sum(value >= edge for edge in asked.edges) - 1))
         return [asked.steps * (place == j) for j in range(asked.coordinates)]
+    if isinstance(asked, Top):
+        return [asked.steps * (key == (value >= 1)) for key in asked.among]
+    if isinstance(asked, Ratio):
+        low, high = asked.numerator_bounds
+        entry = max(low, min(high, value)) * (asked.steps / max(abs(low), abs(high)))
+        return [half_away(entry) if value > -3 else 0, asked.steps]
+    if isinstance(asked, Covariance | Regression):
+        return second_moments(asked, value)
     clipped = max(asked.low, min(asked.high, value))
     if isinstance(asked, Sum):
         return [half_away(clipped * (asked.steps / asked.full))]
@@ -63,6 +71,19 @@ def steps(asked, value):
     if isinstance(asked, Variance):
         found.append(half_away(away / asked.half * (away / asked.half) * asked.steps))
     return found
+
+
+def second_moments(asked, value):
+    """One row of a matrix of second moments, of the columns value and twice (two times value)."""
+    shares, found = [], [asked.steps]
+    for name, low, high in asked.columns:
+        entry = max(low, min(high, value if name == "value" else 2 * value))
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        away = entry - middle if middle else entry
+        shares.append(away / half)
+        found.append(half_away(away * (asked.steps / half)))
+    pairs = [(i, j) for i in range(len(shares)) for j in range(i, len(shares))]
+    return found + [half_away(shares[i] * shares[j] * asked.steps) for i, j in pairs]
 
 
 def half_away(value):
@@ -79,10 +100,14 @@ shapes = st.sampled_from(
     [
         lambda **o: Count(**o),
         lambda **o: Sum("value", -10.0, 7.5, **o),
-        lambda **o: Mean("value", -1.0, 20.25, **o),
-        lambda **o: Variance("value", 0.0, 30.0, **o),
+        lambda **o: Mean("value", -1.0, 20.25, per="row", **o),
+        lambda **o: Variance("value", 0.0, 30.0, per="row", **o),
         lambda **o: Histogram("value", (-10.0, 0.0, 0.5, 10.0), **o),
         lambda **o: Histogram("value", tuple(range(-20, 21)), **o),
+        lambda **o: Top(1, "large", [True, False], count="rows", **o),
+        lambda **o: Ratio("value", numerator_bounds=(-2, 9.5), numerator_where="value > -3", **o),
+        lambda **o: Covariance({"value": (-10, 7.5), "twice": (-3.0, 11.0)}, **o),
+        lambda **o: Regression("twice", {"value": (-10, 10), "twice": (-3.0, 11.0)}, **o),
     ]
 )
 
@@ -102,6 +127,8 @@ def test_sums_and_charges_are_exact(tmp_path_factory, rows, shape, clip, price):
             "who": pa.array([row[0] for row in rows], pa.string()),
             "group": pa.array([row[1] for row in rows], pa.int32()),
             "value": pa.array([row[2] for row in rows], pa.float64()),
+            "twice": pa.array([2 * row[2] for row in rows], pa.float64()),
+            "large": pa.array([row[2] >= 1 for row in rows], pa.bool_()),
         }
     )
     budget = filters.Basic(epsilon=1e3) if asked.pure else filters.Zcdp(rho=1e3)
@@ -121,14 +148,14 @@ def test_missing_and_odd_entries(path):
         assert without_noise(session, People(**CHEAP)) == [4.0]
         total = without_noise(session, Sum("amount", 0, 10, clip=100, **CHEAP))[0]
         assert total == pytest.approx(1 + 2.5 + 10 + 3, abs=1e-4)
-        mean = without_noise(session, Mean("amount", 0, 10, clip=100, **CHEAP))[0]
+        mean = without_noise(session, Mean("amount", 0, 10, per="row", clip=100, **CHEAP))[0]
         assert mean == pytest.approx((1 + 2.5 + 10 + 3 + 0) / 5, abs=1e-4)
-        spread = without_noise(session, Variance("amount", 0, 10, clip=100, **CHEAP))[0]
+        spread = without_noise(session, Variance("amount", 0, 10, per="row", clip=100, **CHEAP))[0]
         assert spread == pytest.approx(12.36, abs=1e-3)
         assert without_noise(session, Histogram("amount", (0, 2, 3, 10), clip=100, **CHEAP)) == [[2.0, 1.0, 2.0]]
-        assert without_noise(session, Quantiles("n", tuple(range(10)), clip=100, **CHEAP))[0][0] == pytest.approx(
-            5.0, abs=1
-        )
+        assert without_noise(session, Quantiles("n", tuple(range(10)), per="row", clip=100, **CHEAP))[0][
+            0
+        ] == pytest.approx(5.0, abs=1)
 
 
 def test_groups_are_public(path):
@@ -171,7 +198,7 @@ def test_few_and_many_coordinates_agree(path):
     with opened(path) as session:
         for make in (
             lambda **o: Count(clip=1.5, **o),
-            lambda **o: Mean("n", 0, 8, clip=2.0, per_group=1.2, **o),
+            lambda **o: Mean("n", 0, 8, per="row", clip=2.0, per_group=1.2, **o),
             lambda **o: People(clip=1.0, **o),
         ):
             few = exact(session, make(by={"place": ["x", "y", "z"]}, **CHEAP))
@@ -185,19 +212,19 @@ def test_columns_that_do_not_fit(path):
     """Texts are not summed, and nobody groups by a float."""
     with opened(path) as session:
         for asked in (
-            Sum("place", 0, 1, sigma=9.0),
-            Histogram("day", (0, 1), sigma=9.0),
-            Count(by={"amount": [1]}, sigma=9.0),
-            Count(by={"n": ["x"]}, sigma=9.0),
-            Count(by={"day": ["2011-12-01", "20111201"]}, sigma=9.0),
-            Count(by={"nothing": [1]}, sigma=9.0),
+            Sum("place", 0, 1, clip=1, sigma=9.0),
+            Histogram("day", (0, 1), clip=1, sigma=9.0),
+            Count(clip=1, by={"amount": [1]}, sigma=9.0),
+            Count(clip=1, by={"n": ["x"]}, sigma=9.0),
+            Count(clip=1, by={"day": ["2011-12-01", "20111201"]}, sigma=9.0),
+            Count(clip=1, by={"nothing": [1]}, sigma=9.0),
         ):
             with pytest.raises(ArgumentError):
                 session.analyst("x").ask(asked, key="k")
         with pytest.raises(ArgumentError):
             session.analyst("x").ask("SELECT 1", key="k")
         with pytest.raises(ArgumentError):
-            session.analyst("x").ask(Count(sigma=9.0), key="")
+            session.analyst("x").ask(Count(clip=1, sigma=9.0), key="")
         with pytest.raises(ArgumentError):
             session.analyst("x\n")
         with pytest.raises(CopyRefused):
@@ -208,6 +235,6 @@ def test_what_only_looks_equal_is_another_question(path):
     """To Python 1 is True; a question about the one is not answered by what was made ready for the other."""
     with opened(path) as session:
         analyst = session.analyst("ann")
-        analyst.quote(Count(by={"n": [1, 0]}, sigma=100.0))
+        analyst.quote(Count(clip=1, by={"n": [1, 0]}, sigma=100.0))
         with pytest.raises(ArgumentError):
-            analyst.quote(Count(by={"n": [True, False]}, sigma=100.0))
+            analyst.quote(Count(clip=1, by={"n": [True, False]}, sigma=100.0))

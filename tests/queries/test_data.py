@@ -77,20 +77,20 @@ def test_entries_that_break_a_view_quote_nothing(path):
     """A view that fails on an entry fails without the entry and charges nobody; whose it is cannot be probed for."""
     with opened(path, view="SELECT who, CAST(place AS INTEGER) AS secret FROM data") as session:
         with pytest.raises(DataError, match="nothing was charged") as refused:
-            session.analyst("x").ask(Count(where="secret = 1", sigma=9.0), key="a")
+            session.analyst("x").ask(Count(clip=1, where="secret = 1", sigma=9.0), key="a")
         error = refused.value
         while error is not None:
             assert "'x'" not in str(error)
             error = error.__cause__ or error.__context__
         assert session.analyst("x").answers() == []
         with pytest.raises(DataError, match="open the session again"):  # also a question that touches no such entry
-            session.analyst("y").ask(Count(sigma=9.0), key="b")
+            session.analyst("y").ask(Count(clip=1, sigma=9.0), key="b")
     with opened(path) as session:
-        told = session.analyst("y").ask(Count(sigma=9.0), key="b")
+        told = session.analyst("y").ask(Count(clip=1, sigma=9.0), key="b")
     with opened(path, view="SELECT who, CAST(place AS INTEGER) AS secret FROM data") as session:
         with pytest.raises(DataError):
-            session.analyst("x").ask(Count(where="secret = 1", sigma=9.0), key="a")
-        assert session.analyst("y").ask(Count(sigma=9.0), key="b") == told
+            session.analyst("x").ask(Count(clip=1, where="secret = 1", sigma=9.0), key="a")
+        assert session.analyst("y").ask(Count(clip=1, sigma=9.0), key="b") == told
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
             with opened(folder, folder / "a.csv", view=view) as session:
                 column = next(iter(by))
                 keys = [key for key in by[column] if column != "day" or fits(session, key)]
-                counts = dict(zip(keys, without_noise(session, Count(by={column: keys}, **CHEAP)), strict=True))
+                counts = dict(zip(keys, without_noise(session, Count(clip=1, by={column: keys}, **CHEAP)), strict=True))
         except BursarError:  # to the data holder, who opens it
             assert name == "with"
             continue
@@ -105,7 +105,7 @@ def test_the_line_of_names_says_what_separates_fields(tmp_path):
     for number, (names, line) in enumerate(lines.items()):
         (tmp_path / f"{number}.csv").write_bytes(f"\ufeff{names}\r\n{line}\r\n".encode())
         with opened(tmp_path, tmp_path / f"{number}.csv", ledger=tmp_path / str(number)) as session:
-            assert without_noise(session, Count(where="who = 1", **CHEAP)) == [1]
+            assert without_noise(session, Count(clip=1, where="who = 1", **CHEAP)) == [1]
     (tmp_path / "either.csv").write_text("who;day,place\n1;2\n")
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "a.csv").write_text("who,day\n1,2\n")
@@ -125,7 +125,7 @@ def test_times_of_a_csv_file_have_one_spelling(tmp_path):
         (tmp_path / "a.csv").write_text("\n".join(["who,at", *rows]) + "\n")
         with opened(tmp_path, tmp_path / "a.csv", ledger=tmp_path / str(number)) as session:
             for day in ("2001-02-03", "2003-02-01", "2003-01-02"):
-                found = without_noise(session, Count(where=f"at = '{day} 10:00:00'", **CHEAP))
+                found = without_noise(session, Count(clip=1, where=f"at = '{day} 10:00:00'", **CHEAP))
                 assert found == [wanted if day == "2003-02-01" else 0]
 
 
@@ -139,7 +139,7 @@ def test_with_types_no_entry_changes_the_type_of_a_column(tmp_path):
         folder.mkdir()
         (folder / "a.csv").write_text("\n".join(["who,hours,day,well", *listed]) + "\n")
         with opened(folder, folder / "a.csv", types=types) as session:
-            asked = Sum("hours", low=0, high=30, where="day >= '2011-02-01' AND well", **CHEAP)
+            asked = Sum("hours", clip=1, low=0, high=30, where="day >= '2011-02-01' AND well", **CHEAP)
             found.append(without_noise(session, asked))
             assert without_noise(session, People(**CHEAP)) == [60 + (name == "with")]
     assert found[0] == found[1] == found[2]
@@ -162,8 +162,8 @@ def test_entries_of_typed_columns_have_one_spelling(tmp_path):
         (tmp_path / f"{number}.csv").write_text("\n".join(["who,at", *rows]) + "\n")
         types = {"who": "whole"} if kind is None else {"who": "whole", "at": kind}
         with opened(tmp_path, tmp_path / f"{number}.csv", types=types, ledger=tmp_path / str(number)) as session:
-            assert without_noise(session, Count(where=where, **CHEAP)) == [wanted], kind
-            missing = without_noise(session, Count(where="at IS NULL", **CHEAP))
+            assert without_noise(session, Count(clip=1, where=where, **CHEAP)) == [wanted], kind
+            missing = without_noise(session, Count(clip=1, where="at IS NULL", **CHEAP))
             assert missing == [0 if kind in ("text", None) else len(entries) - wanted], kind
 
 
@@ -194,7 +194,7 @@ def test_types_are_for_the_columns_of_csv_files(tmp_path):
 
 def fits(session, day):
     try:
-        session.analyst("ann").quote(Count(by={"day": [day]}, **CHEAP))
+        session.analyst("ann").quote(Count(clip=1, by={"day": [day]}, **CHEAP))
     except ArgumentError:
         return False
     return True
@@ -233,13 +233,13 @@ def test_all_rows_of_a_folder_are_read_or_none(tmp_path, monkeypatch):
     for number, data in enumerate(["rows", "rows/a.parquet"]):
         with opened(tmp_path, data, ledger=tmp_path / str(number)) as session:
             monkeypatch.chdir(tmp_path / "rows")
-            assert without_noise(session, Count(**CHEAP)) == [2]
+            assert without_noise(session, Count(clip=1, **CHEAP)) == [2]
         monkeypatch.chdir(tmp_path)
     parquet.write_table(pa.table({"who": ["cy"]}), tmp_path / "rows" / "b.PARQUET")
     with pytest.raises(DataError, match="files of one kind"):
         opened(tmp_path, "rows")
     with opened(tmp_path, "rows/b.PARQUET") as session:
-        assert without_noise(session, Count(**CHEAP)) == [1]
+        assert without_noise(session, Count(clip=1, **CHEAP)) == [1]
 
 
 def test_hidden_files_and_names_above_the_data_are_no_rows(tmp_path):
@@ -274,7 +274,7 @@ def test_a_stream_of_rows_is_read_whole(tmp_path):
     """Arrow's readers give their rows once: all of them are in every answer."""
     table = pa.table({"who": ["ann", "bob"]})
     with opened(tmp_path, pa.RecordBatchReader.from_batches(table.schema, iter(table.to_batches()))) as session:
-        assert [without_noise(session, Count(**CHEAP)) for _ in range(2)] == [[2], [2]]
+        assert [without_noise(session, Count(clip=1, **CHEAP)) for _ in range(2)] == [[2], [2]]
 
 
 def test_lists_are_no_texts(tmp_path):
@@ -309,9 +309,12 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
             Sum("n", np.int64(0), np.float32(2), clip=np.float32(2), sigma=np.float64(50), by={"k": np.array([0, 1])}),
             Sum("n", 0, 2, clip=2, sigma=50, by={"k": [0, 1]}),
         ),
-        (Count(rho=np.float64(0.01), per_group=np.int32(1)), Count(rho=0.01, per_group=1)),
+        (Count(clip=1, rho=np.float64(0.01), per_group=np.int32(1)), Count(clip=1, rho=0.01, per_group=1)),
         (People(sigma=np.int64(50), spare=np.float64(0.01)), People(sigma=50, spare=0.01)),
-        (Histogram(np.str_("n"), np.array([0, 1, 2], np.float32), sigma=50.0), Histogram("n", (0, 1, 2), sigma=50.0)),
+        (
+            Histogram(np.str_("n"), np.array([0, 1, 2], np.float32), clip=1, sigma=50.0),
+            Histogram("n", (0, 1, 2), clip=1, sigma=50.0),
+        ),
     ]
     with opened(tmp_path, table) as session:
         for number, (odd, plain) in enumerate(pairs):

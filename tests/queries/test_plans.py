@@ -1,5 +1,7 @@
 """Files of questions: what they must say, and the check of a ledger against the rows."""
 
+import datetime
+
 import pytest
 
 from bursar.errors import ArgumentError, DataError, LedgerError
@@ -59,3 +61,107 @@ def test_a_ledger_is_checked_against_the_rows(folder):
     assert not all(finding.holds for finding in plan.verify(folder / "people.ledger", head="2:wrong"))
     with pytest.raises(ArgumentError, match="another ledger"):
         plan.verify(folder / "other.ledger")
+
+
+TEMPLATE = """
+[[questions]]
+every = "day"
+from = 2011-12-07
+key = "{day}: {place}, clip {clip}"
+ask = "count"
+for = { place = ["x", "O'Neill"], clip = [2, 3.5] }
+where = "place = '{place}' and day < '{until}'"
+by = { day = ["{day}"] }
+clip = "{clip}"
+sigma = 200
+"""
+HEAD = PLAN[: PLAN.index("[[questions]]")]
+
+
+def template(folder, text, today=datetime.date(2011, 12, 10)):
+    (folder / "plan.toml").write_text(HEAD + text)
+    return Plan.read(folder / "plan.toml", today=today)
+
+
+def test_templates_stand_for_a_question_of_each_day_and_name(folder):
+    """Days that have ended, each combination of names, quotes doubled in filters, numbers as numbers."""
+    plan = template(folder, TEMPLATE)
+    asked = dict(plan.questions)
+    assert len(asked) == 3 * 4
+    assert list(asked)[:2] == ["2011-12-07: x, clip 2", "2011-12-07: x, clip 3.5"]
+    last = asked["2011-12-09: O'Neill, clip 3.5"]
+    assert last.where == "place = 'O''Neill' and day < '2011-12-10'"
+    assert (last.clip, last.keys) == (3.5, (("day", ("2011-12-09",)),))
+    assert len(template(folder, TEMPLATE, datetime.date(2011, 12, 11)).questions) == 4 * 4
+    assert template(folder, TEMPLATE, datetime.date(2011, 12, 7)).questions == ()
+
+
+@pytest.mark.parametrize(
+    ("every", "to", "keys"),
+    [
+        (
+            "week",
+            "2011-12-19",
+            ["2011-W49 2011-12-05 2011-12-12", "2011-W50 2011-12-12 2011-12-19", "2011-W51 2011-12-19 2011-12-26"],
+        ),
+        ("week", None, ["2011-W49 2011-12-05 2011-12-12"]),
+        ("month", "2012-01-01", ["2011-12 2011-12-01 2012-01-01", "2012-01 2012-01-01 2012-02-01"]),
+    ],
+)
+def test_weeks_and_months(folder, every, to, keys):
+    """Weeks begin on Monday; a period is asked for once it has ended, or where it begins until the last day given."""
+    until = "" if to is None else f"to = {to}"
+    text = f"""
+[[questions]]
+every = "{every}"
+from = "2011-12-07"
+{until}
+key = "{{{every}}} {{from}} {{until}}"
+ask = "count"
+clip = 1
+sigma = 9
+"""
+    assert [key for key, _ in template(folder, text, datetime.date(2011, 12, 18)).questions] == keys
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('every = "day"', 'every = "hour"', "every='hour'"),
+        ('every = "day"', "", "need every"),
+        ("2011-12-07", '"yesterday"', "from='yesterday' must be a date"),
+        ("2011-12-07", "0001-12-07", "years"),
+        ("{day}: {place}", "{day} {week}: {place}", "{week} is not known"),
+        ("{day}: ", "", "a key of its own"),
+        ("[2, 3.5]", "[]", "table of lists"),
+        ("place = [", "until = [", "no name of a period"),
+        ("2011-12-07", "1011-12-07", "at most"),
+    ],
+)
+def test_templates_that_make_no_sense(folder, old, new, message):
+    """Each is refused by name before any data are touched."""
+    with pytest.raises(ArgumentError, match=message):
+        template(folder, TEMPLATE.replace(old, new, 1))
+
+
+def test_a_template_asks_what_is_new(folder):
+    """The next day's run gives the answers that are there and asks for the day that has ended since."""
+    text = """
+[[questions]]
+every = "day"
+from = 2011-12-07
+key = "{{rows}} {day}"
+ask = "count"
+clip = 1
+by = { place = ["x", "{day}"] }
+sigma = 200
+"""
+    plan = template(folder, text)
+    with plan.open() as session:
+        first = plan.ask(session)
+        plan = template(folder, text, datetime.date(2011, 12, 11))
+        second = plan.ask(session)
+        assert len(session.ledger.entries("answered")) == 4
+    assert list(first) == ["{rows} 2011-12-07", "{rows} 2011-12-08", "{rows} 2011-12-09"]
+    assert {key: second[key] for key in first} == first
+    assert second["{rows} 2011-12-10"].groups == [("x",), ("2011-12-10",)]

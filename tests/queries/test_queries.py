@@ -17,7 +17,7 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
     """People are charged their own share, left out when they cannot pay, and all of that is invisible to analysts."""
     with opened(path, budget=filters.Zcdp(rho=1e-3)) as session:
         analyst = session.analyst("ann")
-        asked = Count(clip=3, rho=4.5e-4)
+        asked = Count(clip=3, rho=4.5e-4, pace=None)
         for turn in range(6):
             seen = analyst.ask(asked, key=f"turn {turn}")
             assert set(seen.__slots__) == {
@@ -28,6 +28,7 @@ def test_nobody_is_charged_above_the_budget_and_the_rest_goes_on(path):
                 "intervals",
                 "rho",
                 "released",
+                "complete_clip",
                 "complete",
             }
             assert seen.complete is None  # no watch was asked for
@@ -46,7 +47,7 @@ def test_how_many_can_still_pay(path):
         analyst = session.analyst("ann")
         assert analyst.ask(People(sigma=4.0, spare=0.9), key="a").value == pytest.approx(300, abs=30)
         for turn in range(4):
-            analyst.ask(Count(where="heavy", rho=0.2), key=f"turn {turn}")
+            analyst.ask(Count(clip=1, where="heavy", rho=0.2), key=f"turn {turn}")
         assert analyst.ask(People(sigma=4.0, spare=0.2), key="b").value == pytest.approx(100, abs=30)
         assert session.ledger.spent("p0") == pytest.approx(0.8 * RHO + RHO / 32, rel=1e-9)
         assert session.ledger.spent("p299") == pytest.approx(RHO / 16, rel=1e-9)
@@ -60,7 +61,7 @@ def test_how_many_can_still_pay(path):
 
 def test_the_same_key_gives_the_same_answer_and_costs_nothing(path):
     """Also after opening again; the key cannot be used for another question, analyst or purpose."""
-    asked = Mean("n", 0, 8, by={"place": ["x", "y"]}, sigma=30.0)
+    asked = Mean("n", 0, 8, clip=1, per="row", by={"place": ["x", "y"]}, sigma=30.0)
     with opened(path) as session:
         first = session.analyst("ann").ask(asked, key="k")
         spent = session.ledger.spent("bob")
@@ -70,7 +71,7 @@ def test_the_same_key_gives_the_same_answer_and_costs_nothing(path):
         assert ann.answers() == [first]
         assert session.analyst("bea").answers() == []
         assert session.ledger.spent("bob") == spent > 0
-        for other, more in ((session.analyst("bea"), asked), (ann, Count(sigma=30.0))):
+        for other, more in ((session.analyst("bea"), asked), (ann, Count(clip=1, sigma=30.0))):
             with pytest.raises(ArgumentError, match="used for another question"):
                 other.ask(more, key="k")
         with pytest.raises(ArgumentError, match="used for another question"):
@@ -83,7 +84,7 @@ def test_questions_from_several_threads(path):
         analysts = [session.analyst(f"analyst {number}") for number in range(4)]
 
         def work(analyst):
-            return [analyst.ask(Count(sigma=50.0), key=f"{analyst!r} {turn % 5}").value for turn in range(10)]
+            return [analyst.ask(Count(clip=1, sigma=50.0), key=f"{analyst!r} {turn % 5}").value for turn in range(10)]
 
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(work, analysts))

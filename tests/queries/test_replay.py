@@ -21,6 +21,6 @@ def test_a_purpose_by_the_name_of_none_is_a_purpose(path):
     """A limit on it does not concern questions without any, not even when they are charged again."""
     with opened(path) as session:
         session.limit(0.25, purpose="None")
-        session.analyst("ann").ask(Count(rho=0.2), key="a")
-        session.analyst("ann", purpose="None").ask(Count(rho=0.2), key="b")
+        session.analyst("ann").ask(Count(clip=1, rho=0.2), key="a")
+        session.analyst("ann", purpose="None").ask(Count(clip=1, rho=0.2), key="b")
         assert all(finding.holds for finding in session.verify(replay=True))

@@ -18,12 +18,12 @@ def test_a_question_dearer_than_the_budget_is_refused(path):
     """By public facts alone, nothing is recorded, and the session stays open."""
     with opened(path) as session:
         with pytest.raises(BudgetExceeded):
-            session.analyst("ann").ask(Count(sigma=0.5), key="k")
-        session.analyst("ann").ask(Count(sigma=2.0), key="k")
+            session.analyst("ann").ask(Count(clip=1, sigma=0.5), key="k")
+        session.analyst("ann").ask(Count(clip=1, sigma=2.0), key="k")
         session.limit(0.126, analyst="ann")
         with pytest.raises(BudgetExceeded):
-            session.analyst("ann").ask(Count(sigma=1.9), key="l")
-        session.analyst("bea").ask(Count(sigma=1.9), key="l")
+            session.analyst("ann").ask(Count(clip=1, sigma=1.9), key="l")
+        session.analyst("bea").ask(Count(clip=1, sigma=1.9), key="l")
 
 
 def test_reserve_and_release(path):
@@ -32,8 +32,8 @@ def test_reserve_and_release(path):
         session.reserve(0.9, key="census")
         analyst = session.analyst("ann")
         with pytest.raises(BudgetExceeded):
-            analyst.ask(Count(rho=0.2), key="a")
-        analyst.ask(Count(rho=0.9), key="b", reserved="census")
+            analyst.ask(Count(clip=1, rho=0.2), key="a")
+        analyst.ask(Count(clip=1, rho=0.9), key="b", reserved="census")
         session.reserve(0.5, key="more")
         session.release("more")
         assert all(finding.holds for finding in session.verify(replay=True))
@@ -44,10 +44,10 @@ def test_people_leave_and_return(path):
     with opened(path) as session:
         session.retire("ann")
         analyst = session.analyst("x")
-        analyst.ask(Count(sigma=5.0), key="a")
+        analyst.ask(Count(clip=1, sigma=5.0), key="a")
         assert session.ledger.spent("ann") == 0
         session.restore("ann")
-        analyst.ask(Count(sigma=5.0), key="b")
+        analyst.ask(Count(clip=1, sigma=5.0), key="b")
         assert session.ledger.spent("ann") == RHO // 50
         assert all(finding.holds for finding in session.verify(replay=True))
 
@@ -64,7 +64,7 @@ def test_clock_going_backwards(path, monkeypatch):
     monkeypatch.setattr(_record, "datetime", Clock)
     with opened(path) as session:
         for key in ("a", "b"):
-            session.analyst("x").ask(Count(sigma=5.0), key=key)
+            session.analyst("x").ask(Count(clip=1, sigma=5.0), key=key)
         assert [line.key for line in session.statement("ann").lines] == ["a", "b"]
         assert all(finding.holds for finding in session.verify(replay=True))
 
@@ -89,13 +89,13 @@ def test_arguments_of_a_wrong_type_leave_the_session_open(path):
     with opened(path) as session:
         analyst = session.analyst("ann")
         with pytest.raises(ArgumentError, match="reserved="):
-            analyst.ask(Count(sigma=100.0), key="a", reserved=[5])
+            analyst.ask(Count(clip=1, sigma=100.0), key="a", reserved=[5])
         with pytest.raises(ArgumentError, match="key="):
             session.release([5])
         session.ledger.limit(np.int64(10**12), analyst="bea")
         session.ledger.reserve(np.int64(10**12), key="later")
         session.watch(np.int64(300), epsilon=0.2)
-        analyst.ask(Count(sigma=100.0), key="a")
+        analyst.ask(Count(clip=1, sigma=100.0), key="a")
         assert all(finding.holds for finding in session.verify())
 
 

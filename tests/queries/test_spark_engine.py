@@ -25,7 +25,20 @@ from bursar import filters
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger, verify
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Sum, Variance
+from bursar.queries import (
+    Count,
+    Covariance,
+    Histogram,
+    Mean,
+    People,
+    Quantiles,
+    Ratio,
+    Regression,
+    Session,
+    Sum,
+    Top,
+    Variance,
+)
 from bursar.queries._engines import spark_accounts
 from bursar.queries._prices import STEPS
 from bursar.queries._questions import described
@@ -35,7 +48,7 @@ from sparks import NO_CODE, cluster, needs_spark, opened, started
 
 pytestmark = needs_spark
 RHO = 10**15
-COUNTED = Count(sigma=100.0).price
+COUNTED = Count(clip=1, sigma=100.0).price
 CHEAP = {"sigma": 1000.0}
 
 
@@ -132,14 +145,33 @@ options = st.fixed_dictionaries(
     )
 )
 columns = st.sampled_from(["x", "f", "n", "N", "m"])
+whose = st.sampled_from(["person", "total"])
+
+
+def unclipped(shared):
+    """The same without the clip, which follows."""
+    return {name: value for name, value in shared.items() if name != "clip"}
+
+
 questions = st.one_of(
     options.map(lambda o: Count(**o)),
     options.map(lambda o: People(**o)),
     st.builds(lambda c, o: Sum(c, -10.0, 7.5, **o), columns, options),
-    st.builds(lambda c, o: Mean(c, -1.0, 20.25, **o), columns, options),
-    st.builds(lambda c, o: Variance(c, 0.0, 30.0, **o), columns, options),
+    st.builds(lambda c, o: Mean(c, -1.0, 20.25, per="row", **o), columns, options),
+    st.builds(lambda c, o: Variance(c, 0.0, 30.0, per="row", **o), columns, options),
     st.builds(lambda c, o: Histogram(c, (-10.0, 0.0, 0.5, 10.0), **o), columns, options),
-    st.builds(lambda c, o: Quantiles(c, tuple(range(-20, 21)), **o), columns, options),
+    st.builds(lambda c, o: Quantiles(c, tuple(range(-20, 21)), per="row", **o), columns, options),
+    st.builds(lambda c, o, per: Mean(c, -1.0, 20.25, per=per, **unclipped(o)), columns, options, whose),
+    st.builds(lambda c, o, per: Variance(c, 0.0, 30.0, per=per, **unclipped(o)), columns, options, whose),
+    st.builds(
+        lambda c, o, per: Histogram(c, (-10.0, 0.0, 0.5, 10.0), per=per, **unclipped(o)), columns, options, whose
+    ),
+    st.builds(lambda c, o, per: Quantiles(c, tuple(range(-20, 21)), per=per, **unclipped(o)), columns, options, whose),
+    st.builds(lambda c, w, o: Ratio(c, numerator_bounds=(-3, 8.5), numerator_where=w, **o), columns, wheres, options),
+    options.map(lambda o: Ratio(numerator_where="t = 'it''s'", denominator_where="t is not null", **o)),
+    st.builds(lambda c, o: Covariance({c: (-10, 7.5), "x": (-3.5, 11.0)}, **o), columns, options),
+    st.builds(lambda c, o: Regression("x", {c: (0, 9), "n": (-2, 5), "x": (-3, 11.0)}, **o), columns, options),
+    st.builds(lambda o: Top(2, "t", ["x", "it's", "e\u0301", "é"], **o), options),
 )
 
 
@@ -204,10 +236,14 @@ def renamed(table):
 
 def as_duckdb(asked):
     changed = {"by": tuple(("N2" if name == "N" else name, tuple(found)) for name, found in asked.by)}
-    if asked.where is not None:
-        changed["where"] = asked.where.replace('"N"', "N2")
-    if getattr(asked, "column", None) == "N":
-        changed["column"] = "N2"
+    for name in ("where", "numerator_where"):
+        if getattr(asked, name, None) is not None:
+            changed[name] = getattr(asked, name).replace('"N"', "N2")
+    for name in ("column", "numerator"):
+        if getattr(asked, name, None) == "N":
+            changed[name] = "N2"
+    if isinstance(asked, Covariance | Regression):
+        changed["columns"] = tuple(("N2" if name == "N" else name, *bounds) for name, *bounds in asked.columns)
     return replace(asked, **changed)
 
 
@@ -228,6 +264,21 @@ def holds(found):
     return all(finding.holds for finding in found)
 
 
+def test_questions_of_several_columns_are_the_same(spark, rows, path):
+    """Ratios, second moments and tops: the same sums and units on both engines, wide and long."""
+    asked = [
+        Ratio("amount", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **CHEAP),
+        Ratio(numerator_where="place = 'x'", by={"place": ["x", "z"]}, clip=2, **CHEAP),
+        Covariance({"amount": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **CHEAP),
+        Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, clip=1, by={"place": [*"xyzabc"]}, **CHEAP),
+        Top(2, "place", ["y", "x", "nowhere"], count="rows", by={"n": [1, 3, 4]}, clip=4, **CHEAP),
+    ]
+    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
+        found = together(spark, ours._rows, asked)
+        for place, each in enumerate(asked):
+            assert found[place] == exact(theirs, each), each
+
+
 def test_accounts_go_through_everything_as_in_tables(rows, path):
     """Budgets, limits, reservations, people who leave and return: everybody is charged as on DuckDB, replay agrees."""
     tenth = Count(clip=3, rho=0.3)
@@ -238,11 +289,11 @@ def test_accounts_go_through_everything_as_in_tables(rows, path):
             session.limit(0.32, analyst="ann")
             session.retire("bob")
             session.reserve(0.3, key="later")
-            bea.ask(Mean("n", 0, 8, by={"place": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
+            bea.ask(Mean("n", 0, 8, per="row", by={"place": ["x", "y"]}, clip=3, rho=0.3), key="b", reserved="later")
             session.restore("bob")
             ann.ask(tenth, key="c")
             with pytest.raises(BudgetExceeded):
-                ann.ask(Count(rho=0.33), key="d")
+                ann.ask(Count(clip=1, rho=0.33), key="d")
         people = ("ann", "bob", "cy", "dee")
         assert [ours.ledger.spent(each) for each in people] == [theirs.ledger.spent(each) for each in people]
         assert [len(ours.ledger.charges(each)) for each in people] == [2, 2, 3, 2]
@@ -279,6 +330,29 @@ def test_a_watch_counts_the_same_people(rows, path):
         assert holds(ours.verify())
 
 
+def test_people_shrink_as_on_duckdb(rows, path):
+    """With a pace everybody is charged the same, the same sums are added up, and as much is missing."""
+    seen = []
+    with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
+        for session in (ours, theirs):
+            session.limit(0.7, analyst="ann")
+            session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
+            asked = Sum("n", 0, 8, by={"place": ["x", "y", "z"]}, clip=1, rho=0.6, pace=2)
+            answer = session.analyst("ann").ask(asked, key="b")
+            many = Count(by={"n": list(range(40))}, clip=1, rho=0.6, pace=3)
+
+            def missing(turn, offer, many=many):
+                people = turn.admit(offer, key="c", price=many.price, payment=many.payment, analyst="ann").people
+                return people.refused(), people.missing_mass(many.price)
+
+            plan = session._rows.plan(many, described(many))
+            mass = session.ledger.answer(session._rows.charges(plan), missing)
+            seen.append((answer.complete_clip, exact(session, many), mass))
+            assert mass[0] > 0
+            assert holds(session.verify(replay=True))
+    assert seen[0] == seen[1]
+
+
 def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     """Statements, checks and tombstones need no Spark; who left that way is in no later answer; DuckDB cannot ask."""
     with opened(path, rows) as session:
@@ -294,7 +368,7 @@ def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     assert json.loads(told.output)["rho"] == pytest.approx(units / RHO)
     assert CliRunner().invoke(app, ["ledger", "verify", str(path)]).exit_code == 0
     with opened(path, pa.table(ROWS)) as session, pytest.raises(ArgumentError, match="Spark"):
-        session.analyst("ann").ask(Count(**CHEAP), key="b")
+        session.analyst("ann").ask(Count(clip=1, **CHEAP), key="b")
     with opened(path, rows) as session:
         session.analyst("ann").ask(Count(clip=9, **CHEAP), key="b")
         assert session.ledger.spent("ann") == units
@@ -439,7 +513,7 @@ def test_hostile_names_keys_and_people(spark, tmp_path_factory, names, key, pers
         assert exact(session, asked) == ([asked.steps, 0], {person: COUNTED + 1})
         text = "'" + key.replace("'", "''") + "'"
         column = '"' + group.replace('"', '""') + '"'
-        assert set(exact(session, Count(where=f"{column} = {text}", sigma=100.0))[1]) == {person, other}
+        assert set(exact(session, Count(clip=1, where=f"{column} = {text}", sigma=100.0))[1]) == {person, other}
 
 
 def test_columns_that_engines_read_differently_are_refused(spark, path):
@@ -451,10 +525,10 @@ def test_columns_that_engines_read_differently_are_refused(spark, path):
     with opened(path, data) as session:
         for name in ("ts", "m", "a", "x", "t"):
             with pytest.raises(ArgumentError, match=f"{name}.*of a type that questions cannot use"):
-                session.analyst("ann").quote(Count(where=f"{name} is null", **CHEAP))
-        assert exact(session, Count(where='ok = 1 and "OK" = 2', **CHEAP))[0] == [STEPS]
+                session.analyst("ann").quote(Count(clip=1, where=f"{name} is null", **CHEAP))
+        assert exact(session, Count(clip=1, where='ok = 1 and "OK" = 2', **CHEAP))[0] == [STEPS]
         with pytest.raises(ArgumentError, match="not in the data"):
-            session.analyst("ann").quote(Count(where="Ok = 1", **CHEAP))
+            session.analyst("ann").quote(Count(clip=1, where="Ok = 1", **CHEAP))
     with pytest.raises(ArgumentError, match="same name"):
         opened(path, spark.sql("SELECT 1 AS who, 2 AS who"))
     with pytest.raises(ArgumentError, match="view="):
@@ -467,14 +541,14 @@ def test_bytes_that_are_no_text_name_nobody(spark, path):
     """Accounts are text; rows of a person whose name is none are in no answer."""
     data = spark.sql("SELECT CAST(x AS STRING) AS who FROM VALUES (X'ff'), (X'61') AS v(x)")
     with opened(path, data) as session:
-        assert exact(session, Count(sigma=100.0)) == ([STEPS], {"a": COUNTED})
+        assert exact(session, Count(clip=1, sigma=100.0)) == ([STEPS], {"a": COUNTED})
 
 
 def test_errors_of_spark_tell_nothing(spark, path):
     """A data frame that fails on an entry: an error of ours without the entry, and nothing is charged."""
     with opened(path, spark.sql("SELECT 1 AS who, CAST(raise_error('secret 4711') AS INT) AS n")) as session:
         with pytest.raises(DataError) as told:
-            session.analyst("ann").ask(Sum("n", 0, 1, **CHEAP), key="a")
+            session.analyst("ann").ask(Sum("n", 0, 1, clip=1, **CHEAP), key="a")
         assert "4711" not in str(told.value)
         assert told.value.__context__ is None  # nor where it came from
         assert session.ledger.entries("answered") == []
@@ -490,7 +564,7 @@ def test_a_cluster_of_a_master_and_two_workers(tmp_path):
     """The same on executors of two workers, in processes of their own: the sums and units of DuckDB."""
     rows = pa.table({"who": [n % 300 for n in range(5000)], "x": [n % 17 / 4 for n in range(5000)]})
     pq.write_table(rows, tmp_path / "rows.parquet")
-    asked = Mean("x", 0, 4, where="x > 0.5", clip=6, sigma=1000.0)
+    asked = Mean("x", 0, 4, per="row", where="x > 0.5", clip=6, sigma=1000.0)
     with opened(tmp_path / "d", rows) as session:
         wanted = exact(session, asked)
     script = f"""

@@ -15,9 +15,9 @@ def test_statement(path):
     """Everybody's own statement lists the questions that charged them, the total, and what it means."""
     with opened(path, budget=filters.Zcdp(epsilon=1.0, delta=1e-6)) as session:
         analyst = session.analyst("ann", purpose="weekly")
-        analyst.ask(Count(sigma=50.0), key="a")
-        analyst.ask(Count(where="place = 'z'", sigma=50.0), key="b")
-        analyst.ask(Sum("n", 0, 8, sigma=50.0), key="c")
+        analyst.ask(Count(clip=1, sigma=50.0), key="a")
+        analyst.ask(Count(clip=1, where="place = 'z'", sigma=50.0), key="b")
+        analyst.ask(Sum("n", 0, 8, clip=1, sigma=50.0), key="c")
         told = session.statement("dee")
         assert [line.key for line in told.lines] == ["a", "c"]
         assert told.rho == pytest.approx(4e-4)

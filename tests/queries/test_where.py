@@ -52,8 +52,8 @@ REFUSED = [
     "n = 1 -- comment",
     "n = (select 1)",
     "sum(n) > 1",
-    "n + 1 = 2",
-    "place like 'x%'",
+    "n + place = 2",
+    "n like 'x%'",
     "place = 'x' or",
     "place is 'x'",
     "place not 'x'",
@@ -79,5 +79,5 @@ def test_what_is_not_in_the_language_is_refused(path, where):
     """Anything else is an argument error before anything is computed or charged."""
     with opened(path) as session:
         with pytest.raises(ArgumentError):
-            session.analyst("a").ask(Count(where=where, **CHEAP), key="k")
+            session.analyst("a").ask(Count(clip=1, where=where, **CHEAP), key="k")
         assert session.ledger.entries("answered") == []

@@ -19,13 +19,21 @@ from bursar.errors import ArgumentError
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
     from bursar.queries import Answer
+    from bursar.queries.plans import Plan
 
 __all__ = ["add"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
+
+_ABOUT_QUOTES = (
+    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will '
+    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of '
+    "this price that every person can still pay."
+)
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
 ledger = typer.Typer(
@@ -52,34 +60,46 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = _table("key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % margin")
+    table = _table(
+        "key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit"
+    )
     for key, each in quotes.items():
-        for place, (name, error) in enumerate(each.standard_errors.items()):
-            price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
-            first = (key, price, f"{each.of_budget:.2%}") if place == 0 else ("", "", "")
-            table.add_row(*first, name, f"{error:.6g}", f"{each.margins[name]:.6g}")
-    _console().print(table)
+        price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
+        first = (key, price, f"{each.of_budget:.2%}")
+        last = ("-" if each.half_width is None else f"{each.half_width:.6g}", f"{each.fits:,}")
+        for name, margin in each.margins.items():
+            table.add_row(*first, name, f"{margin:.6g}", *last)
+            first, last = ("", "", ""), ("", "")
+    _console().print(table, _ABOUT_QUOTES)
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
-def ask(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> None:
+def ask(
+    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
+) -> None:
     """Answer every question. A key that was asked before gives the same answer again and costs nothing."""
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
+    _check_csv(csv, questions, plan, force=force)
     with questions.open() as session:
         answers = questions.ask(session)
+    _write_csv(answers, csv)
     _print_answers(answers, as_json=as_json)
 
 
 @query.command("list", epilog="Example: bursar query list questions.toml")
-def list_(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> None:
+def list_(
+    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
+) -> None:
     """List the answers that the plan's analyst has got for its purpose so far."""
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
+    _check_csv(csv, questions, plan, force=force)
     with questions.look() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
+    _write_csv(answers, csv)
     _print_answers(answers, as_json=as_json)
 
 
@@ -254,11 +274,30 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:
+    """Refuse a file that must not be written, before anything is asked."""
+    if path is not None:
+        check_new_file(path, force=force, read=(plan, questions.ledger, questions.folder / questions.settings["data"]))
+
+
+def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
+    if path is not None:
+        from bursar.queries import write_csv
+
+        write_csv(list(answers.values()), path)
+
+
 def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     """Print answers as JSON, or as a table with a line for each value."""
     if as_json:
         described = {
-            key: {"groups": answer.groups, "values": answer.values, "intervals": answer.intervals, "rho": answer.rho}
+            key: {
+                "groups": answer.groups,
+                "values": answer.values,
+                "intervals": answer.intervals,
+                "rho": answer.rho,
+                "complete_clip": answer.complete_clip,
+            }
             | ({} if answer.complete is None else {"complete": answer.complete})
             for key, answer in answers.items()
         }
@@ -266,15 +305,22 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         return
     table = _table("key", "group", "value", "95 % interval")
     for key, answer in answers.items():
-        for place, (group, value, interval) in enumerate(
-            zip(answer.groups, answer.values, answer.intervals, strict=True)
-        ):
-            values, intervals = (value, interval) if isinstance(value, list) else ([value], [interval])
-            for number, (low, high) in zip(values, intervals, strict=True):
-                rounded = "-" if number is None else f"{number:.6g}"
-                name = ", ".join(map(str, group))
-                table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
+        columns = answer.columns()
+        values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
+        groups = zip(*columns.values(), strict=True) if columns else [()]
+        for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
+            rounded = "-" if number is None else f"{number:.6g}"
+            name = ", ".join(map(str, group))
+            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
+    certain = {
+        key: each.complete_clip / float(each.question.clip or 1)
+        for key, each in answers.items()
+        if each.complete_clip is not None
+    }
+    if min(certain.values(), default=1) < 1:
+        worst = min(certain, key=lambda key: certain[key])
+        _console().print(f"{worst!r}: {answers[worst].about_budgets}")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:
         _console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")

@@ -7,7 +7,7 @@ Names and symbols
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy import fft
 from scipy.special import ndtri
 
 from bursar import mechanisms
+from bursar.curves._spectra import Spectrum, power
 from bursar.curves.losses._laws import Law as Points
 from bursar.curves.losses._laws import law
 from bursar.errors import Unsupported
@@ -27,6 +28,7 @@ Plan = Sequence[tuple[mechanisms.Mechanism, int]]
 
 _SIZES = 2**12, 2**14  # of the grid, at first and for the result
 _TILTS = np.geomspace(0.02, 4000.0, 40)
+_NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
 _LEAST_DELTA = 1e-12  # below, rounding would be seen: the number of rounds for this much is larger
 
 
@@ -45,6 +47,11 @@ class Guess:
     deviation: float
     ends: tuple[float, float]
     tilts: tuple[float, ...]
+    sides: tuple["_Side", "_Side"]
+
+    def widened(self, step: float) -> float:
+        """By which factor a grid of this step raises the variance of the loss."""
+        return max(side.widened(step) for side in self.sides)
 
 
 class _Side:
@@ -70,17 +77,39 @@ class _Side:
 
     def delta(self, step: float, low: int, size: int, epsilon: float) -> Callable[[int], float]:
         """For a grid: the delta of a number of rounds."""
-        spectrum = np.ones(size // 2 + 1, np.complex128)
+        spectrum: Spectrum = np.ones(size // 2 + 1, np.complex128)
         for one, count in self.parts:
-            spectrum = spectrum * fft.rfft(_folded(one, step, size)) ** count
+            spectrum = spectrum * power(fft.rfft(_folded(one, step, size)), count)
         excess = -np.expm1(np.minimum(epsilon - step * (low + np.arange(size)), 0.0))
-        return lambda rounds: float(np.roll(fft.irfft(spectrum**rounds, size), -low) @ excess)
+        factors = np.conj(fft.rfft(np.roll(excess, low))) * (2 / size)
+        factors[[0, -1]] /= 2
+        logs = np.log(np.maximum(np.abs(spectrum), 1e-300))
+
+        def value(rounds: int) -> float:
+            live = int(np.flatnonzero(logs >= -_NEGLIGIBLE / max(rounds, 1))[-1]) + 1
+            return float((power(spectrum[:live], rounds) * factors[:live]).real.sum())
+
+        return value
+
+    def without_ends(self, cut: float) -> "_Side":
+        """The same with the largest losses, up to a mass of cut each, left out, and the least ones made larger."""
+        return _Side([(_without_ends(one, cut), count) for one, count in self.parts])
 
 
 def _moments(one: Points, sign: int) -> Floats:
     """log E exp(sign * tilt * loss) for every tilt."""
     exponents = sign * _TILTS[:, None] * one.losses + np.log(one.masses)
-    return np.asarray(np.logaddexp.reduce(exponents, axis=1))
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
+
+
+def _without_ends(one: Points, cut: float) -> Points:
+    order = np.argsort(one.losses)
+    losses, masses = one.losses[order], one.masses[order]
+    below = min(int(np.searchsorted(np.cumsum(masses), cut)), len(losses) - 1)
+    within = np.cumsum(masses[::-1])[::-1] > cut
+    within[below] |= not within.any()
+    return replace(one, losses=np.maximum(losses, losses[below])[within], masses=masses[within])
 
 
 def _folded(one: Points, step: float, size: int) -> Floats:
@@ -91,8 +120,8 @@ def _folded(one: Points, step: float, size: int) -> Floats:
     return np.asarray(folded + np.bincount((places + 1) % size, one.masses * share, size))
 
 
-def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float) -> Guess:
-    """About how many planned rounds fit, at most ``most``.
+def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Guess:
+    """About how many planned rounds fit, at most ``most``, and where their losses lie but for a leak of all together.
 
     Raises:
         Unsupported: a mechanism of the plan has no privacy loss distribution here, or its losses count as infinite.
@@ -107,8 +136,9 @@ def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float
         rounds = min(rounds // 2, 2 * fit + 10)
         fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[0])
     fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[1])
-    low, high, tilts = _ends(sides, fit + 2 + fit // 50, outside)
-    return Guess(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})))
+    cut = leak / (fit + 2)
+    low, high, tilts = _ends((sides[0].without_ends(cut), sides[1].without_ends(cut)), fit + 2 + fit // 50, outside)
+    return Guess(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
 
 
 def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:

@@ -15,7 +15,6 @@ Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import exp, expm1, inf, log, sqrt
 
@@ -23,11 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from bursar import mechanisms
-from bursar.curves._spectra import Spectrum, power
-from bursar.curves.losses._laws import Law as Points
-from bursar.curves.losses._laws import law as discrete_law
-from bursar.errors import Unsupported
+from bursar.curves._grid_laws import MOST_PLACES, Law, change, laws, spread
+from bursar.curves._spectra import Spectrum, block_for, first_coefficients, power
 
 __all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
 
@@ -37,131 +33,106 @@ Bundle = Mapping[Hashable, int]
 _ULP = 2.0**-52
 _LONG = np.longdouble  # of 64 bits or more, as the machine has it
 _PI = _LONG("3.14159265358979323846264338327950288")
-MOST_PLACES = 2**22  # of a law on either side of 0; larger losses count as infinite, and lower ones are moved up
 NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
+MANY_COEFFICIENTS = 500  # that matter: then rounds are few, and a search does without long precision
+FEW_LOSSES = 4  # of a law whose Fourier coefficients are worked out term by term
 TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
 """Of Chernoff bounds, in both directions."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Law:
-    """One direction of one round, on the grid. Every field is public.
-
-    Attributes:
-        first: the place of the least loss.
-        weights: (k,) >= 0; they add up to one.
-        leak: mass whose loss is infinite, rounded up.
-        error: every weight is at least the true one divided by one plus this.
-    """
-
-    first: int
-    weights: Floats
-    leak: float
-    error: float
-
-
-@lru_cache(maxsize=256)
-def laws(mechanism: mechanisms.Mechanism, step: float, cut: float) -> tuple[Law, Law]:
-    """The laws of one round in the directions "remove" and "add".
-
-    Args:
-        mechanism: public; one round (no Repeated, no Composed).
-        step: public, > 0; nats.
-        cut: public, > 0; the largest losses count as infinite up to this mass, and the least ones are made larger.
-
-    Guarantee: in each direction the law, its weights times (1 + error), dominates the round, for every two neighbouring
-        data sets (an approximate mechanism's own delta is in the leak).
-    Source: docs/proofs/planned-filter.md, section 4; theory 7.2.
-
-    Raises:
-        Unsupported: no privacy loss distribution is known for this mechanism, or its losses count as infinite.
-    """
-    both = discrete_law(mechanism, fine=True, points=True)
-    if both is None:
-        raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
-    remove, add = (_on_grid(one, step, cut) for one in both if isinstance(one, Points))
-    return remove, add
-
-
-def _on_grid(points: Points, step: float, cut: float) -> Law:
-    """Move each mass to the two neighbouring losses of the grid such that both laws of the pair keep their mass."""
-    losses, masses, leak, error = points.losses, points.masses, points.ceiling, points.error
-    if not np.isfinite(losses).all():
-        raise Unsupported("a round reveals so much that some of its losses count as infinite")
-    raised = losses + (error * (1 + np.abs(losses)) if points.loss_errors is None else points.loss_errors)
-    order = np.argsort(raised)
-    losses, masses = raised[order] + step * 2.0**-40, masses[order]
-    below = int(np.searchsorted(np.cumsum(masses), cut))
-    losses[:below] = losses[below]
-    within = (np.cumsum(masses[::-1])[::-1] > cut) & (losses < MOST_PLACES * step)
-    within[0] |= not within.any()
-    losses = np.maximum(losses, -MOST_PLACES * step)
-    leak, losses, masses = leak + 2 * float(masses[~within].sum()), losses[within], masses[within]
-    low = np.floor(losses / step)
-    upper = np.clip(np.expm1(-np.clip(losses - low * step, 0.0, step)) / np.expm1(-step), 0.0, 1.0)
-    place = (low - low[0]).astype(np.int64)
-    weights = np.zeros(int(place[-1]) + 2)
-    np.add.at(weights, place, masses * (1 - upper))
-    np.add.at(weights, place + 1, masses * upper)
-    weights /= weights.sum()
-    return Law(int(low[0]), weights, leak * (1 + error), error + (64 + len(losses) + 2.0**13) * _ULP)
-
-
-def change(step: float, share: float = 1.0) -> tuple[Law, Law]:
-    """The smallest round there is on the grid: randomised response with losses of one step either way.
-
-    Args:
-        step: public, > 0; nats.
-        share: public, in (0, 1]; the probability with which it runs at all, known to everybody.
-
-    Guarantee: both directions have the same law, which dominates randomised response with epsilon = step that runs
-        with this probability.
-    Source: theory 2.3.
-    """
-    truth = 1 / (1 + exp(-step))
-    law = Law(-1, np.array([share * (1 - truth), 1 - share, share * truth]), 0.0, 8 * _ULP)
-    return law, law
-
-
-def spread(law: Law, step: float) -> float:
-    """The standard deviation of the loss, about; no bound."""
-    places = step * (law.first + np.arange(len(law.weights)))
-    mean = float(law.weights @ places)
-    return sqrt(max(float(law.weights @ (places - mean) ** 2), 0.0))
-
-
 class _Seen:
-    """One direction of one kind of round, as the grid computes with it."""
+    """One direction of one kind of round, as the grid computes with it.
+
+    Coefficients in long precision are worked out when they are first asked for, of few losses only as many as that.
+    """
 
     def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
-        self.spectrum: Spectrum
-        self.spectrum, self.fine = _spectrum(law, size)
-        self.larger = np.abs(self.spectrum.astype(np.complex128)) * (1 + 4 * _ULP) + self.fine
+        self._law, self._size = law, size
+        self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
+        self.fine = _coefficient_error(law, size, self._few, _LONG)
+        self._spectrum: Spectrum = np.empty(0, np.clongdouble)
+        if self._few:
+            rough = _terms(law, size, size // 2 + 1, np.float64)
+        else:
+            rough = fft.rfft(_on_circle(law, size, np.float64))
+        self.larger = np.abs(rough) * (1 + 4 * _ULP) + _coefficient_error(law, size, self._few, np.float64)
         self.log_larger = np.log(self.larger) + _ULP
+        self.largest = max(float(self.log_larger.max()), 0.0)
         self.leak, self.error = law.leak, law.error
-        places = step * (law.first + np.arange(len(law.weights)))
-        with np.errstate(divide="ignore"):
-            logs = np.log(law.weights)
-        self.up = np.array([_log_sum(logs + tilt * places) for tilt in tilts])
-        self.down = np.array([_log_sum(logs - tilt * places) for tilt in tilts])
+        used = np.flatnonzero(law.weights)
+        logs, places = np.log(law.weights[used]), step * (law.first + used)
+        self.up = _log_sums(logs + tilts[:, None] * places)
+        self.down = _log_sums(logs - tilts[:, None] * places)
+
+    def spectrum(self, live: int) -> Spectrum:
+        """The first Fourier coefficients of the law, each with an error of at most ``fine``."""
+        if len(self._spectrum) < live:
+            used = np.flatnonzero(self._law.weights)
+            if self._few:
+                self._spectrum = _terms(self._law, self._size, live, _LONG)
+            elif block_for(self._size, live):
+                places, weights = self._law.first + used, self._law.weights[used].astype(_LONG)
+                self._spectrum = first_coefficients(places, weights, self._size, live, np.asarray(2 * _PI))
+            else:
+                self._spectrum = fft.rfft(_on_circle(self._law, self._size, _LONG))
+        return self._spectrum[:live]
 
 
-def _spectrum(law: Law, size: int) -> tuple[Spectrum, float]:
-    """Fourier coefficients of a law in long precision, and a bound on the error of each; few losses term by term."""
-    eps = float(np.finfo(_LONG).eps)
-    if len(law.weights) > 4 or size < 4:
-        folded = np.zeros(size, _LONG)
-        np.add.at(folded, (law.first + np.arange(len(law.weights))) % size, law.weights)
-        return fft.rfft(folded), 8 * (2 + log(size) / log(2)) * eps
-    angles = 2 * _PI * (np.arange(size // 2 + 1, dtype=_LONG) / size)
-    terms = [weight * np.exp(-1j * (law.first + at) * angles) for at, weight in enumerate(law.weights.astype(_LONG))]
-    return np.asarray(np.sum(terms, axis=0)), 8 * (4 + max(abs(law.first), abs(law.first + len(terms)))) * eps
+def _on_circle(law: Law, size: int, kind: type) -> NDArray[np.floating]:
+    """The weights of a law, those outside the window folded into it."""
+    first, count = law.first % size, len(law.weights)
+    circle: NDArray[np.floating] = np.zeros(size * -(-(first + count) // size), kind)
+    circle[first : first + count] = law.weights
+    return np.asarray(circle.reshape(-1, size).sum(axis=0))
 
 
-def _log_sum(exponents: Floats) -> float:
-    """log of the sum of exp(exponents), a little too large."""
-    top = float(exponents.max())
-    return top + log(float(np.exp(exponents - top).sum())) + 1e-12 * (1 + abs(top))
+def _terms(law: Law, size: int, live: int, kind: type) -> Spectrum:
+    """The first Fourier coefficients of a law with few losses, term by term."""
+    weights: NDArray[np.floating] = law.weights.astype(kind)
+    total: Spectrum = np.zeros(live, np.result_type(kind, np.complex64))
+    for place, weight in zip(range(law.first, law.first + len(weights)), weights, strict=True):
+        if place and weight:
+            turn = _turned(abs(place), size, live, kind)
+            total += weight * (turn if place > 0 else np.conj(turn))
+        elif weight:
+            total += weight
+    return total
+
+
+@lru_cache(maxsize=4)
+def _turned(place: int, size: int, live: int, kind: type) -> Spectrum:
+    """The first Fourier coefficients of a loss at one place."""
+    return np.asarray(
+        np.exp((-2j * (_PI if kind is _LONG else kind(_PI)) * place / size) * np.arange(live, dtype=kind))
+    )
+
+
+def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
+    """A bound on the error of one Fourier coefficient in this precision."""
+    eps = float(np.finfo(kind).eps)
+    if few:
+        return 8 * (4 + max(abs(law.first), abs(law.first + len(law.weights)))) * eps
+    return (16 * (2 + log(size) / log(2)) + 2 * (len(law.weights) // size)) * eps + 2e-23
+
+
+def _log_sums(exponents: Floats) -> Floats:
+    """log of the sum of exp(exponents) of each row, a little too large."""
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
+
+
+def _sums_from_above(values: Floats) -> Floats:
+    """What lies at and above each place, added up in blocks: few roundings each. As many values as a power of two."""
+    block = 1 << len(values).bit_length() // 2
+    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return np.asarray(sums.ravel()[::-1])
+
+
+def _longest_sum(size: int) -> int:
+    """How many numbers are added one after the other in such a sum, at most."""
+    block = 1 << size.bit_length() // 2
+    return block + size // block + 1
 
 
 class Grid:
@@ -184,6 +155,9 @@ class Grid:
         self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
         self._twice[[0, -1]] = 1.0
         self._composed = lru_cache(maxsize=16)(self._compose)
+        self._around = lru_cache(maxsize=16)(self._roughly)
+        self._live_coefficients = lru_cache(maxsize=64)(self._count_live)
+        self._excess = lru_cache(maxsize=2)(self._excess_coefficients)
 
     def __contains__(self, kind: Hashable) -> bool:
         return kind in self._kinds
@@ -212,11 +186,14 @@ class Grid:
         Guarantee: not below the curve of this direction.
         Source: docs/proofs/planned-filter.md, section 4.
         """
-        spectrum, doubt = self._composed(tuple(bundle.items()), side)
-        density, error = self._density(spectrum, doubt)
-        first = int(np.searchsorted(self._places, epsilon))
-        value = float((density[first:] * -np.expm1(epsilon - self._places[first:])).sum()) + error
-        value += 4 * (8 + log(self.size)) * _ULP * float(np.abs(density).sum())  # of NumPy's pairwise sum
+        long, doubt, tail = self._composed(tuple(bundle.items()), side)
+        spectrum, factors = long.astype(np.complex128), self._excess(epsilon)[: len(long)]
+        sizes, twice = np.abs(spectrum), self._twice[: len(long)]
+        value = float((spectrum * factors).real.sum())  # Parseval's identity
+        value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * _ULP) * float(
+            (twice * sizes).sum()
+        )
+        value += 4 * (8 + log(self.size)) * _ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
         value += self._outside(bundle, side) + self._leak(bundle, side)
         errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
         return value * exp(errors) * (1 + 1e-12)
@@ -234,90 +211,138 @@ class Grid:
         """
         return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
 
+    def doubt(self, less: Bundle, more: Bundle, context: Bundle) -> float:
+        """The errors that a comparison counts: with no more slack than that, ``covers`` says no."""
+        return max(self._gap(less, more, context, side)[1] for side in (0, 1))
+
     def seems_to_cover(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
         """What ``covers`` is likely to say, at a fraction of its price: for searches. It proves nothing."""
+        return all(float(self._rough_gap(less, more, context, side).min()) >= -slack for side in (0, 1))
+
+    def rough_gaps(self, less: Bundle, more: Bundle, context: Bundle) -> Floats:
+        """By how much the curve of more and context is above that of less and context, at some e in both directions.
+
+        For searches: no error is counted, and it proves nothing.
+        """
+        return np.concatenate([self._rough_gap(less, more, context, side) for side in (0, 1)])
+
+    def rough_delta(self, bundle: Bundle, epsilon: float) -> float:
+        """About what ``delta`` says, at a fraction of its price: for searches. It is no bound."""
+        values = []
         for side in (0, 1):
-            around, _ = self._composed(tuple(context.items()), side)
-            size = 1 << max(10, (16 * len(around) - 1).bit_length())
-            if size >= self.size:
-                return self.covers(less, more, context, slack)
-            live, turns = len(around), np.arange(len(around)) * (self.low / self.size % 1)
-            right, left = (self._compose(tuple(each.items()), side, live)[0] for each in (more, less))
-            padded = np.zeros(size // 2 + 1, dtype=np.complex128)
-            padded[:live] = around * (right - left) * np.exp(2j * np.pi * turns)
-            density, stride = fft.irfft(padded, size), self.size // size
-            down, up = (ratios[::stride] for ratios in self._ratios)
-            curve = np.cumsum(density[::-1])[::-1] - np.cumsum((density * down)[::-1])[::-1] * up
-            if not float(curve.min()) >= -slack:
-                return False
-        return True
+            live, _ = self._live(tuple(bundle.items()), side)
+            product = self._product(tuple(bundle.items()), side, live).astype(np.complex128)
+            values.append(float((product * self._excess(epsilon)[:live]).real.sum()))
+        return max(values)
+
+    def _rough_gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> Floats:
+        live, _ = self._live(tuple(context.items()), side)
+        around = self._around(tuple(context.items()), side, live)
+        short = live > MANY_COEFFICIENTS
+        right, left = (self._product(tuple(each.items()), side, live, short=short) for each in (more, less))
+        difference = around * (right - left).astype(np.complex128)
+        size = min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
+        stride = self.size // size
+        return self._curve(fft.irfft(difference, size), stride)
+
+    def _live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+        """How many Fourier coefficients of a composition matter, and a bound on the root of the squares of all others.
+
+        Both are those of a smaller composition, with a power of two of each kind, times what the rest may add.
+        """
+        fewer = tuple((kind, 1 << (count.bit_length() - 1)) for kind, count in bundle if count)
+        live, tail = self._live_coefficients(fewer, side)
+        more = dict(bundle)
+        rest = sum((more[kind] - count) * self._kinds[kind][side].largest for kind, count in fewer)
+        return live, tail * exp(min(rest, 700.0)) if tail else 0.0
+
+    def _count_live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+        logs = np.full(self.size // 2 + 1, 1e-9)  # this covers the rounding of what follows
+        for kind, count in bundle:
+            logs += count * self._kinds[kind][side].log_larger
+        live = int(np.flatnonzero(logs > log(NEGLIGIBLE))[-1]) + 1
+        return live, sqrt(float((self._twice[live:] * np.exp(2 * logs[live:])).sum()))
+
+    def _roughly(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Spectrum:
+        """The first Fourier coefficients of a composition, in the order of the window."""
+        turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
+        return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
+
+    def _excess_coefficients(self, epsilon: float) -> Spectrum:
+        """What to multiply the Fourier coefficients of a composition by, for its curve at epsilon to be their sum."""
+        excess = -np.expm1(np.minimum(epsilon - self._places, 0.0))
+        return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
 
     def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
         """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
-        around, around_doubt = self._composed(tuple(context.items()), side)
+        least, error = self._gap(less, more, context, side)
+        return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
+
+    def _gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> tuple[float, float]:
+        """The least of the difference of the two curves, and a bound on its error."""
+        around, around_doubt, tail = self._composed(tuple(context.items()), side)
         live = len(around)
-        right, right_doubt = self._compose(tuple(more.items()), side, live)
-        left, left_doubt = self._compose(tuple(less.items()), side, live)
+        right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
+        doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
         difference = right - left
         size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
         rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
-        doubt = 2.0 * around_doubt  # coefficients that were left out: their size, times at most two
-        doubt[:live] = around_doubt[:live] * size
-        doubt[:live] += (beside + around_doubt[:live]) * (right_doubt + left_doubt + rounding)
-        density, error = self._density(around * difference, doubt)
-        error += 4 * self.size * _ULP * float(np.abs(density).sum())
+        doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
+        density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
+        error += 4 * _longest_sum(self.size) * _ULP * float(np.abs(density).sum())
         error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
         error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
         error += self._leak(less, side) * (1 + self._leak(context, side))
-        least = min(float(self._curve(density).min()), float(density.sum()))
-        return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
+        return min(float(self._curve(density).min()), float(density.sum())), error
 
     @cached_property
     def _ratios(self) -> tuple[Floats, Floats]:
         """exp(-loss) and exp(loss) at each loss of the window."""
         return np.exp(-self._places), np.exp(self._places)
 
-    def _curve(self, density: Floats) -> Floats:
-        """The curve at each loss of the window: what lies above it, less what it weighs under the other law."""
-        mass = np.cumsum(density[::-1])[::-1]
-        down, up = self._ratios
-        weighed = np.cumsum((density * down)[::-1])[::-1] * up
-        return np.asarray(mass - weighed)
+    def _curve(self, density: Floats, stride: int = 1) -> Floats:
+        """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
+        down, up = (ratios[::stride] for ratios in self._ratios)
+        mass, weighed = _sums_from_above(density), _sums_from_above(density * down)
+        weighed *= up
+        mass -= weighed
+        return mass
 
-    def _compose(
-        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int | None = None
-    ) -> tuple[Spectrum, Floats]:
-        """Fourier coefficients of a composition in long precision, and a bound on the error of each.
+    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats, float]:
+        """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""
+        live, tail = self._live(bundle, side)
+        return self._product(bundle, side, live), self._doubts(bundle, side, live), tail
 
-        Only the first coefficients are worked out: as many as asked for, or as many as matter; then the bound is on
-        the size of the others.
-        """
-        half = self.size // 2 + 1 if live is None else live
-        logs, least, fine = np.full(half, 1e-9), np.ones(half), 0.0  # the first covers the rounding of what follows
+    def _doubts(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Floats:
+        """A bound on the error of each of the first coefficients of a composition."""
+        logs, least, fine = np.full(live, 1e-9), np.ones(live), 0.0  # the first covers the rounding of what follows
         for kind, count in bundle:
             seen = self._kinds[kind][side]
-            logs, least = logs + count * seen.log_larger[:half], np.minimum(least, seen.larger[:half])
+            logs, least = logs + count * seen.log_larger[:live], np.minimum(least, seen.larger[:live])
             fine += count * seen.fine
-        sizes = np.exp(logs)
-        if live is None:
-            live = int(np.flatnonzero(sizes > NEGLIGIBLE)[-1]) + 1
-        product: Spectrum = np.ones(live, dtype=np.clongdouble)
-        for kind, count in bundle:
-            product = product * power(self._kinds[kind][side].spectrum[:live], count)
-        doubt = (2 * fine) * sizes / least
-        doubt[live:] = sizes[live:]
-        return product, doubt
+        return np.asarray((2 * fine) * np.exp(logs) / least)
 
-    def _density(self, spectrum: Spectrum, doubt: Floats) -> tuple[Floats, float]:
-        """The weights that belong to Fourier coefficients, and a bound on the error of any exact sum of them.
+    def _product(
+        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int, *, short: bool = False
+    ) -> Spectrum:
+        """The first Fourier coefficients of a composition, in long precision, or not."""
+        product: Spectrum = np.ones(live, np.complex128 if short else np.clongdouble)
+        for kind, count in bundle:
+            spectrum = self._kinds[kind][side].spectrum(live)
+            product = product * power(spectrum.astype(product.dtype), count)
+        return product
+
+    def _density(self, spectrum: Spectrum, doubt: Floats, tail: float) -> tuple[Floats, float]:
+        """The weights that belong to the first Fourier coefficients, and a bound on the error of any exact sum of them.
 
         The bound holds for sums with factors in [-1, 1] too. Errors of adding up are the caller's.
         """
         padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
         padded[: len(spectrum)] = spectrum
         density = np.roll(fft.irfft(padded, self.size), -self.low)
-        error = sqrt(float((self._twice * doubt**2).sum()))
-        error += self._gamma * float((self._twice * np.abs(padded)).sum())
+        twice = self._twice[: len(spectrum)]
+        error = sqrt(float((twice * doubt**2).sum()) + tail**2)
+        error += self._gamma * float((twice * np.abs(padded[: len(spectrum)])).sum())
         return density, error
 
     def _outside(self, bundle: Bundle, side: int) -> float:

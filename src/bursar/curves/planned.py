@@ -20,7 +20,7 @@ from math import ceil, floor, log2
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE
-from bursar.curves._purchase import CHANGE, Plan, Price, bundle, price_of_block
+from bursar.curves._purchase import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
 from bursar.curves._rounds import Guess, guess, largest
 from bursar.curves.lattice import Grid, change, laws, spread
 from bursar.errors import ArgumentError
@@ -40,8 +40,9 @@ LOST = 0.002
 FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
 LEAST_DELTA = 1e-14  # numbers are worked out to about this
 ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
-STEP = 0.1  # of the grid, in standard deviations of one planned round's loss, where the finest size allows it
-FEW = 400  # planned rounds; up to here the step is a quarter of that
+WIDENED, FEW_WIDENED = 0.002, 0.0004  # part by which the grid may raise the variance of a planned round's loss, and of
+FEW = 400  # planned rounds, where its size allows it
+LEAK = 1e-3  # of the most slack: what counts as infinite of all planned rounds together
 SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
 OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
 MARGIN = 1.3  # by which the window is wider than the plan needs
@@ -79,8 +80,9 @@ class Prices:
                 f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
             )
         self._plan, self._delta = plan, delta
-        about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE)
-        self._grid, self._cut = self._fitted(about)
+        leak = LEAK * SLACK * delta
+        about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        self._grid, self._cut = self._fitted(about, leak)
         self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
         target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
         full, self.slack = self._start(target, epsilon, max(about.rounds, 1), most)
@@ -94,7 +96,8 @@ class Prices:
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
         leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
         self._leaks = 1.01 * self.rounds * sum(leaks)
-        self._priced = lru_cache(maxsize=2**12)(self._price)
+        self._paid = lru_cache(maxsize=2**12)(self._payment)
+        self._exchanged = lru_cache(maxsize=2**12)(self._exchange)
 
     @property
     def plan(self) -> Plan:
@@ -145,8 +148,30 @@ class Prices:
         Guarantee: valid with this slack at every state with at least so many planned rounds.
         Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
         """
+        rounds, back = self.exchange(mechanism, count, level=level, slack=slack) or (None, 0)
+        return Price(rounds, back, self.payment(mechanism, count, level=level, slack=slack))
+
+    def payment(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> int | None:
+        """The price of a block in change alone; None where change does not buy it. Arguments as of :meth:`price`.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
         _check.whole(1, count=count, slack=slack)
-        return self._priced(mechanism, count, level, slack)
+        return self._paid(mechanism, count, level, slack)
+
+    def exchange(
+        self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int
+    ) -> tuple[int, int] | None:
+        """Planned rounds that buy a block, and change that is given back; None where those left do not buy it.
+
+        Arguments as of :meth:`price`.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
+        _check.whole(1, count=count, slack=slack)
+        return self._exchanged(mechanism, count, level, slack)
 
     def size(self, mechanism: mechanisms.Mechanism) -> float:
         """The variance of a round's loss in units of change: about its price while much is left. No bound."""
@@ -157,19 +182,22 @@ class Prices:
         error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
         return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
 
-    def _price(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> Price:
+    def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> int | None:
+        self._know(mechanism)
+        size, context = count * self.size(mechanism), bundle(self._plan, rounds_at(level))
+        spare = self.spare(slack / FAILURE)
+        return payment_for_block(self._grid, {mechanism: count}, context, size=size, spare=spare)
+
+    def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
+        self._know(mechanism)
+        size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
+        return exchange_of_block(
+            self._grid, {mechanism: count}, self._plan, rounds_at(level), size=size, worth=self.worth, spare=spare
+        )
+
+    def _know(self, mechanism: mechanisms.Mechanism) -> None:
         if mechanism not in self._grid:
             self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
-        return price_of_block(
-            self._grid,
-            self._plan,
-            mechanism,
-            count,
-            rounds=rounds_at(level),
-            size=count * self.size(mechanism),
-            worth=self.worth,
-            spare=self.spare(slack / FAILURE),
-        )
 
     def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
         """How many planned rounds there are at the start, and the part of delta that pays for slack.
@@ -184,25 +212,28 @@ class Prices:
         return self._fitting(target * (1 - SLACK), epsilon, full, full, 0), SLACK
 
     def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
-        """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``."""
-        first = {**bundle(self._plan, max(guess, 1)), CHANGE: change}
-        worse = max((0, 1), key=lambda side: self._grid.delta_of_side(first, epsilon, side))
+        """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``.
 
-        def delta(rounds: int) -> float:
-            return self._grid.delta_of_side({**bundle(self._plan, rounds), CHANGE: change}, epsilon, worse)
+        The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
+        """
 
-        rounds = largest(delta, target, guess=guess, most=most, to=FOUND_TO)
-        if not rounds or self.delta(rounds, change, epsilon=epsilon) <= target:
-            return rounds
-        return largest(lambda n: self.delta(n, change, epsilon=epsilon), target, guess=rounds, most=rounds, to=FOUND_TO)
+        def rough(rounds: int) -> float:
+            return self._grid.rough_delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
 
-    def _fitted(self, about: Guess) -> tuple[Grid, float]:
+        rounds = largest(rough, target, guess=guess, most=most, to=FOUND_TO)
+        fewer = max(1, rounds // FOUND_TO)
+        while rounds and self.delta(rounds, change, epsilon=epsilon) > target:
+            rounds, fewer = max(0, rounds - fewer), 2 * fewer
+        return rounds
+
+    def _fitted(self, about: Guess, leak: float) -> tuple[Grid, float]:
         """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
-        cut = 1e-3 * SLACK * self._delta / (ceil(1.02 * about.rounds) + 2)
+        cut = leak / (ceil(1.02 * about.rounds) + 2)
         low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
-        finest = (STEP if about.rounds > FEW else STEP / 4) * about.deviation
-        wanted = ceil(log2((high - low) / finest)) if about.deviation > 1e-15 else 0
-        size = 2 ** min(max(SMALLEST_SIZE, wanted), FINEST_SIZE)
+        size = 2**SMALLEST_SIZE
+        widened = WIDENED if about.rounds > FEW else FEW_WIDENED
+        while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
+            size *= 2
         step = (high - low) / size
         grid = Grid(step, floor(low / step), size, about.tilts)
         for mechanism, _ in self._plan:

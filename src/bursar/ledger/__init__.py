@@ -12,7 +12,7 @@ from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
-from bursar.ledger._summary import Summary, check_export_file, summary
+from bursar.ledger._summary import Summary, check_export_file, left_at_worst, summary
 from bursar.ledger._turn import Admission, Turn
 from bursar.ledger._verify import Finding, check_export, export, verify
 from bursar.ledger._watch import Watch
@@ -29,6 +29,7 @@ __all__ = [
     "check_export",
     "check_export_file",
     "export",
+    "left_at_worst",
     "on_a_server",
     "summary",
     "verify",

@@ -52,6 +52,7 @@ class Ledger(Uncopyable):
         *,
         budget: LedgerBudget | None = None,
         person: str | None = None,
+        keys_delta: float | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -64,6 +65,7 @@ class Ledger(Uncopyable):
             budget: what each person may spend, public: a fresh ``filters.Zcdp`` or ``filters.Gaussian``, or a
                 ``filters.Basic`` with delta = 0; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
+            keys_delta: what all questions for keys may cost in delta, public; None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
@@ -76,16 +78,17 @@ class Ledger(Uncopyable):
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
-        check_terms(budget, person)
+        check_terms(budget, person, keys_delta)
         store = open_store(path)
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                _create(store, budget, person, wanted, create=create)
+                new = None if budget is None or person is None else Terms.of(budget, person, wanted, keys_delta)
+                _create(store, new, create=create)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = _terms(store)
             accounts = _accounts_of(store, writer, terms.accounts)
-            terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind)
+            terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind, keys_delta=keys_delta)
             accounts.open(store, terms.person)
             return cls(store, accounts)
         except BaseException as error:
@@ -187,8 +190,7 @@ class Ledger(Uncopyable):
         def work(turn: Turn) -> None:
             if self._rules.watch is not None:
                 raise ArgumentError("this ledger is watched already")
-            asked = sum(int(entry.public["price"]) for entry in self.entries("answered"))
-            left = max(0, self.budget_units - self._rules.set_aside() - asked)
+            left = max(0, self.budget_units - self._rules.set_aside() - self._rules.charged)
             if watch.units > left:
                 raise exceeded(watch.units, self.budget_units, left, self.symbol)
             public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
@@ -291,6 +293,11 @@ class Ledger(Uncopyable):
         return self._rules.terms.delta
 
     @property
+    def keys_delta(self) -> float | None:
+        """What all questions for keys together may cost in delta; None where there may be none. Public."""
+        return self._rules.terms.keys_delta
+
+    @property
     def person_kind(self) -> str:
         """How people are named: BIGINT or VARCHAR. Public."""
         return self._rules.terms.person
@@ -304,10 +311,11 @@ class Ledger(Uncopyable):
     def __repr__(self) -> str:
         return f"Ledger({self.store.name!r}, {self.symbol}={self.budget!r})"
 
-    def refuse_beyond_budget(self, price: int) -> None:
-        """Refuse a question that costs more than the whole budget; units."""
+    def refuse_beyond_budget(self, price: int, *, delta: float = 0.0) -> None:
+        """Refuse a question that costs more than the whole budget, in units, or a delta that is not left."""
         if price > self.budget_units:
             raise exceeded(price, self.budget_units, self.budget_units, self.symbol)
+        self._rules.allow_delta(delta)
 
     def rows(self) -> list[Row]:
         """The record in order, as it is stored: for the data holder."""
@@ -370,15 +378,14 @@ class Ledger(Uncopyable):
                 self.accounts.follow(rules.accounts)
 
 
-def _create(store: Store, budget: LedgerBudget | None, person: str | None, accounts: str, *, create: bool) -> None:
+def _create(store: Store, terms: Terms | None, *, create: bool) -> None:
     """Make a ledger that is not there."""
     if not create:
         raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
-    if budget is None or person is None:
-        raise LedgerError(
-            f"{store.name} is not there, and cannot be made without a budget and a kind of names", reason="missing"
-        )
-    store.create(person, sealed(0, START, Terms.of(budget, person, accounts).public, {}))
+    if terms is None:
+        why = "is not there, and cannot be made without a budget and a kind of names"
+        raise LedgerError(f"{store.name} {why}", reason="missing")
+    store.create(terms.person, sealed(0, START, terms.public, {}))
 
 
 def _terms(store: Store) -> Terms:

@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """opened, answered, limited, reserved, released, retired, returned, watched or spoke."""
+        """opened, answered, limited, reserved, released, retired, returned, watched, spoke or delta."""
         return str(self.public["kind"])
 
 
@@ -55,6 +55,13 @@ class Row(NamedTuple):
 Run = Callable[[str, Sequence[object]], Any]
 """Executes SQL with parameters where a ledger is."""
 
+_TERMS = (
+    "'{' || "
+    + " || ',' || ".join(
+        f"'\"{name}\":' || coalesce(CAST(public AS JSON) ->> '{name}', 'null')" for name in ("price", "pace")
+    )
+    + " || '}'"
+)  # of an answer, as JSON
 COLUMNS = ", ".join(Row._fields)
 """Of the table ``record``, in the order of a row."""
 
@@ -101,9 +108,10 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), 
     Args:
         run: executes SQL where the ledger is.
         where, parameters: which rows.
-        answers: whether the public parts of answers are wanted; they may be long.
+        answers: whether the public parts of answers are wanted in full; they may be long. Else only their terms are
+            read: price and pace.
     """
-    public = "public" if answers else "CASE WHEN kind = 'answered' THEN '' ELSE public END"
+    public = "public" if answers else f"CASE WHEN kind = 'answered' THEN {_TERMS} ELSE public END"
     columns = COLUMNS.replace("public", public, 1)
     return [Row(*row) for row in run(f"SELECT {columns} FROM ledger.record WHERE {where} ORDER BY number", parameters)]
 

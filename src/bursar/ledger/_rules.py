@@ -6,14 +6,16 @@ all use it.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import NamedTuple, Self
 
 from bursar import _check
+from bursar._units import exact, to_float
 from bursar.errors import ArgumentError
 from bursar.ledger._record import START, Entry, Row
-from bursar.ledger._terms import Terms, exceeded
+from bursar.ledger._terms import PURE, Terms, delta_exceeded, exceeded
 from bursar.ledger._watch import Watch
-from bursar.ledger.interfaces import Person, Share
+from bursar.ledger.interfaces import Payment, Person, Share
 
 __all__ = ["Allowance", "Answered", "Reservation", "Rules", "history", "scope_of"]
 
@@ -40,12 +42,14 @@ class Answered(NamedTuple):
         allowance: the most that each person may have spent after it.
         asked: for each limited share the questions asked before it that count.
         gone: the people who had left.
+        left: units that every person had left for it at least, by what is public; see ``Rules.left``.
     """
 
     entry: Entry
     allowance: Allowance
     asked: dict[str, list[int]]
     gone: frozenset[Person]
+    left: int
 
 
 class Rules:
@@ -60,6 +64,9 @@ class Rules:
         watched: the entry that began the watch, if there is one; ``watch`` is the watch, ``spoke`` whether it spoke.
         gone: the people who have left. Private.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
+        delta: what questions for keys have cost in delta, exactly.
+        charged: the most units that any person can have been charged, by what is public.
+        charged_by_scope: the same in each scope, whether or not it is limited.
     """
 
     terms: Terms
@@ -74,6 +81,9 @@ class Rules:
         self.spoke = False
         self.gone: set[Person] = set()
         self.accounts: str | None = None
+        self.delta = Fraction(0)
+        self.charged = 0
+        self.charged_by_scope: dict[str, int] = {}
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
@@ -84,10 +94,11 @@ class Rules:
         return rules
 
     def read(self, row: Row) -> None:
-        """Take in the next entry. Of an answer's row, the public part is not read: it may be left empty."""
+        """Take in the next entry. Of an answer's public part only the terms are read: price and pace."""
         private = json.loads(row.private)
         self.accounts = private.get("accounts", self.accounts)
         if row.kind == "answered":
+            self._charge(row)
             for scope in _scopes(str(row.analyst), row.purpose):
                 self.asked.setdefault(scope, []).append(row.number)
             if row.reserved is not None:
@@ -95,6 +106,19 @@ class Rules:
         else:
             self._read(row.entry(private=True))
         self.number, self.hash = row.number, row.hash
+
+    def _charge(self, row: Row) -> None:
+        """Follow what an answer can have cost anybody at most; by its public part and what was in force before it."""
+        terms = json.loads(row.public)
+        price, payment = int(terms["price"]), Payment(terms.get("pace"))
+        allowance = self.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
+        limits = dict(allowance.shares)
+        price = min([price, payment.allowed(allowance.most), *map(payment.allowed, limits.values())])
+        self.charged = payment.after(self.charged, allowance.most, price)
+        for scope in _scopes(str(row.analyst), row.purpose):
+            before = self.charged_by_scope.get(scope, 0)
+            most = limits.get(scope, before + price * (payment.pace or 1))
+            self.charged_by_scope[scope] = payment.after(before, most, price)
 
     def _read(self, entry: Entry) -> None:
         public = entry.public
@@ -109,6 +133,8 @@ class Rules:
                 self.reserved.pop(public["name"], None)
             case "watched":
                 self.watched, self.watch = entry, Watch.recorded(public, entry.private)
+            case "delta":
+                self.delta += exact(public["delta"])
             case "spoke":
                 self.spoke = True
             case "retired":
@@ -129,6 +155,32 @@ class Rules:
         """The most that each person may have spent after a question; it may use what is reserved under its key."""
         shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
         return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
+
+    def left(self, allowance: Allowance) -> int:
+        """Units that every person has left for a question at least: the least over the budget and its limits.
+
+        Guarantee: nobody has less; it is known from the public parts of the record alone.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        shares = [share.most - self.charged_by_scope.get(share.scope, 0) for share in allowance.shares]
+        return min([allowance.most - self.charged, *shares])
+
+    def allow_delta(self, delta: float) -> None:
+        """Refuse a question that costs a delta which is not declared, or not left.
+
+        Guarantee: the deltas of all questions that are answered add up to at most what the ledger declared.
+        Source: theory 4.5; docs/proofs/unknown-keys.md, Theorem 2.
+        """
+        if not delta:
+            return
+        declared = self.terms.keys_delta
+        if self.terms.measure == PURE:
+            raise ArgumentError(f"delta={delta!r}: this ledger has a pure budget, which allows no delta for keys")
+        if declared is None:
+            raise ArgumentError(f"delta={delta!r}: this ledger was made without keys_delta=, so keys must be public")
+        left = exact(declared) - self.delta
+        if not 0 < exact(delta) <= left:
+            raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
     def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The same, for a question of this price.
@@ -158,7 +210,8 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
         if row.kind == "answered":
             allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
             asked = {share.scope: list(rules.asked.get(share.scope, ())) for share in allowance.shares}
-            yield Answered(row.entry(private=True), allowance, asked, frozenset(rules.gone))
+            entry, gone, left = row.entry(private=True), frozenset(rules.gone), rules.left(allowance)
+            yield Answered(entry, allowance, asked, gone, left)
         rules.read(row)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from bursar.errors import LedgerError
 from bursar.ledger._ledger import Ledger
+from bursar.ledger._record import read_rows
+from bursar.ledger._rules import Rules
 from bursar.ledger._verify import check_export
 
-__all__ = ["Summary", "check_export_file", "summary"]
+__all__ = ["Summary", "check_export_file", "left_at_worst", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ def summary(ledger: Ledger) -> Summary:
     entries, head = ledger.entries(), ledger.head
     first = entries[0].public
     terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
+    if ledger.keys_delta is not None:
+        terms["keys_delta"] = ledger.keys_delta
     terms[ledger.symbol] = first["budget"] / first["units"]
     questions = tuple(
         {"number": entry.number}
@@ -47,6 +51,18 @@ def summary(ledger: Ledger) -> Summary:
         if entry.kind == "answered"
     )
     return Summary(terms, len(entries), head, questions)
+
+
+def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
+    """What is left for new questions of an analyst to a person who paid the highest price of every question so far.
+
+    In units, public: from the budget, limits, reservations and prices alone. Most people have more left.
+
+    Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
+    Source: docs/proofs/individual-filter.md, "How complete an answer is".
+    """
+    rules = Rules.of(read_rows(ledger.store.run, answers=False))
+    return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
 
 
 def check_export_file(path: Path) -> tuple[int, str]:

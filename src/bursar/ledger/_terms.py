@@ -14,13 +14,13 @@ from numbers import Integral
 from typing import Any, Self
 
 from bursar import _check
-from bursar._units import MEASURE, RANGE, to_float
+from bursar._units import MEASURE, RANGE, exact, to_float
 from bursar.curves import gaussian, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger.interfaces import Person
 
-__all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "exceeded"]
+__all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
 
 TABLES = "tables"
 """How accounts are kept where the terms say nothing else."""
@@ -44,6 +44,7 @@ class Terms:
         person: how people are named: BIGINT or VARCHAR.
         accounts: how accounts are kept.
         measure: what is counted.
+        keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
     """
 
     budget: int
@@ -52,12 +53,13 @@ class Terms:
     person: str
     accounts: str = TABLES
     measure: str = ZCDP
+    keys_delta: float | None = None
 
     @classmethod
-    def of(cls, budget: LedgerBudget, person: str, accounts: str) -> Self:
+    def of(cls, budget: LedgerBudget, person: str, accounts: str, keys_delta: float | None = None) -> Self:
         """The terms of a new ledger."""
         measure, units = _counted(budget)
-        return cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure)
+        return cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
@@ -74,6 +76,7 @@ class Terms:
             str(public["person"]),
             accounts,
             measure,
+            None if public.get("keys_delta") is None else float(public["keys_delta"]),
         )
 
     @property
@@ -88,6 +91,7 @@ class Terms:
             "delta": self.delta,
             "person": self.person,
             **({} if self.accounts == TABLES else {"accounts": self.accounts}),
+            **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
         }
 
     @property
@@ -98,10 +102,16 @@ class Terms:
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta.
 
+        Where questions for keys may cost a delta of their own, it is taken off first: infinite where nothing is left.
+
         Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
-        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure); docs/proofs/unknown-keys.md, Theorem 2.
         """
         total = to_float(self.budget)
+        if self.keys_delta is not None:
+            delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
+            if not delta > 0:
+                return inf
         if self.measure == ZCDP:
             return zcdp.Zcdp(total).epsilon(delta=delta)
         if self.measure == GAUSSIAN:
@@ -121,7 +131,15 @@ class Terms:
         bits = " of 64 bits" if self.person == "BIGINT" else ""
         raise UnknownPerson(f"person: people are named by {_NAMES[self.person]}{bits} here")
 
-    def refuse_other(self, name: str, *, budget: LedgerBudget | None, person: str | None, accounts: str) -> None:
+    def refuse_other(
+        self,
+        name: str,
+        *,
+        budget: LedgerBudget | None,
+        person: str | None,
+        accounts: str,
+        keys_delta: float | None = None,
+    ) -> None:
         """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
         measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
         if measure != self.measure:
@@ -132,6 +150,8 @@ class Terms:
         elif person not in (None, self.person):
             other = f"person={self.person!r}, names that are {_NAMES.get(self.person)}, "
             other += f"not {person!r}, {_NAMES.get(str(person))}"
+        elif keys_delta not in (None, self.keys_delta):
+            other = f"keys_delta={self.keys_delta!r}, not {keys_delta!r}"
         elif accounts != self.accounts:
             other = f"accounts={self.accounts!r}, not {accounts!r}"
         else:
@@ -139,8 +159,12 @@ class Terms:
         raise ArgumentError(f"{name} was made for {other}")
 
 
-def check_terms(budget: LedgerBudget | None, person: str | None) -> None:
+def check_terms(budget: LedgerBudget | None, person: str | None, keys_delta: float | None = None) -> None:
     """Refuse what no ledger can be made for."""
+    if keys_delta is not None:
+        _check.between(0, 1, keys_delta=keys_delta)
+        if isinstance(budget, Basic):
+            raise ArgumentError(f"keys_delta={keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian")
     if person is not None:
         _check.one_of(tuple(_NAMES), person=person)
     if budget is None:
@@ -172,4 +196,14 @@ def exceeded(asked: int, budget: int, left: int, symbol: str = "rho") -> BudgetE
         f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget; nobody can have more than "
         f"{amounts['left']:.6g} left",
         **amounts,
+    )
+
+
+def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded:
+    """A refusal of a delta for keys, from public numbers alone."""
+    return BudgetExceeded(
+        f"this costs delta = {asked:.6g} for keys; {left:.6g} is left of the ledger's keys_delta = {declared:.6g}",
+        asked=asked,
+        spent=declared - left,
+        left=left,
     )

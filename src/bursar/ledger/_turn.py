@@ -8,7 +8,7 @@ from bursar.errors import ArgumentError
 from bursar.ledger._record import Entry, find, insert, sealed
 from bursar.ledger._rules import Rules
 from bursar.ledger._watch import Watch
-from bursar.ledger.interfaces import Admitted, Offer, Store
+from bursar.ledger.interfaces import Admitted, Offer, Payment, Store
 
 __all__ = ["Admission", "Turn"]
 
@@ -21,7 +21,10 @@ class Admission:
         people: who takes part; ``people.rows`` is what was offered for them.
         key, analyst, purpose, reserved: as asked.
         price, spare: units.
+        payment: how the question is paid for.
+        floor: units, at most the price, that every person could still pay for the question.
         scopes: the limited scopes that the question falls under.
+        delta: what it costs beside its price.
     """
 
     people: Admitted
@@ -31,7 +34,10 @@ class Admission:
     reserved: str | None
     price: int
     spare: int
+    payment: Payment
+    floor: int
     scopes: tuple[str, ...]
+    delta: float
 
 
 class Turn:
@@ -58,19 +64,23 @@ class Turn:
         key: str,
         price: int,
         spare: int = 0,
+        payment: Payment | None = None,
         analyst: str,
         purpose: str | None = None,
         reserved: str | None = None,
+        delta: float = 0.0,
     ) -> Admission:
         """Choose who takes part in a question, out of what was offered.
 
         Args:
             offer: what ``Ledger.answer`` prepared.
             key: of the question.
-            price: the most that the question costs a person, units, public.
-            spare: what each person who takes part must have left after paying, units, public.
+            price: the most that the question costs a person, with what is fixed in ``payment``; units, public.
+            spare: what each person who takes part must have left after paying, units, public; not with a pace.
+            payment: how the question is paid for; None where a person pays in full or is left out.
             analyst, purpose: who asks, and what for.
             reserved: the key under which budget was set aside for this question.
+            delta: what the question costs beside its price, public, of what the ledger declares for keys.
 
         Raises:
             BudgetExceeded: by public facts alone, nobody can pay the full price.
@@ -78,13 +88,24 @@ class Turn:
 
         Guarantee: each person admitted can pay within the budget, and within every limit that applies; what is
             reserved for other questions is not touched.
-        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        Source: theory 5.1 and 5.3; Feldman & Zrnic (2021), Thm 4.5 and Alg. 8; docs/proofs/individual-filter.md.
         """
-        _check.whole(0, price=price, spare=spare)
-        most, shares = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
-        people = offer.admit(most - spare, [share._replace(most=share.most - spare) for share in shares])
+        payment = Payment() if payment is None else payment
+        _check.whole(0, price=price, spare=spare, fixed=payment.fixed)
+        if payment.pace is not None:
+            _check.whole(1, pace=payment.pace)
+            if spare:
+                raise ArgumentError(
+                    f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
+                )
+        self._rules.allow_delta(delta)
+        allowance = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
+        shares = [share._replace(most=share.most - spare) for share in allowance.shares]
+        people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
-        self._admission = Admission(people, key, analyst, purpose, reserved, price, spare, scopes)
+        floor = payment.floor(self._rules.left(allowance) - spare, price)
+        asked = (key, analyst, purpose, reserved, price, spare)
+        self._admission = Admission(people, *asked, payment, floor, scopes, delta)
         return self._admission
 
     def settle(
@@ -98,7 +119,8 @@ class Turn:
 
         Args:
             admission: what ``admit`` returned in this turn; it is settled once.
-            public: the question and its answer. The price, and who asked under which key, are added.
+            public: the question and its answer. The price, who asked under which key, and ``floor`` are added: the
+                units, at most the price, that every person could still pay, known before the data was looked at.
             watch_noise: draws the noise on the number of missing people; where it is given and the ledger is watched,
                 the answer says whether it is ``complete``: whether the watch is still silent, with this question.
                 Questions with ``spare`` do not matter to the watch.
@@ -110,13 +132,19 @@ class Turn:
             raise ArgumentError("admission: it is not this turn's, or was settled already")
         self._admission = None
         complete = self._complete(admission, watch_noise)
-        asked = {
+        if admission.delta:
+            self.append({"kind": "delta", "delta": admission.delta, "question": admission.key})
+        asked: dict[str, object] = {
             "analyst": admission.analyst,
             "purpose": admission.purpose,
             "key": admission.key,
             "reserved": admission.reserved,
             "price": admission.price,
+            "floor": admission.floor,
         }
+        paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
+        asked |= {name: units for name, units in paid.items() if units}
+        asked |= {"delta": admission.delta} if admission.delta else {}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, note)

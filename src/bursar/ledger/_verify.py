@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from bursar._units import exact
 from bursar.errors import DataError, LedgerError
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
 from bursar.ledger._rules import Rules
-from bursar.ledger.interfaces import Consistency
+from bursar.ledger.interfaces import Consistency, Payment
 
 __all__ = ["Finding", "check_export", "export", "verify"]
 
@@ -128,11 +129,33 @@ class _Checks:
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self._consistency.budget and not dear
 
+    def floors(self) -> bool:
+        for answered in self._ledger.history():
+            public = answered.entry.public
+            payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
+            floor = payment.floor(left, int(public["price"]))
+            if public.get("floor", floor) != floor:
+                return False
+        return True
+
     def shares(self) -> bool:
         return self._accounts.shares_hold({scope: self._rules.asked.get(scope, []) for scope in self._rules.limits})
 
     def gone(self) -> bool:
         return self._rules.gone == self._accounts.gone()
+
+    def delta(self) -> bool:
+        charged = {
+            entry.public["question"]: exact(entry.public["delta"])
+            for entry in (row.entry() for row in self._rows if row.kind == "delta")
+        }
+        cost = {
+            str(entry.public["key"]): exact(entry.public["delta"])
+            for entry in self._answered
+            if "delta" in entry.public
+        }
+        declared = self._rules.terms.keys_delta
+        return charged == cost and self._rules.delta == sum(cost.values()) <= exact(declared or 0)
 
     def has(self, head: str) -> bool:
         number, _, hash_ = head.partition(":")
@@ -145,6 +168,8 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("the charges of every question add up to its recorded total", _Checks.questions),
     ("every account is the sum of its charges", _Checks.sums),
     ("no account is above the budget, and no charge above the price of its question", _Checks.within),
+    ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
+    ("what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),
     ("who left and who returned is what the record says", _Checks.gone),
 ]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from bursar._workspace import Workspace
 
 __all__ = [
+    "MASS",
     "AccountStore",
     "AccountWriter",
     "Admitted",
@@ -20,6 +21,8 @@ __all__ = [
     "Consistency",
     "Extent",
     "Offer",
+    "Payment",
+    "PaymentSql",
     "QuestionTotal",
     "Share",
     "Store",
@@ -30,6 +33,10 @@ Result = TypeVar("Result")
 
 Person = int | str
 """The name of a person."""
+
+MASS = 1024
+"""Parts of the longest contribution in which missing mass is counted."""
+_ALMOST = "CAST('0.99999999' AS DOUBLE)"  # so that rounding never makes a shrunk contribution cost more than is paid
 
 PrivateNote = dict[str, object]
 """What an entry of the record says in its private part, as JSON."""
@@ -55,6 +62,93 @@ class QuestionTotal(NamedTuple):
     units: int
     people: int
     most: int
+
+
+class PaymentSql(NamedTuple):
+    """What one person pays, as SQL expressions over ``c``, a row of what was offered. Public."""
+
+    units: str
+    """What the person is charged."""
+    part: str
+    """What of it is for the contribution."""
+    factor: str
+    """What the person's contribution is multiplied by before it is added up."""
+    taken: str
+    """Whether the person takes part."""
+
+
+class Payment(NamedTuple):
+    """How a question is paid for: a fixed part, and a part for what a person contributes. Public.
+
+    Guarantee: a person is charged at most ``allowed(left)``, where ``left`` is what that person has left: the least
+        over the budget and over every limit that applies. What a person is charged covers ``fixed`` and what the
+        person's contribution costs after it was multiplied by the factor and rounded towards zero; it depends on
+        nothing but that person's own account and rows, and public numbers.
+    Source: theory 5.1 to 5.3; docs/proofs/individual-filter.md, "Shrinking to what is left".
+    """
+
+    pace: int | None = None
+    """A person may pay one part in so many of what is left, and a contribution that costs more shrinks to what that
+    pays for; None where a person pays in full or is left out."""
+    fixed: int = 0
+    """Units that each person who takes part pays, whatever they contribute; who cannot pay them is left out."""
+    linear: bool = False
+    """Whether the price of a contribution grows with its length (Laplace noise), not with the square of it."""
+
+    def allowed(self, left: int) -> int:
+        """The most that a person with so much left may pay, units, rounded down; 0 where nothing is left."""
+        return max(0, left) // (self.pace or 1)
+
+    def floor(self, left: int, price: int) -> int:
+        """Units, at most the price, that every person can pay where everybody has so much left, or more.
+
+        Guarantee: whoever's contribution costs no more, the fixed part included, takes part in full. Where it is the
+            price, nobody is shrunk or left out for lack of budget; where the question has a pace, everybody else's
+            contribution shrinks to no less than what it pays for.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return min(price, self.allowed(left))
+
+    def after(self, spent: int, most: int, price: int) -> int:
+        """The most that a person can have spent who had spent so much, or less, before this question; units.
+
+        Guarantee: an upper bound for everyone who had spent at most ``spent``.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return spent + min(price, self.allowed(most - spent))
+
+    def sql(self, left: str, *, divide: str) -> PaymentSql:
+        """What a person pays, as SQL.
+
+        Args:
+            left: SQL of the units that the person has left; ``c`` has the ``units`` that the contribution costs in full
+                and, where the question has a pace, the ``factor`` that it is multiplied by in any case.
+            divide: the engine's division of whole numbers.
+        """
+        if self.pace is None:
+            taken = f"c.units <= ({left}) - {self.fixed:d}"
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
+        allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
+        part = f"least(c.units, {allowed})"
+        return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
+
+    def mass_sql(self, price: int) -> str:
+        """What is missing from the contributions of people who cannot pay in full, as SQL over wanted and paid.
+
+        In parts of which the longest contribution has ``MASS``; each person's are rounded up, and are ``MASS`` at most.
+        ``wanted`` is what a contribution costs in full, ``paid`` what was paid for it.
+        """
+        worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
+        wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
+        return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"
+
+    def factor_sql(self, units: str, row: str) -> str:
+        """The factor of a contribution of which units are paid, without the fixed part, as SQL."""
+        share = f"CAST({units} AS DOUBLE) / CAST({row}.units AS DOUBLE)"
+        return (
+            f"CASE WHEN {units} >= {row}.units THEN {row}.factor ELSE "
+            f"{row}.factor * {_ALMOST} * {share if self.linear else f'sqrt({share})'} END"
+        )
 
 
 class Consistency(NamedTuple):
@@ -127,7 +221,10 @@ class Admitted(Protocol):
     """What was offered for these people: SQL of a table in the workspace, or what the writer of the accounts makes."""
 
     def refused(self) -> int:
-        """How many of the people who were offered, and have not left, were not admitted."""
+        """How many of the people who were offered, and have not left, cannot pay in full."""
+
+    def missing_mass(self, price: int) -> int:
+        """How much of their contributions is missing; see ``Payment.mass_sql``."""
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person admitted; refuses to go on where the accounts do not add up afterwards.
@@ -145,8 +242,11 @@ class Admitted(Protocol):
 class Offer(Protocol):
     """What a question would charge each person, prepared before the transaction. Private."""
 
-    def admit(self, most: int, shares: Sequence[Share]) -> Admitted:
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> Admitted:
         """Choose the people who can pay: at most so much in all, and within each limited share.
+
+        Where the question has a pace, what was offered for each person has a ``factor``, which is made smaller for
+        those who pay for less than all of their contribution.
 
         Raises:
             DataError: the data cannot be read.
@@ -176,7 +276,10 @@ class AccountStore(Protocol):
         """The record has been read: remove what killed programs left behind; refuse to go on without the accounts."""
 
     def prepare(self, charges: object) -> Offer:
-        """Work out what a question would charge: person (each once), units, and what else the engine keeps."""
+        """Work out what a question would charge: person (each once), units, and what else the engine keeps.
+
+        The units are what a person's contribution costs in full, without the fixed part of a ``Payment``.
+        """
 
     def mark(self, person: Person, *, gone: bool) -> PrivateNote:
         """Mark a person as left, or as returned; the account is kept."""
@@ -213,7 +316,10 @@ class Verdicts(Protocol):
     """The charges of the people who take part, as the engine of the question reads them."""
 
     def refused(self) -> int:
-        """How many people cannot pay."""
+        """How many people cannot pay in full."""
+
+    def missing_mass(self, price: int) -> int:
+        """How much of their contributions is missing; see ``Payment.mass_sql``."""
 
     def extent(self) -> Extent:
         """Of the units of the people who take part."""
@@ -229,9 +335,15 @@ class AccountWriter(Protocol):
         """Before the transaction: all that can be worked out without the accounts, for ``judge``."""
 
     def judge(
-        self, prepared: object, accounts: Path | None, marks: Path, shares: Sequence[tuple[Path | None, int]], most: int
+        self,
+        prepared: object,
+        accounts: Path | None,
+        marks: Path,
+        shares: Sequence[tuple[Path | None, int]],
+        most: int,
+        payment: Payment,
     ) -> Verdicts:
-        """Decide who can pay, and write it down.
+        """Decide who can pay, and what, and write it down.
 
         Args:
             prepared: what ``prepare`` returned.
@@ -239,6 +351,7 @@ class AccountWriter(Protocol):
             marks: a file of the people who left or returned since (person, gone).
             shares: for each limit the folder of what was spent (person, spent), and the most that may be.
             most: that may be spent in all.
+            payment: how the question is paid for.
         """
 
     def write_charges(self, verdicts: Verdicts, question: int, into: Path) -> None:

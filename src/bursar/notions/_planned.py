@@ -30,6 +30,12 @@ __all__ = ["Planned"]
 BLOCKS_LEFT = 16
 """A block takes about this part of what is left at most: larger blocks have better prices."""
 
+SMALLER_BLOCKS = 8
+"""Where a block has no price, one so many times smaller is tried."""
+
+MORE_SLACK, LARGEST_SLACK = 64, 1 / 64
+"""Where the slack of a block is less than rounding, it may be so many times larger, up to this part of what is left."""
+
 
 @dataclass(frozen=True)
 class _Left:
@@ -275,35 +281,50 @@ class Planned(WithFailures[int]):
             if bought is None and block == 1:
                 return None
             if bought is None:
-                block = 1
+                block = max(1, block // SMALLER_BLOCKS)
             else:
                 left, count = bought[0], count - bought[1] * block
         return left
 
     def _some_bought(self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int) -> tuple[_Left, int] | None:
-        """What is left after some equal blocks, at least one and at most so many; and how many."""
+        """What is left after some equal blocks, at least one and at most so many; and how many.
+
+        Their slack is in proportion to their size; where rounding takes more than that, it is larger.
+        """
+        prices = self.prices
+        share = prices.size(leaf) * block / (self._rounds(left) * prices.worth + left.change + 1)
+        slack = floor(left.slack * min(1.0, share) / 2)
+        while slack:
+            bought = self._bought_with(left, leaf, block, most, residue.ladder(slack))
+            slack *= MORE_SLACK
+            if bought is not None or slack > left.slack * LARGEST_SLACK:
+                return bought
+        return None
+
+    def _bought_with(
+        self, left: _Left, leaf: mechanisms.Mechanism, block: int, most: int, slack: int
+    ) -> tuple[_Left, int] | None:
         prices, rounds = self.prices, self._rounds(left)
-        level = planned.level(rounds)
-        size = prices.size(leaf) * block
-        share = min(1.0, size / (rounds * prices.worth + left.change + 1))
-        slack, overhead = floor(left.slack * share / 2), prices.overhead(leaf) * block
-        if not slack:
-            return None
-        slack = residue.ladder(slack)
-        price = prices.price(leaf, block, level=level, slack=slack)
+        level, overhead = planned.level(rounds), prices.overhead(leaf) * block
         most = min(most, left.slack // (slack + overhead))
-        if price.change is not None and left.change >= price.change:
-            blocks = min(most, left.change // price.change)
+        payment, about = None, prices.size(leaf) * block
+        if left.change >= about:
+            payment = prices.payment(leaf, block, level=level, slack=slack)
+            about = inf if payment is None else payment
+        if payment is not None and left.change >= payment:
+            blocks = min(most, left.change // payment)
             if blocks:
-                change = left.change - blocks * price.change
+                change = left.change - blocks * payment
                 return _Left(left.plan, change, left.slack - blocks * (slack + overhead)), blocks
-        if price.rounds is None or rounds < price.rounds or not most:
+        exchange = prices.exchange(leaf, block, level=level, slack=slack) if most else None
+        if exchange is None or rounds < exchange[0]:
             return None
-        blocks = min(most, (rounds - planned.rounds_at(level)) // price.rounds + 1, rounds // price.rounds)
-        if price.change is not None:  # the change that comes back buys the rest
-            blocks = min(blocks, max(1, ceil((most * price.change - left.change) / (price.change + price.back))))
-        change = left.change + blocks * price.back
-        plan = self._given(left, blocks * price.rounds)
+        given, back = exchange
+        blocks = min(most, (rounds - planned.rounds_at(level)) // given + 1, rounds // given)
+        if about < inf:  # the change that comes back buys the rest
+            blocks = min(blocks, max(1, ceil((most * about - left.change) / (about + back))))
+        change = left.change + blocks * back
+        plan = self._given(left, blocks * given)
         return _Left(plan, change, left.slack - blocks * (slack + overhead)), blocks
 
 

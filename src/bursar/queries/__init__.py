@@ -7,35 +7,51 @@ The language of row filters, ``where=``:
     country = 'France' and (amount between 1 and 9.5 or not returned) and day in ('2011-12-08', '2011-12-09')
     "a column's name with blanks" is not null
 
-Comparisons ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``and``, ``or``, ``not`` and brackets; columns by
-name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are texts.
+Comparisons ``= != < <= > >=``, ``in``, ``between``, ``like``, ``is null``, ``and``, ``or``, ``not`` and brackets;
+columns by name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are
+texts; arithmetic, ``case`` and functions. An expression may also stand in place of a column:
+``Mean("hours > 12", 0, 1)``.
 """
 
-from bursar.queries._answers import Answer, Quote
+from bursar.queries._analyst import Analyst
+from bursar.queries._answers import Answer, Quote, write_csv
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
+from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
-from bursar.queries._session import Analyst, Session
+from bursar.queries._session import Session
 from bursar.queries._statements import Line, Statement, statement
 
 __all__ = [
     "Analyst",
     "Answer",
     "Count",
+    "Covariance",
+    "Distinct",
     "Histogram",
+    "Keys",
     "Line",
     "Mean",
     "People",
     "Quantiles",
     "Question",
     "Quote",
+    "Ratio",
     "Recommendation",
+    "Regression",
     "Session",
     "Statement",
     "Sum",
+    "Top",
     "Variance",
+    "ranges",
     "recommend",
     "statement",
+    "write_csv",
 ]

@@ -3,17 +3,26 @@
 Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
+from bursar.errors import ArgumentError
+from bursar.queries import _results
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
+from bursar.queries._widths import expected_half_width
 
-__all__ = ["Answer", "Quote", "answer", "quote"]
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
+
+__all__ = ["Answer", "Quote", "answer", "answer_of", "quote", "quote_of_price", "write_csv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,19 @@ class Quote:
     """Half the width of a 95 % interval around each."""
     epsilon: float | None = None
     """What it costs in a pure budget; None in others."""
+    half_width: float | None = None
+    """Half the width of a 95 % interval that the answer will have, in its units, the mean over its numbers. None where
+    it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
+    fits: int | None = None
+    """How many questions of this price every person can certainly still pay, even one who paid the highest price of
+    every question so far. Most people can pay more."""
+
+    def __str__(self) -> str:
+        """What matters, in a sentence."""
+        price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
+        width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
+        more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
+        return f"{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +70,17 @@ class Answer:
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
     """The noisy sums, in whole steps, that all of the above comes from."""
+    complete_clip: float | None = None
+    """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
+    is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
+    It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
+
+    @property
+    def about_budgets(self) -> str:
+        """What is certain about people who have little budget left, in a sentence."""
+        return _results.about_budgets(self)
 
     @property
     def value(self) -> Any:
@@ -57,13 +88,78 @@ class Answer:
         return self.values[0]
 
     @property
+    def keys(self) -> list[Key]:
+        """The keys of the groups, of a question with one column to group by; of ``Keys``, those that were told.
+
+        All of them are public: ``Count(by={column: answer.keys})``.
+        """
+        if len(self.question.key_columns()) != 1:
+            raise ArgumentError("keys: the question has no column to group by, or several; see groups")
+        return [key for (key,) in self.groups]
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return self.question.estimand
+
+    @property
     def interval(self) -> Any:
         """The interval of a question without groups, or of the first group."""
         return self.intervals[0]
 
+    def columns(self) -> dict[str, list[Any]]:
+        """The table of ``to_pandas`` by columns."""
+        return _results.columns(self)
 
-def quote(question: Question, budget: int) -> Quote:
-    """What a question would cost, and its noise: from public facts alone."""
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each value: the keys of its group, the value, and the interval's low and high end.
+
+        Where a group has several values a column says which one it is: "bin", "level", or "number". A column grouped by
+        that is called like one of ours gets "_" after its name.
+        """
+        return _results.to_pandas(self)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """The table of ``to_pandas``, for Arrow."""
+        return _results.to_arrow(self)
+
+    def to_csv(self, path: Path | str) -> None:
+        """Write the table of ``to_pandas`` to a file, which it replaces."""
+        _results.to_csv([self], path, keys=False)
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw each value with its interval, at most 200, on axes of Matplotlib, or on new ones without a display.
+
+        ``axes.figure.savefig(path)`` writes the picture. Needs the extra ``plots``.
+        """
+        return _results.to_axes(self, axes)
+
+    def __str__(self) -> str:
+        """The first ten values as a table."""
+        return _results.to_text(self)
+
+    def _repr_html_(self) -> str:
+        """The first twenty values, for notebooks."""
+        return _results.to_html(self)
+
+
+def write_csv(answers: Sequence[Answer], path: Path | str) -> None:
+    """Write answers as one table to a CSV file, which is replaced: the columns of ``Answer.to_pandas``, after the key.
+
+    Columns that an answer does not have are empty in its rows.
+    """
+    _results.to_csv(answers, path, keys=True)
+
+
+def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
+    """What a question would cost, and its noise: from public facts alone.
+
+    Args:
+        question: what would be asked.
+        budget: each person's, units.
+        left: of it, at worst, units.
+        released: the noisy sums of an earlier answer to the same question.
+    """
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
     quantile = NoiseBand(1.0, question.pure).z(1)
     return Quote(
@@ -72,18 +168,50 @@ def quote(question: Question, budget: int) -> Quote:
         standard_errors=errors,
         margins={name: quantile * error for name, error in errors.items()},
         epsilon=to_float(question.price) if question.pure else None,
+        half_width=expected_half_width(question, released),
+        fits=left // question.price,
     )
 
 
-def answer(question: Question, released: Sequence[int], key: str, complete: bool | None = None) -> Answer:
-    """The answer that noisy sums give: the same for the same sums."""
+def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
+    """The same for a question whose noise is not known before its clip is chosen."""
+    known = quote(question, budget, left=left)
+    return replace(known, standard_errors={}, margins={}, half_width=None)
+
+
+def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
+    """The answer to a question that the public part of an entry of the record holds."""
+    known = {name: public.get(name) for name in ("complete", "keys", "floor")}
+    return answer(question, public["released"], public["key"], **known)
+
+
+def answer(
+    question: Question,
+    released: Sequence[int],
+    key: str,
+    complete: bool | None = None,
+    keys: Sequence[Key] | None = None,
+    floor: int | None = None,
+) -> Answer:
+    """The answer that noisy sums give: the same for the same sums.
+
+    Args:
+        question: what was asked.
+        released: the noisy sums.
+        key: of the question.
+        complete: what a watch says.
+        keys: of the groups, where the question lists none.
+        floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
+    """
     width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
     values, intervals = [], []
     for start in range(0, len(released), width):
         value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
         values.append(value)
         intervals.append(interval)
-    return Answer(key, question, question.labels, values, intervals, _rho(question), list(released), complete)
+    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+    rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
+    return Answer(key, question, groups, values, intervals, rho, list(released), clip, complete)
 
 
 def _rho(question: Question) -> float:

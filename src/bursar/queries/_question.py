@@ -8,16 +8,30 @@ in full rows, so a count, a sum and a mean with the same clip and sigma cost the
 What every question takes, by keyword:
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
-    clip: the length to which a person's contribution is shrunk.
+        A key may be a range, (low, high), which takes entries from low up to and without high.
+    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
+        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
+        is the longest that a contribution can be, and nothing is shrunk.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
-    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms.
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
+    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
+        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
+        5000").
+    level: of the interval that ``error`` is about; 0.95 if it is left out.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
+    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
+        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
+
+A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
@@ -27,21 +41,36 @@ from typing import Any
 from bursar import _check
 from bursar._units import RANGE
 from bursar.errors import ArgumentError
+from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
 from bursar.queries._noise_bands import NoiseBand
+from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
-from bursar.queries._rows import Bins, Coordinate, CountRows
+from bursar.queries._ranges import Range, as_range, plain_time
+from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
+from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
-__all__ = ["LARGEST", "Key", "Question", "check_column", "checked_numbers", "make_plain", "set_fields"]
+__all__ = [
+    "LARGEST",
+    "LONGEST_KEY",
+    "Key",
+    "Question",
+    "check_column",
+    "checked_keys",
+    "checked_numbers",
+    "make_plain",
+    "set_fields",
+]
 
 _MOST_CELLS = 1_000_000
 _MOST_CLIP = 1e6
+_MOST_PACE = 1_000_000
 LARGEST = 1e100
-_LONGEST_KEY = 1000
+LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
 
-Key = str | int | bool
+Key = str | int | bool | Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +79,15 @@ class Question:
 
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
-    clip: float = 1.0
+    clip: float | str | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
     epsilon: float | None = None
+    error: float | str | None = None
+    level: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
+    pace: int | None = 1
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -78,18 +111,29 @@ class Question:
             parse(self.where)
         keys = _keys(self.by)
         set_fields(self, by=keys, keys=keys)
-        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon")
-        _check.within(1e-3, _MOST_CLIP, clip=self.clip)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
+        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
         self._check_noise()
+        if self.pace is not None:
+            _check.within(1, _MOST_PACE, pace=self.pace)
+            _check.whole(1, pace=self.pace)
+            set_fields(self, pace=int(self.pace))
         bins = self.bins()
-        coordinates = len(self.row()) if bins is None else len(bins.edges) - 1
+        coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) for _, each in keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
-        set_fields(self, groups=groups, coordinates=coordinates, steps=self._steps(), spare_units=self._spare())
-        set_fields(self, noise=_noise(self), clip_steps=floor(Fraction(self.clip) * STEPS))
+        set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
+        if self.open:
+            if self.clip == "auto":
+                check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
+            return
+        set_fields(self, steps=self._steps())
+        clip = _clip(self)
+        set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.clip_steps, self.noise))
         if self.price >= RANGE:
@@ -99,14 +143,21 @@ class Question:
 
     def _check_noise(self) -> None:
         """Refuse noise that is given in more than one way, in none, or out of its range."""
-        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon)) != 1:
-            raise ArgumentError("give either sigma=, rho= or epsilon=")
-        if self.sigma is not None:
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.error is not None or self.level is not None:
+            check_error(self.error, self.level)
+        elif self.sigma is not None:
             _check.within(1e-3, 1e9, sigma=self.sigma)
         elif self.rho is not None:
             _check.within(1e-12, 1e3, rho=self.rho)
         else:
             _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def open(self) -> bool:
+        """Whether noise or clip follow from an ``error`` or from "auto": a session closes it."""
+        return self.error is not None or self.clip == "auto"
 
     @property
     def pure(self) -> bool:
@@ -117,9 +168,39 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | None:
-        """The bins of a column that a group is divided into; None for no bins."""
+    def bins(self) -> Bins | KeyCells | LengthBuckets | None:
+        """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "rows"
+
+    def most_in_group(self) -> float | None:
+        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
+        return None
+
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
+
+    def several(self) -> tuple[str, Sequence[Any]] | None:
+        """(What the values of a group are called, the name of each); None where a group has one value."""
+        return None
+
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
 
     def scales(self) -> dict[str, float]:
         """For each released number, what one full row is in it, in the units of the answer."""
@@ -142,6 +223,33 @@ class Question:
         return 0
 
     @property
+    def payment(self) -> Payment:
+        """How each person pays for it."""
+        return Payment(self.pace, 0, self.pure)
+
+    def complete_clip(self, floor: int) -> float:
+        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
+
+        Args:
+            floor: units, as an answer's entry in the record states it; public.
+
+        Returns:
+            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+            except people who were retired.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        clip = float(self.clip or 0)
+        if floor >= self.price:
+            return clip
+        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
+        if self.pace is None or paid <= 0:
+            return 0.0
+        share = paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
+        return clip * (share if self.pure else sqrt(share))
+
+    @property
     def mechanism(self) -> Gaussian | Laplace:
         """What is run, in whole steps."""
         if self.pure:
@@ -159,13 +267,36 @@ class Question:
         return list(product(*(keys for _, keys in self.keys)))
 
 
-def _noise(asked: Question) -> float:
+def _clip(asked: Question) -> float:
+    """The clip: as given, or the longest that a contribution can be."""
+    most = asked.most_in_group() if asked.each_person is None else 1.0
+    if isinstance(asked.clip, str):
+        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
+    if most is None:
+        if asked.clip is None:
+            raise ArgumentError("clip= must be given: the most full rows that one person counts for")
+        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+        return asked.clip
+    if asked.per_group is not None:
+        most = min(most, asked.per_group)
+    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
+    if asked.each_person is not None:  # a person has one row, in one group
+        longest = most
+    if asked.clip is None:
+        return longest
+    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
+    if asked.clip > longest and hasattr(asked, "per"):
+        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
+    return asked.clip
+
+
+def _noise(asked: Question, clip: float) -> float:
     """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
     if asked.epsilon is not None:
-        return nextafter(asked.clip / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(asked.clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+        return nextafter(clip / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:
@@ -203,32 +334,38 @@ def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
-        if (
-            not isinstance(pair, tuple)
-            or len(pair) != 2
-            or isinstance(pair[1], str)
-            or not hasattr(pair[1], "__iter__")
-        ):
+        if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
-        keys = tuple(_key(value) for value in pair[1])
-        if not keys or len({(type(key), key) for key in keys}) < len(keys):
-            raise ArgumentError(f"by: column {pair[0]!r} needs keys, each of them once")
-        columns.append((pair[0], keys))
+        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
     if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
     return tuple(columns)
 
 
-def _key(value: Any) -> Key:
+def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
+    """The keys of a column, dates as text; each once. ``name`` is the argument's."""
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
+    checked = tuple(_key(name, value) for value in keys)
+    if not checked or len({(type(key), key) for key in checked}) < len(checked):
+        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
+    if len({isinstance(key, tuple) for key in checked}) > 1:
+        raise ArgumentError(f"{name}: column {column!r} needs either keys or ranges")
+    return checked
+
+
+def _key(name: str, value: Any) -> Key:
     if hasattr(value, "as_py"):
         value = value.as_py()  # of Arrow
-    if isinstance(value, datetime | date):
-        return value.isoformat()
+    if isinstance(value, date):
+        return plain_time(value)
+    if name == "by" and isinstance(value, tuple | list):
+        return as_range(value)
     if hasattr(value, "item"):
         value = value.item()  # a number of NumPy
     if not isinstance(value, str | int | bool):
-        raise ArgumentError(f"by: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > _LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"by: key {value[:20]!r}... must be at most {_LONGEST_KEY} characters")
+        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
+    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
+        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
     return value

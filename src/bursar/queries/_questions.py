@@ -1,19 +1,40 @@
 """All kinds of questions, and questions as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from bursar.errors import ArgumentError
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
+from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._kinds.moments import Covariance, Regression
+from bursar.queries._kinds.ratios import Ratio
+from bursar.queries._kinds.tops import Top
+from bursar.queries._kinds.values import Distinct, Keys
 from bursar.queries._question import Question
 
-__all__ = ["described", "question"]
+__all__ = ["described", "question", "recorded"]
 
 _KINDS: dict[str, type[Question]] = {
-    kind.__name__.lower(): kind for kind in (Count, People, Sum, Mean, Variance, Histogram, Quantiles)
+    kind.__name__.lower(): kind
+    for kind in (
+        Count,
+        People,
+        Sum,
+        Mean,
+        Ratio,
+        Variance,
+        Covariance,
+        Regression,
+        Histogram,
+        Quantiles,
+        Top,
+        Distinct,
+        Keys,
+        Lengths,
+    )
 }
 
 
@@ -26,9 +47,26 @@ def described(asked: Question) -> dict[str, object]:
         value = getattr(asked, each.name) if each.init else None
         if each.name == "by":
             value = [[column, list(keys)] for column, keys in asked.keys] or None
-        if value is not None:
-            values[each.name] = list(value) if isinstance(value, tuple) else value
+        if each.name == "pace":
+            values |= {} if value == each.default else {"pace": value}
+        elif value is not None:
+            values[each.name] = _plain(value)
     return values
+
+
+def recorded(public: Mapping[str, Any]) -> Question:
+    """The question of an answer's entry, by its public part; also of one from before there was ``per``, or a pace."""
+    values = {**public["question"], "pace": public.get("pace")}
+    kind = _KINDS.get(values.get("ask", ""))
+    by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
+    return question({**values, "per": "row"} if by_row else values)
+
+
+def _plain(value: object) -> object:
+    """Lists in place of tuples, as JSON has them; a question in a question as plain values too."""
+    if isinstance(value, Question):
+        return described(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def question(values: Mapping[str, Any]) -> Question:
@@ -41,6 +79,8 @@ def question(values: Mapping[str, Any]) -> Question:
     for name in values:
         if name not in takes:
             raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
+    if isinstance(values.get("of"), Mapping):
+        values["of"] = question(values["of"])
     if isinstance(values.get("by"), list):
         try:
             values["by"] = dict(values["by"])
@@ -51,5 +91,6 @@ def question(values: Mapping[str, Any]) -> Question:
     except TypeError as error:
         if isinstance(error, ArgumentError):
             raise
-        needed = [name for name in ("column", "low", "high", "edges") if name in takes and name not in values]
+        needed = [each.name for each in fields(_KINDS[kind]) if each.init and each.default is MISSING]
+        needed = [name for name in needed if name not in values]
         raise ArgumentError(f"{kind!r} needs {', '.join(needed) or 'other types of values'}") from None

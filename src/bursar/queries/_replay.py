@@ -3,7 +3,7 @@
 from bursar.errors import BursarError
 from bursar.ledger import Answered, Finding, Ledger
 from bursar.queries._engines.rows import Rows
-from bursar.queries._questions import described, question
+from bursar.queries._questions import described, recorded
 
 __all__ = ["replayed"]
 
@@ -35,23 +35,25 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
 
 def _charged(ledger: Ledger, answered: Answered, rows: Rows, again: str) -> bool:
     """Charge one question again, by the plain sums of the charges so far; whether its price is the recorded one."""
-    recorded, number = answered.entry.public["question"], answered.entry.number
+    number = answered.entry.number
     try:
-        asked = question(recorded)
+        asked = recorded(answered.entry.public)
         plan = rows.plan(asked, described(asked))
     except BursarError:  # a column is gone
         return False
     charges, workspace = rows.prices(plan), ledger.store.workspace
     spent = f"SELECT sum(a.units) FROM {again} a WHERE a.person = c.person"
-    tests = [f"c.units <= {answered.allowance.most - asked.spare_units:d} - coalesce(({spent}), 0)"]
+    left = [f"{answered.allowance.most - asked.spare_units:d} - coalesce(({spent}), 0)"]
     for scope, most in answered.allowance.shares:
         listed = ", ".join(f"{before:d}" for before in answered.asked[scope]) or "-1"
         spent_on_it = f"{spent} AND a.question IN ({listed})"
-        tests.append(f"c.units <= {most - asked.spare_units:d} - coalesce(({spent_on_it}), 0)")
-    tests.append(f"NOT list_contains(CAST(? AS {ledger.person_kind}[]), c.person)")
+        left.append(f"{most - asked.spare_units:d} - coalesce(({spent_on_it}), 0)")
+    pays = asked.payment.sql(f"CAST(least({', '.join(left)}) AS BIGINT)", divide="//")
+    here = f"c.units > 0 AND NOT list_contains(CAST(? AS {ledger.person_kind}[]), c.person)"
     workspace.make(charges.tables)
     workspace.run(
-        f"INSERT INTO {again} SELECT {number:d}, c.person, c.units FROM ({charges.sql}) c WHERE {' AND '.join(tests)}",
+        f"INSERT INTO {again} SELECT {number:d}, c.person, {pays.units} FROM ({charges.sql}) c "
+        f"WHERE {pays.taken} AND {here}",
         [*charges.parameters, list(answered.gone)],
     )
     workspace.drop(table.name for table in charges.tables)

@@ -5,8 +5,28 @@ it can be is ``Question.steps`` whole steps.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["AnyRow", "Bins", "Coordinate", "CountRows", "Entry"]
+__all__ = [
+    "PER",
+    "AnyRow",
+    "Bins",
+    "Coordinate",
+    "CountRows",
+    "Entry",
+    "KeyCells",
+    "LengthBuckets",
+    "Matching",
+    "Per",
+    "Product",
+    "Values",
+]
+
+Per = Literal["person", "row", "total"]
+"""Whose distribution a question is about: people, each of one weight that is shared equally by their rows in the group;
+rows; or people by the total of their rows in the group."""
+
+PER: tuple[Per, ...] = ("person", "row", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +41,7 @@ class AnyRow:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The sum over a person's rows of ((entry clipped to [low, high]) - center) / scale, to a power.
+    """((entry clipped to [low, high]) - center) / scale, to a power: the sum over a person's rows, or as ``per`` says.
 
     Rows without the entry count for no coordinate of the question.
 
@@ -30,6 +50,8 @@ class Entry:
         low, high: to which entries are clipped.
         center, scale: so that the result is in [-1, 1].
         power: 1 or 2.
+        per: row: the sum over the rows; person: their mean, 0 without rows; total: of the total of the rows' entries in
+            place of one entry, 0 without rows. Single entries are then cut off at 2^29 scales.
     """
 
     column: str
@@ -38,6 +60,31 @@ class Entry:
     center: float = 0.0
     scale: float = 1.0
     power: int = 1
+    per: Per = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The sum over a person's rows of the product of two entries, each clipped, moved and scaled with power 1.
+
+    Rows without one of the entries count for no coordinate of the question.
+    """
+
+    first: Entry
+    second: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A coordinate in which the rows that do not match a filter count 0.
+
+    Fields:
+        where: the filter.
+        of: the coordinate.
+    """
+
+    where: str
+    of: CountRows | Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +94,67 @@ class Bins:
     Fields:
         column: the column's name.
         edges: increasing; the outer bins also take what is beyond them.
+        per: row: each row is 1 in its bin; person: each of a person's rows is 1/(their number in the group), rounded
+            down to whole steps; total: 1 in the bin of the total of the person's entries in the group.
     """
 
     column: str
     edges: tuple[float, ...]
+    per: Per = "row"
+
+    @property
+    def cells(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) - 1
 
 
-Coordinate = CountRows | AnyRow | Entry
+@dataclass(frozen=True, slots=True)
+class KeyCells:
+    """A cell for each key of a column, instead of one for each group; rows with other keys are in none.
+
+    Fields:
+        column: the column's name.
+        keys: each once.
+    """
+
+    column: str
+    keys: tuple[object, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many keys there are."""
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBuckets:
+    """A cell for each bucket of the length of a person's whole contribution to another question, in full rows.
+
+    Fields:
+        edges: increasing; the outer buckets also take what is beyond them.
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many buckets there are."""
+        return len(self.edges) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The different values of a column that each person has, instead of sums over rows.
+
+    Fields:
+        column: the column's name.
+        most: of one person, in all groups together; which ones follows from that person's rows alone.
+        people: whether the people with each value are counted; else the different values in each group.
+    """
+
+    column: str
+    most: int
+    people: bool
+
+
+Coordinate = CountRows | AnyRow | Entry | Product | Matching

@@ -14,20 +14,25 @@ from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
-from bursar.queries._answers import Answer, Quote, answer, quote
+from bursar.queries._analyst import Analyst, Asker
+from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
+from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
-from bursar.queries._noise import laplace, noisy
+from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._noise import laplace
 from bursar.queries._question import Question
-from bursar.queries._questions import described, question
+from bursar.queries._questions import described, recorded
+from bursar.queries._releases import release
 from bursar.queries._replay import replayed
+from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
 
-__all__ = ["Analyst", "Session"]
+__all__ = ["Session"]
 
 
 class Session(Uncopyable):
@@ -37,6 +42,7 @@ class Session(Uncopyable):
         self._ledger = ledger
         self._rows = rows
         self._unreadable = False
+        self._so_far: SoFar | None = None
 
     @classmethod
     def open(
@@ -49,6 +55,7 @@ class Session(Uncopyable):
         table: str | None = None,
         view: str | None = None,
         types: Mapping[str, str] | None = None,
+        keys_delta: float | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -70,12 +77,16 @@ class Session(Uncopyable):
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
                 number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
                 guessed from all entries, so that one person's can change them.
+            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
+                answers together keep what the budget promises but for this probability. Without it no keys can be asked
+                for. It is fixed when the ledger is made; None for what the ledger was made for.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
-            in whatever order, however the questions depend on earlier answers.
-        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5.
+            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
+            probability.
+        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
@@ -87,6 +98,7 @@ class Session(Uncopyable):
             ledger,
             budget=budget,
             person=kind,
+            keys_delta=keys_delta,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
@@ -121,7 +133,7 @@ class Session(Uncopyable):
         """The record and the accounts. Private."""
         return self._ledger
 
-    def analyst(self, name: str, *, purpose: str | None = None) -> "Analyst":
+    def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
         """What an analyst may hold: questions and answers."""
         return Analyst(self, name, purpose)
 
@@ -210,125 +222,118 @@ class Session(Uncopyable):
 
         return self._ledger.snapshot(work)
 
-    def _ask(self, asked: Question, *, key: str, analyst: str, purpose: str | None, reserved: str | None) -> Answer:
+    def _ask(
+        self, asked: Question, who: Asker, *, key: str, reserved: str | None = None, first_for: str | None = None
+    ) -> Answer:
         values = described(asked)
+        with self._ledger.store.lock:
+            entry = self._ledger.find(key)
+            if entry is None:
+                if self._unreadable:
+                    raise DataError("the data could not be read for an earlier question; open the session again")
+                closed = self._closed(asked, who, key=key, reserved=reserved)
+                more = {"asked": values if asked.open else None, "first_for": first_for}
+                public = {"question": described(closed), **{k: each for k, each in more.items() if each is not None}}
+                try:
+                    entry = self._answered(closed, public, who, key=key, reserved=reserved)
+                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
+                    self._unreadable = True
+                    raise
+        _refuse_other(entry, values, who, key=key)
+        return answer_of(entry.public, recorded(entry.public) if asked.open else asked)
 
-        def answered(turn: Turn, offer: Offer) -> Entry:
+    def _answered(
+        self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
+    ) -> Entry:
+        """Charge, answer and store a question; the entry under its key, if another writer came first."""
+        plan = self._plan(closed, described(closed))
+
+        def work(turn: Turn, offer: Offer) -> Entry:
             earlier = turn.find(key)
             if earlier is not None:  # another writer came first
                 return earlier
             admission = turn.admit(
                 offer,
                 key=key,
-                price=asked.price,
-                spare=asked.spare_units,
-                analyst=analyst,
-                purpose=purpose,
+                price=closed.price,
+                spare=closed.spare_units,
+                payment=closed.payment,
+                analyst=who.analyst,
+                purpose=who.purpose,
                 reserved=reserved,
+                delta=closed.reveals,
             )
-            released = noisy(self._rows.sums(plan, admission.people.rows), asked.mechanism)
-            return turn.settle(admission, {"question": values, "released": released}, watch_noise=_watch_noise)
+            released = release(self._rows, plan, admission.people.rows, closed)
+            return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
 
-        with self._ledger.store.lock:
-            entry = self._ledger.find(key)
+        return self._ledger.answer(self._rows.charges(plan), work)
+
+    def _closed(self, asked: Question, who: Asker, *, key: str, reserved: str | None) -> Question:
+        """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
+        if asked.error is not None:
+            return self._with_error(asked, who)
+        if not asked.open:
+            return asked
+
+        def release(lengths: Lengths, its_key: str) -> Entry:
+            entry = self._ledger.find(its_key)
             if entry is None:
-                plan = self._plan(asked, values)
-                if self._unreadable:
-                    raise DataError("the data could not be read for an earlier question; open the session again")
-                try:
-                    entry = self._ledger.answer(self._rows.charges(plan), answered)
-                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
-                    self._unreadable = True
-                    raise
-        _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
-        return answer(asked, entry.public["released"], key, entry.public.get("complete"))
+                if reserved is not None:
+                    raise ArgumentError(
+                        "reserved: ask a question with clip='auto' without it first, to choose the clip"
+                    )
+                self._ask(lengths, who, key=its_key, first_for=key)
+                entry = self._ledger.find(its_key)
+            if entry is None:
+                raise DataError("the record lost an entry")
+            return entry
 
-    def _check(self, asked: Question, *, key: str, analyst: str, purpose: str | None) -> None:
+        self._refuse_measure(asked)
+        return with_clip(asked, key, who.analyst, who.purpose, release)
+
+    def _with_error(self, asked: Question, who: Asker) -> Question:
+        released = self._facts(who).released(described(asked))
+        pure = self._ledger.symbol == "epsilon"
+        return with_error(asked, pure=pure, budget=self._ledger.budget_units, released=released)
+
+    def _facts(self, who: Asker) -> SoFar:
+        self._so_far = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far)
+        return self._so_far
+
+    def _check(self, asked: Question, who: Asker, *, key: str) -> None:
         _check.name(key=key)
         values, entry = described(asked), self._ledger.find(key)
         if entry is not None:
-            _refuse_other(entry, values, key=key, analyst=analyst, purpose=purpose)
+            _refuse_other(entry, values, who, key=key)
             return
-        self._plan(asked, values)
-        self._ledger.refuse_beyond_budget(asked.price)
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))
+        if asked.error is None:
+            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
 
-    def _quote(self, asked: Question) -> Quote:
-        self._plan(asked, described(asked))  # refuses what could not be asked
-        return quote(asked, self._ledger.budget_units)
+    def _quote(self, asked: Question, who: Asker) -> Quote:
+        facts = self._facts(who)
+        if asked.error is not None:
+            asked = self._with_error(asked, who)
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))  # refuses what could not be asked
+        if asked.open:
+            closed = with_known_clip(asked, who.analyst, who.purpose, self._ledger.find)
+            if closed is None:
+                return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
+            trial = closed
+        released = facts.released(described(trial))
+        return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
 
-    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
-        """The statements of a question that fits the ledger and the data."""
+    def _refuse_measure(self, asked: Question) -> None:
         if asked.pure != (self._ledger.symbol == "epsilon"):
             wanted = "sigma= or rho=" if asked.pure else "epsilon="
             raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
+
+    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
+        """The statements of a question that fits the ledger and the data."""
+        self._refuse_measure(asked)
         return self._rows.plan(asked, values)
-
-
-class Analyst(Uncopyable):
-    """The analyst's view: it holds questions and answers, and nothing about single people.
-
-    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
-    command around this object, not the object.
-    """
-
-    __slots__ = ("_name", "_purpose", "_session")
-
-    def __init__(self, session: Session, name: str, purpose: str | None) -> None:
-        _check.name(analyst=name)
-        if purpose is not None:
-            _check.name(purpose=purpose)
-        self._session, self._name, self._purpose = session, name, purpose
-
-    def __repr__(self) -> str:
-        return f"Analyst({self._name!r}, purpose={self._purpose!r})"
-
-    def quote(self, asked: Question) -> Quote:
-        """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked)
-
-    def check(self, asked: Question, *, key: str) -> None:
-        """Refuse, before anything is charged, what could not be asked under this key whatever the data.
-
-        Raises:
-            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
-            BudgetExceeded: it costs more than the whole budget.
-        """
-        self._session._check(asked, key=key, analyst=self._name, purpose=self._purpose)
-
-    def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
-        """Ask; the answer is stored, and each person in it charged, before it is revealed.
-
-        Args:
-            asked: the question.
-            key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
-                after a crash.
-            reserved: the key under which budget was set aside for this question.
-
-        Raises:
-            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
-            BudgetExceeded: by public facts alone, nobody could pay the full price.
-            DataError: the data could not be read, for this question or for an earlier one of this session, which then
-                answers no new questions. Nothing was charged.
-
-        Guarantee: each person in the answer could pay, and was charged, for what their own rows contribute; a person
-            who could not is left out, which nothing tells.
-        Source: theory 5.1 and 2.7.
-        """
-        _check.name(key=key)
-        if reserved is not None:
-            _check.name(reserved=reserved)
-        return self._session._ask(asked, key=key, analyst=self._name, purpose=self._purpose, reserved=reserved)
-
-    def answers(self) -> list[Answer]:
-        """This analyst's answers for this purpose so far, in order."""
-        ledger = self._session.ledger
-        entries = ledger.snapshot(lambda: ledger.entries("answered"))
-        publics = [entry.public for entry in entries]
-        return [
-            answer(question(public["question"]), public["released"], public["key"], public.get("complete"))
-            for public in publics
-            if public["analyst"] == self._name and public["purpose"] == self._purpose
-        ]
 
 
 def _watch_noise(watch: Watch) -> int:
@@ -336,11 +341,15 @@ def _watch_noise(watch: Watch) -> int:
     return laplace(watch.scales[1])
 
 
-def _refuse_other(entry: Entry, values: Mapping[str, object], *, key: str, analyst: str, purpose: str | None) -> None:
+def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
     """Refuse a key that was used for another question, analyst or purpose."""
     public = entry.public
-    asked = public.get("question"), public.get("analyst"), public.get("purpose")
-    if asked != (values, analyst, purpose):
+    question = public.get("question")
+    if question is not None and question != values and public.get("asked") != values:
+        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 

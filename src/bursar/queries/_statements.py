@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bursar import _check
-from bursar._units import shown, to_float
+from bursar._units import as_float, exact, shown, to_float
 from bursar.ledger import Entry, Ledger
 
 __all__ = ["Line", "Statement", "statement"]
@@ -64,7 +64,8 @@ class Statement:
 
 def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> Statement:
     """Every question that charged a person, the total, and what it means. Private."""
-    delta = (ledger.delta or 1e-6) if delta is None else delta
+    if delta is None:
+        delta = as_float(exact(ledger.delta or 1e-6) + exact(ledger.keys_delta or 0))
     _check.between(0, 1, delta=delta)
     charged = ledger.charges(person)
     lines = [_line(entry, units) for entry, units in charged]

@@ -12,15 +12,37 @@
     analyst = "ann"
     purpose = "weekly figures"       # may be left out
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
+    keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
     create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
     key = "2011-12-08: rows by country"
-    ask = "count"                    # count, people, sum, mean, variance, histogram, quantiles
+    ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
     where = "day = '2011-12-08'"
     by = { country = ["France", "Spain"] }
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
+    pace = 1                         # may be left out; or "rest" for a series, or "none"
+
+``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
+time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
+before today are counted, and asked later.
+
+A question can be written once for many days and names::
+
+    [[questions]]
+    every = "day"                    # or week (from Monday), month
+    from = 2011-01-01
+    to = 2011-12-31                  # may be left out: until the last one that ended before today, in UTC
+    for = { country = ["France", "Spain"] }                        # may be left out: each combination of names
+    key = "{day}: people in {country}"
+    ask = "people"
+    where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
+    sigma = 20
+
+{day}, {week} (2011-W09) or {month} (2011-01), {from}, {until} and the names of ``for`` stand in any text of the
+question; a text that is one of them alone becomes its value, so ``clip = "{clip}"`` works. A bracket itself is
+written twice.
 
 Asking everything again gives the answers that are there and asks what is new: the file may be run every night, and
 run again after a crash.
@@ -30,6 +52,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,11 +61,13 @@ from bursar import _check
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
+from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._engines.spark_engine import read_by_spark
 from bursar.queries._question import Question
 from bursar.queries._questions import question
-from bursar.queries._session import Analyst, Session
+from bursar.queries._session import Session
+from bursar.queries._templates import written_out
 
 __all__ = ["Plan"]
 
@@ -60,12 +85,14 @@ _OPTIONAL: dict[str, type] = {
     "memory_limit": str,
     "spark": str,
     "create": bool,
+    "keys_delta": float,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
     "gaussian": (Gaussian, {"epsilon", "delta", "mu"}),
     "pure": (Basic, {"epsilon"}),
 }
+_REST = "rest"
 _NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
 
 
@@ -79,8 +106,14 @@ class Plan:
     """Each with its key."""
 
     @classmethod
-    def read(cls, path: Path | str, *, ledger: str | None = None) -> "Plan":
-        """The plan in a TOML file; ``ledger``, if given, stands in place of the file's."""
+    def read(cls, path: Path | str, *, ledger: str | None = None, today: date | None = None) -> "Plan":
+        """The plan in a TOML file.
+
+        Args:
+            path: the file.
+            ledger: if given, stands in place of the file's.
+            today: templates go to the last period that ended before it; None for today in UTC.
+        """
         path = Path(path)
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -91,18 +124,8 @@ class Plan:
         if ledger is not None:
             settings["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
         _check_settings(settings)
-        keys, questions = set(), []
-        for place, entry in enumerate(settings["questions"], start=1):
-            fields = dict(entry) if isinstance(entry, dict) else {}
-            key = fields.pop("key", None)
-            if not isinstance(key, str) or not key or key in keys:
-                raise ArgumentError(f"question {place}: needs a key of its own")
-            keys.add(key)
-            try:
-                questions.append((key, question(fields)))
-            except ArgumentError as error:
-                raise ArgumentError(f"question {key!r}: {error}") from None
-        return cls(path.parent, settings, tuple(questions))
+        questions = _questions(settings["questions"], today or datetime.now(UTC).date())
+        return cls(path.parent, settings, questions)
 
     @property
     def budget(self) -> Zcdp | Gaussian | Basic:
@@ -148,6 +171,7 @@ class Plan:
             person=self.settings["person"],
             budget=self.budget,
             ledger=ledger,
+            keys_delta=self.settings.get("keys_delta"),
             create=create,
             memory_limit=self.settings.get("memory_limit"),
             **how,
@@ -189,6 +213,44 @@ class Plan:
             raise ArgumentError("the file of questions is about another ledger")
         with self.open(create=False) as session:
             return session.verify(head=head, replay=True)
+
+
+def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], ...]:
+    """Each question with its key, templates written out."""
+    listed: list[tuple[int, dict[str, Any], bool]] = []
+    for place, entry in enumerate(entries, start=1):
+        try:
+            listed += [(place, fields, now) for fields, now in _written(entry, today)]
+        except ArgumentError as error:
+            raise ArgumentError(f"question {place}: {error}") from None
+    rest = sum(fields.get("pace") == _REST for _, fields, _ in listed)
+    questions: dict[str, Question] = {}
+    for place, fields, now in listed:
+        if fields.get("pace") == _REST:
+            fields["pace"], rest = rest, rest - 1
+        elif fields.get("pace") == "none":
+            fields["pace"] = None
+        if not now:
+            continue
+        key = fields.pop("key", None)
+        if not isinstance(key, str) or not key or key in questions:
+            raise ArgumentError(f"question {place}: needs a key of its own")
+        try:
+            questions[key] = question(fields)
+        except ArgumentError as error:
+            raise ArgumentError(f"question {key!r}: {error}") from None
+    return tuple(questions.items())
+
+
+def _written(entry: object, today: date) -> list[tuple[dict[str, Any], bool]]:
+    """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
+    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    if fields.get("pace") != _REST or "every" not in fields:
+        return [(each, True) for each in written_out(fields, today)]
+    if "to" not in fields:
+        raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
+    ended = written_out({name: value for name, value in fields.items() if name != "to"}, today)
+    return [(each, each in ended) for each in written_out(fields, today)]
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

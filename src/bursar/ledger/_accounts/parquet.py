@@ -21,6 +21,7 @@ from bursar.ledger.interfaces import (
     AccountWriter,
     Consistency,
     Offer,
+    Payment,
     Person,
     PrivateNote,
     Share,
@@ -235,14 +236,14 @@ class _FileOffer:
     def __init__(self, accounts: ParquetAccounts, writer: AccountWriter, prepared: object) -> None:
         self._accounts, self._writer, self._prepared = accounts, writer, prepared
 
-    def admit(self, most: int, shares: Sequence[Share]) -> "_FileAdmitted":
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "_FileAdmitted":
         """Have the writer decide who can pay; the rows are read once, and all that follows is read from its files."""
         accounts = self._accounts
         accounts.remove_old()
         now = accounts.now
         spent = [(accounts.whole("shares", now.shares[scope]), left) for scope, left in shares]
         in_force = accounts.whole("accounts", now.accounts)
-        verdicts = self._writer.judge(self._prepared, in_force, accounts.marks(), spent, most)
+        verdicts = self._writer.judge(self._prepared, in_force, accounts.marks(), spent, most, payment)
         return _FileAdmitted(accounts, self._writer, verdicts)
 
     def close(self) -> None:
@@ -258,6 +259,9 @@ class _FileAdmitted:
 
     def refused(self) -> int:
         return self._verdicts.refused()
+
+    def missing_mass(self, price: int) -> int:
+        return self._verdicts.missing_mass(price)
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Write the next generation beside the one in force; refuses to go on where it does not add up."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from bursar._workspace import Query
 from bursar.errors import LedgerError
-from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, query_of, within
+from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of
 from bursar.ledger._stores.postgres import Postgres
-from bursar.ledger.interfaces import Offer, Person, Share, Store
+from bursar.ledger.interfaces import Offer, Payment, Person, Share, Store
 
 __all__ = ["PostgresAccounts"]
 
@@ -97,26 +97,33 @@ class _SentOffer:
         while row := rows.fetchone():
             yield row[0]
 
-    def admit(self, most: int, shares: Sequence[Share]) -> TableAdmitted:
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> TableAdmitted:
         """Choose on the server, and bring to the workspace who was chosen."""
         offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
-        joins, tests, scopes = within(shares)
+        joins, left, scopes = left_of(most, shares)
+        pays = payment.sql(left, divide="/")
         with about_the_data(self._server):
             self._server.run(
                 f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
-                "SELECT c.place, c.person, c.units, a.person IS NULL AS fresh "
+                f"SELECT c.place, c.person, {pays.units} AS units, a.person IS NULL AS fresh, "
+                f"{pays.units} <> c.units + {payment.fixed:d} AS shrunk "
                 f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
-                f"WHERE c.units <= {most:d} - coalesce(a.spent, 0) AND NOT coalesce(a.gone, FALSE){tests}",
+                f"WHERE {pays.taken} AND NOT coalesce(a.gone, FALSE)",
                 scopes,
             )
-            self._take_back(offered, admitted)
-        present = f"SELECT count(*) FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person"
-        present += " WHERE NOT coalesce(a.gone, FALSE)"
-        refused = f"SELECT ({present}) - (SELECT count(*) FROM pg_temp.{admitted})"
-        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", refused, order=_BY_PERSON)
+            self._take_back(offered, admitted, payment)
+        paid = (
+            f"SELECT c.units AS wanted, coalesce(t.units - {payment.fixed:d}, 0) AS paid FROM {offered} c "
+            f"LEFT JOIN pg_temp.{admitted} t ON t.place = c.place "
+            "LEFT JOIN ledger.accounts a ON a.person = c.person WHERE NOT coalesce(a.gone, FALSE)"
+        )
+        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", paid, payment, order=_BY_PERSON)
 
-    def _take_back(self, offered: str, admitted: str) -> None:
-        """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others."""
+    def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
+        """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others.
+
+        What they pay comes back for those who pay for less than all of their contribution.
+        """
         workspace = self._server.workspace
         sizes = f"SELECT (SELECT count(*) FROM {offered}), (SELECT count(*) FROM pg_temp.{admitted})"
         ((all_people, admitted_people),) = self._server.run(sizes)
@@ -130,15 +137,32 @@ class _SentOffer:
                 f"INSERT INTO places_of_{admitted} SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]
             ),
         )
+        shrunk = f"shrunk_of_{admitted}"
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE {shrunk}(place BIGINT, units BIGINT)")
+        self._server.fetch(
+            f"SELECT place, units FROM pg_temp.{admitted} WHERE shrunk",
+            lambda lines: workspace.run(
+                f"INSERT INTO {shrunk} SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), "
+                "CAST(split_part(line, chr(9), 2) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
+                [lines],
+            ),
+        )
+        units = f"coalesce(s.units - {payment.fixed:d}, o.units)"
+        paid = f"{units} + {payment.fixed:d} AS units"
+        if payment.pace is not None:
+            paid += f", {payment.factor_sql(units, 'o')} AS factor"
         workspace.run(
-            f"CREATE OR REPLACE TEMP TABLE {admitted} AS "
-            f"SELECT o.* FROM {self._offered} o {join} JOIN places_of_{admitted} USING (place)"
+            f"CREATE OR REPLACE TEMP TABLE {admitted} AS SELECT o.* REPLACE ({paid}) "
+            f"FROM {self._offered} o LEFT JOIN {shrunk} s ON s.place = o.place "
+            f"{join} JOIN places_of_{admitted} p ON p.place = o.place"
         )
         if workspace.run(f"SELECT count(*) FROM {admitted}").fetchone() != (admitted_people,):
             raise LedgerError("who takes part got lost on the way")
 
     def close(self) -> None:
         admitted = self._offered.replace("offered", "admitted")
-        self._server.workspace.drop([self._offered, admitted, f"places_of_{admitted}", *self._tables])
+        self._server.workspace.drop(
+            [self._offered, admitted, f"places_of_{admitted}", f"shrunk_of_{admitted}", *self._tables]
+        )
         if not self._server.closed:
             self._server.run(f"DROP TABLE IF EXISTS pg_temp.{self._offered}")

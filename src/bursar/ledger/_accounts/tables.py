@@ -9,13 +9,14 @@ from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._terms import TABLES
 from bursar.ledger.interfaces import (
     Offer,
+    Payment,
     Person,
     PrivateNote,
     Share,
     Store,
 )
 
-__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "query_of", "within"]
+__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "query_of"]
 
 
 class TableAccounts(AccountReader):
@@ -83,19 +84,22 @@ class TableOffer:
         with about_the_data(store):
             store.workspace.make(charges.tables)
 
-    def admit(self, most: int, shares: Sequence[Share]) -> "TableAdmitted":
-        """Read the rows once, and write down who can pay."""
-        joins, tests, scopes = within(shares)
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
+        """Read the rows once, and write down who can pay, and what."""
+        joins, left, scopes = left_of(most, shares)
+        pays = payment.sql(left, divide="//")
+        paid = f"{pays.units} AS units" + ("" if payment.pace is None else f", {pays.factor} AS factor")
         with about_the_data(self._store):
             self._store.run(
-                f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT c.*, a.person IS NULL AS fresh, "
-                f"c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
+                f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
+                f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, "
+                f"c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
                 f"FROM ({self._charges.sql}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
             )
-        rows = f"(SELECT * EXCLUDE (taken) FROM {self._judged} WHERE taken)"
-        return TableAdmitted(self._store, rows, rows, f"SELECT count(*) FROM {self._judged} WHERE NOT taken")
+        rows = f"(SELECT * EXCLUDE (taken, wanted, paid) FROM {self._judged} WHERE taken)"
+        return TableAdmitted(self._store, rows, rows, f"SELECT wanted, paid FROM {self._judged}", payment)
 
     def close(self) -> None:
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
@@ -104,21 +108,26 @@ class TableOffer:
 class TableAdmitted:
     """The people who take part, as a table of person, units and whether they are ``fresh``: without an account."""
 
-    def __init__(self, store: Store, rows: str, table: str, refused: str, *, order: str = "") -> None:
+    def __init__(self, store: Store, rows: str, table: str, paid: str, payment: Payment, *, order: str = "") -> None:
         """Take what an offer found.
 
         Args:
             rows: SQL of the table in the workspace.
             table: SQL of the same beside the accounts.
-            refused: SQL that counts, beside the accounts, who was not admitted.
+            paid: SQL that gives, beside the accounts, what each person wanted to pay for, and paid; also who was not
+                admitted.
+            payment: how the question is paid for.
             order: in which charges are written, as SQL.
         """
         self.rows: object = rows
         self._run = store.run
-        self._table, self._refused, self._order = table, refused, order
+        self._table, self._paid, self._payment, self._order = table, paid, payment, order
 
     def refused(self) -> int:
-        return int(self._run(self._refused)[0][0])
+        return int(self._run(f"SELECT count(*) FROM ({self._paid}) p WHERE paid < wanted")[0][0])
+
+    def missing_mass(self, price: int) -> int:
+        return int(self._run(f"SELECT {self._payment.mass_sql(price)} FROM ({self._paid}) p WHERE paid < wanted")[0][0])
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person; refuses to go on where the accounts do not add up afterwards."""
@@ -171,14 +180,14 @@ def about_the_data(store: Store) -> Iterator[None]:
         raise DataError("the data cannot be read; nothing was charged") from None
 
 
-def within(shares: Iterable[Share]) -> tuple[str, str, list[str]]:
-    """(Joins, conditions, parameters) that hold each person within limited shares."""
-    joins, tests, scopes = "", "", []
-    for place, (scope, most) in enumerate(shares):
+def left_of(most: int, shares: Iterable[Share]) -> tuple[str, str, list[str]]:
+    """(Joins, what a person has left, parameters): the least over the budget and over limited shares, as SQL."""
+    joins, left, scopes = "", [f"{most:d} - coalesce(a.spent, 0)"], []
+    for place, (scope, of_scope) in enumerate(shares):
         joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
-        tests += f" AND c.units <= {most:d} - coalesce(s{place}.spent, 0)"
+        left.append(f"{of_scope:d} - coalesce(s{place}.spent, 0)")
         scopes.append(scope)
-    return joins, tests, scopes
+    return joins, left[0] if len(left) == 1 else f"least({', '.join(left)})", scopes
 
 
 def _summed(questions: Collection[int]) -> str:

@@ -10,28 +10,28 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import nextafter
 from typing import Any, NamedTuple
 
-from bursar._workspace import TempTable
-from bursar.errors import ArgumentError
-from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
+from bursar.queries._engines.contributions import binned_rows, place_between
+from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
+from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.keys import CELLS, Keys, keys_of
+from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.tables import People, one_row_each
+from bursar.queries._engines.values import value_of, values_form
+from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
-from bursar.queries._rows import AnyRow, Bins, CountRows, Entry
-from bursar.queries._where import parse
+from bursar.queries._ranges import are_ranges
+from bursar.queries._rows import Bins, KeyCells
+from bursar.queries._steps import checked_steps
 
-__all__ = ["CELLS", "Compiled", "Compiler", "Keys"]
+__all__ = ["Compiled", "Compiler"]
 
-CELLS = "cells"
-"""The table of contributions in the long form."""
-
-_KEYS = {"whole": "BIGINT", "text": "VARCHAR", "bool": "BOOLEAN", "date": "DATE"}
-_LOWEST, _HIGHEST = double(-(2.0**50)), double(2.0**50)
 _ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
 _WIDE = 32
 _EXACT = 2.0**53  # sums of whole doubles below are exact
@@ -41,19 +41,6 @@ _ONE = double(1)
 _LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
 _HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
 _PLANS = 16  # compiled questions that are kept
-
-
-class Keys(NamedTuple):
-    """A table of the keys of one column to group by: its name, the type of the keys, the keys in their order."""
-
-    table: str
-    kind: str
-    values: tuple[object, ...]
-
-    def to_make(self) -> TempTable:
-        """The table in a workspace."""
-        sql = f"SELECT unnest(CAST(? AS {self.kind}[])) AS key, unnest(range({len(self.values):d})) AS place"
-        return TempTable(self.table, sql, ([_listed(value) for value in self.values],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +102,68 @@ class Compiler:
         return self._plans[key]
 
 
+class _Rows(NamedTuple):
+    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+
+    keys: tuple[Keys, ...]
+    sql: str
+    totals: list[str]
+    parameters: tuple[object, ...]
+    dialect: Dialect
+
+
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
-    parameters: list[object] = []
-    tests = [f"{who} IS NOT NULL"]
-    if question.where is not None:
-        compiler = FilterCompiler(kinds, sql)
-        tests.append(compiler.sql(parse(question.where)))
-        parameters = compiler.parameters
-    units, totals, value_tests = _columns(question, kinds, sql)
-    keys, joins, cell = _grouping(question, kinds, sql)
-    bins = question.bins()
-    if bins is not None:
-        cell = f"({cell}) * {question.coordinates:d} + {_bin(bins, kinds, sql)}"
-    rows = (
-        f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell"
-        f"{''.join(f', {unit} AS u{place}' for place, unit in enumerate(units))} "
-        f"FROM {sql.table.format('data')} d {joins} WHERE {' AND '.join(tests + value_tests)}"
+    if isinstance(question, Lengths):
+        return _compiled_lengths(question, who, kinds, sql)
+    rows = _rows(question, who, kinds, sql)
+    sql, values = rows.dialect, question.values()
+    if values is not None:
+        form = values_form(question, values, rows.sql, rows.parameters, sql)
+        return Compiled(rows.keys, *form, question.groups)
+    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+    shape = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, question.groups * question.coordinates)
+
+
+def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    """One full row for each person with a contribution to the other question, in the bucket of its length."""
+    rows = _rows(question.of, who, kinds, sql)
+    sql = rows.dialect
+    cells = question.of.groups * question.of.coordinates
+    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
+    one = double(STEPS if question.pure else STEPS**2)
+    each = (
+        f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
+        f"{one} AS square FROM ({lengths}) l WHERE square > 0"
     )
-    cells = question.groups * (1 if bins is None else question.coordinates)
-    form = _long if cells * len(totals) > _WIDE else _wide
-    table, charges, sums = form(question, rows, totals, cells, sql)
-    size = question.groups * question.coordinates
-    return Compiled(keys, table, charges, tuple(parameters), sums, size)
+    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
+    parts = coordinates_of(question, relation, sql)
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    keys, joins, cell, tests = _grouping(question, relation)
+    values = question.values()
+    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    data = relation.source  # with all that was looked up
+    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
+    source = f"FROM {data.text} d {joins} WHERE {conditions}"
+    bins = question.bins()
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units}{value} {source}"
+    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
 
 
 def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
@@ -166,80 +193,25 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     return None, _charges(lengths, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
 
 
-def _columns(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[list[str], list[str], list[str]]:
-    """(whole steps in a row, aggregates of a person's rows in a group with a place for {only}, conditions on rows)."""
-    units: list[str] = []
-    totals, columns = [], []
-    for coordinate in question.row():
-        match coordinate:
-            case CountRows():
-                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE) * {question.steps:d}, {_HIGHEST})")
-            case AnyRow():
-                totals.append(f"least(CAST(count(*){{only}} AS DOUBLE), 1) * {question.steps:d}")
-            case Entry():
-                totals.append(_total(len(units)))
-                units.append(_units(coordinate, question.steps, kinds, sql))
-                columns.append(coordinate.column)
+def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys, conditions on rows)."""
+    by: list[tuple[str, tuple[object, ...]]] = list(question.keys)
     bins = question.bins()
-    columns += [] if bins is None else [bins.column]
-    return units, totals, [sql.present.format(_number(column, kinds, sql)) for column in dict.fromkeys(columns)]
-
-
-def _units(entry: Entry, steps: int, kinds: Mapping[str, str], sql: Dialect) -> str:
-    """A row's entry in whole steps, rounded to the nearest. What is charged is the length of what comes out."""
-    value, low, high = _number(entry.column, kinds, sql), double(entry.low), double(entry.high)
-    away = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
-    if entry.center:
-        away = f"({away} - {double(entry.center)})"
-    if entry.power == 1:
-        return sql.rounded.format(f"({away} * {double(steps / entry.scale)})")
-    share = f"({away} / {double(entry.scale)})"
-    return sql.rounded.format(f"({share} * {share} * {steps:d})")
-
-
-def _number(column: str, kinds: Mapping[str, str], sql: Dialect) -> str:
-    if kind_of(column, kinds) not in ("whole", "number"):
-        raise ArgumentError(f"column {column!r} does not hold numbers")
-    return f"TRY_CAST({sql.columns[column]} AS {sql.types['number']})"
-
-
-def _total(place: int) -> str:
-    """The sum of a person's rows in a group; cut off."""
-    return f"least(greatest(coalesce(sum(u{place}){{only}}, 0), {_LOWEST}), {_HIGHEST})"
-
-
-def _grouping(question: Question, kinds: Mapping[str, str], sql: Dialect) -> tuple[tuple[Keys, ...], str, str]:
-    """(tables of keys, joins, the number of a row's group)."""
-    by = question.keys
+    if isinstance(bins, KeyCells):
+        by.append((bins.column, bins.keys))
     strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
-    tables, joins, terms = [], [], []
+    tables, joins, terms, tests = [], [], [], []
     for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
-        kind = kind_of(column, kinds)
-        if kind not in _KEYS:
-            raise ArgumentError(
-                f"by: column {column!r} is of kind {kind}; group by text, whole numbers, truths or dates"
-            )
-        values = tuple(literal(key, kind) for key in keys)
-        if len(set(values)) < len(values):
-            raise ArgumentError(f"by: two keys of column {column!r} are the same")
-        tables.append(Keys(f"keys{place}", _KEYS[kind], values))
-        joins.append(f"JOIN {sql.table.format(f'keys{place}')} k{place} ON k{place}.key = {cast(column, kind, sql)}")
-        terms.append(f"k{place}.place * {stride:d}")
-    return tuple(tables), " ".join(joins), " + ".join(terms) or "0"
-
-
-def _bin(bins: Bins, kinds: Mapping[str, str], sql: Dialect) -> str:
-    """The number of an entry's bin: halving, so that thousands of edges are no trouble."""
-    value = _number(bins.column, kinds, sql)
-
-    def halved(low: int, high: int) -> str:
-        if low == high:
-            return str(low)
-        middle = (low + high + 1) // 2
-        edge = double(bins.edges[middle])
-        return f"CASE WHEN {value} < {edge} THEN {halved(low, middle - 1)} ELSE {halved(middle, high)} END"
-
-    return halved(0, len(bins.edges) - 2)
+        if are_ranges(keys):
+            entry = relation.place(column, keys)
+            tests.append(f"{entry} IS NOT NULL")
+        else:
+            table, join = keys_of(f"keys{place}", column, keys, relation, relation.dialect)
+            entry = f"keys{place}_k.place"
+            tables.append(table)
+            joins.append(join)
+        terms.append(f"{entry} * {stride:d}")
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
 
 
 def _length(names: list[str], question: Question) -> str:
@@ -350,10 +322,3 @@ def _charges(squares: str, question: Question, sql: Dialect) -> str:
 def _added(names: list[str], sql: Dialect) -> str:
     """Sums over people, exact."""
     return ", ".join(sql.total.format(_shrunk(name, sql)) for name in names)
-
-
-def _listed(key: object) -> object:
-    """A key as DuckDB takes it in a list."""
-    if isinstance(key, date | datetime):
-        return key.isoformat()
-    return str(key).lower() if isinstance(key, bool) else key

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from bursar._workspace import quoted
+from bursar.queries._engines.functions import case_tables, duckdb_functions, spark_functions
 
 __all__ = ["Dialect", "double", "duckdb_dialect", "spark_dialect"]
 
@@ -36,6 +37,10 @@ class Dialect:
         positive: leaves out rows of which nothing is left.
         total: the exact sum of whole numbers of up to 2^50, over any number of people.
         literal: spells a literal; what SQL does not hold itself is added to the parameters.
+        functions: templates of the functions of expressions.
+        bound: computes {0} once, under the name {1}, for {2}.
+        regex: the regular expression of a ``like`` pattern.
+        case_tables: letters and what lower or upper makes of them, for an engine with rules of its own; else None.
     """
 
     types: Mapping[str, str]
@@ -51,6 +56,10 @@ class Dialect:
     positive: str
     total: str
     literal: Callable[[Literal, list[object]], str]
+    functions: Mapping[str, str]
+    bound: str
+    regex: Callable[[str], str]
+    case_tables: Callable[[str], tuple[str, str]] | None = None
 
 
 def double(value: float) -> str:
@@ -67,6 +76,12 @@ _TYPES = {
     "time": "TIMESTAMP",
 }
 _LETTERS = '({0} COLLATE "binary")'  # a column of a DuckDB file or a view may have a collation, which unites spellings
+
+# Spark's round goes through decimals; the whole part and what is left of it are exact
+_SPARK_ROUNDED = (
+    "(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
+    "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)"
+)
 
 
 def duckdb_dialect(columns: Iterable[str]) -> Dialect:
@@ -85,6 +100,9 @@ def duckdb_dialect(columns: Iterable[str]) -> Dialect:
         positive=" WHERE {0} > 0",
         total="sum(CAST({0} AS BIGINT))",  # in 128 bits
         literal=_parameter,
+        functions=duckdb_functions(),
+        bound="list_transform([{0}], lambda {1}: {2})[1]",
+        regex=lambda pattern: _regex(pattern, r"[\s\S]*{}"),  # matched in linear time
     )
 
 
@@ -98,16 +116,31 @@ def spark_dialect(columns: Iterable[str]) -> Dialect:
         person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": "try_validate_utf8(CAST({0} AS STRING))"},
         letters="{0}",  # columns with a collation are refused
         present="({0} IS NOT NULL AND NOT isnan({0}))",  # NULL is not NaN
-        # Spark's round goes through decimals; the whole part and what is left of it are exact
-        rounded="(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
-        "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)",
+        rounded=_SPARK_ROUNDED,
         truncated="CAST(CAST({0} AS BIGINT) AS DOUBLE)",
         quotient="{0} div {1:d}",
         without="* EXCEPT ({0})",
         positive="",  # left to the engine: Spark would write the condition out in terms of the rows, at great length
         total="sum(CAST({0} AS DECIMAL(16, 0)))",  # 26 digits: enough for ten billion people
         literal=_spelled_out,
+        functions=spark_functions(_SPARK_ROUNDED),
+        bound="transform(array({0}), {1} -> {2})[0]",
+        regex=lambda pattern: _regex(pattern, r"(?>[\s\S]*?{})"),  # the first place is the best: no other is tried
+        case_tables=case_tables,
     )
+
+
+def _regex(pattern: str, middle: str) -> str:
+    """A ``like`` pattern as a regular expression without a letter of its author's: each part at its first place."""
+    first, *others = ["".join(map(_letter, part)) for part in pattern.split("%")]
+    if not others:
+        return rf"\A{first}\z"
+    listed = "".join(middle.format(part) for part in others[:-1] if part)
+    return rf"\A{first}{listed}[\s\S]*{others[-1]}\z"
+
+
+def _letter(letter: str) -> str:
+    return r"[\s\S]" if letter == "_" else rf"\x{{{ord(letter):x}}}"
 
 
 def _parameter(value: Literal, parameters: list[object]) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Self
 from bursar._workspace import Query, TempTable, Workspace
 from bursar.ledger import Ledger
 from bursar.queries._engines import sources
-from bursar.queries._engines.compiler import CELLS, Compiled, Compiler
+from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.keys import CELLS
 from bursar.queries._question import Question
 
 __all__ = ["DuckDB"]
@@ -48,6 +49,10 @@ class DuckDB:
                 yield from block
 
         return plan.added(blocks())
+
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
+        return [(value, int(people)) for value, people in rows]
 
     def close(self) -> None:
         """The workspace is closed with the ledger."""

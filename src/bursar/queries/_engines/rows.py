@@ -1,7 +1,7 @@
 """What a session needs of an engine. Every engine must give the same whole sums and the same units."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from bursar._workspace import Query
 from bursar.queries._engines.compiler import Compiled
@@ -24,6 +24,9 @@ class Rows(Protocol):
 
     def sums(self, plan: Compiled, admitted: object) -> list[int]:
         """The contributions of the people admitted, added up, in whole steps. Private."""
+
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        """(value, people) of a question about values: how many of the people admitted keep each. Private."""
 
     def close(self) -> None:
         """Release what the engine holds; no more questions follow."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bursar.errors import ArgumentError, BursarError, DataError, LedgerError
-from bursar.ledger.interfaces import Extent, Verdicts
+from bursar.ledger.interfaces import Extent, Payment, Verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,15 +82,21 @@ class SparkCharges:
 class _SparkVerdicts:
     """Charges with a verdict on each, in files."""
 
-    def __init__(self, writer: "SparkWriter", judged: "DataFrame", tables: "Mapping[str, DataFrame]") -> None:
-        self._writer = writer
-        self._refused = judged.where("NOT taken")
-        self.taken = judged.where("taken").drop("taken")
+    def __init__(
+        self, writer: "SparkWriter", judged: "DataFrame", payment: Payment, tables: "Mapping[str, DataFrame]"
+    ) -> None:
+        self._writer, self._payment = writer, payment
+        self._refused = judged.where("paid < wanted")
+        self.taken = judged.where("taken").drop("taken", "wanted", "paid")
         self.admitted: object = {**tables, "admitted": self.taken}
 
     @quiet
     def refused(self) -> int:
         return int(self._refused.count())
+
+    @quiet
+    def missing_mass(self, price: int) -> int:
+        return int(self._refused.selectExpr(self._payment.mass_sql(price)).collect()[0][0])
 
     def extent(self) -> Extent:
         return self._writer.extent(self.taken, "units")
@@ -127,7 +133,13 @@ class SparkWriter:
 
     @quiet
     def judge(
-        self, prepared: object, accounts: Path | None, marks: Path, shares: Sequence[tuple[Path | None, int]], most: int
+        self,
+        prepared: object,
+        accounts: Path | None,
+        marks: Path,
+        shares: Sequence[tuple[Path | None, int]],
+        most: int,
+        payment: Payment,
     ) -> Verdicts:
         """Write each person's charge, all that came with it, and whether they can pay; the rows are read once."""
         if not isinstance(prepared, WorkedOut):
@@ -137,13 +149,15 @@ class SparkWriter:
             "accounts": self._frame("accounts", accounts),
             "marks": self._frame("marks", marks),
         }
-        joins, tests = "", ""
-        for place, (share, left) in enumerate(shares):
+        joins, left = "", [f"{most:d} - coalesce(a.spent, 0)"]
+        for place, (share, of_scope) in enumerate(shares):
             tables[f"s{place}"] = self._frame("shares", share)
             joins += f" LEFT JOIN {{s{place}}} s{place} ON s{place}.person = c.person"
-            tests += f" AND c.units <= {left:d} - coalesce(s{place}.spent, 0)"
+            left.append(f"{of_scope:d} - coalesce(s{place}.spent, 0)")
+        pays = payment.sql(left[0] if len(left) == 1 else f"least({', '.join(left)})", divide="div")
         judged = self._spark.sql(
-            f"SELECT c.*, c.units <= {most:d} - coalesce(a.spent, 0){tests} AS taken "
+            f"SELECT c.* EXCEPT (units, factor), {pays.units} AS units, {pays.factor} AS factor, "
+            f"{pays.taken} AS taken, c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
             "FROM {charges} c LEFT JOIN {accounts} a ON a.person = c.person "
             f"LEFT JOIN {{marks}} m ON m.person = c.person{joins} "
             "WHERE c.units > 0 AND NOT coalesce(m.gone, a.gone, FALSE)",
@@ -151,7 +165,7 @@ class SparkWriter:
         )
         path = self.scratch() / "judged"
         self.write(judged, path)
-        return _SparkVerdicts(self, self.read(path, judged.schema), prepared.tables)
+        return _SparkVerdicts(self, self.read(path, judged.schema), payment, prepared.tables)
 
     def write_charges(self, verdicts: Verdicts, question: int, into: Path) -> None:
         if not isinstance(verdicts, _SparkVerdicts):

@@ -15,8 +15,9 @@ from bursar._disk import PRIVATE_FOLDER
 from bursar._workspace import Query, text
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
-from bursar.queries._engines.compiler import CELLS, Compiled, Compiler, Keys
+from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import spark_dialect
+from bursar.queries._engines.keys import CELLS, Keys
 from bursar.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from bursar.queries._question import Question
 
@@ -125,6 +126,12 @@ class Spark:
         """The contributions of the people admitted, added up, in whole steps; from the files. Private."""
         tables: dict[str, Any] = admitted  # type: ignore[assignment]
         return plan.added(tuple(row) for row in self._spark.sql(plan.sums, **tables).collect())
+
+    @quiet
+    def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        """The same for a question about values. Private."""
+        tables: dict[str, Any] = admitted  # type: ignore[assignment]
+        return [(value, int(people)) for value, people in self._spark.sql(plan.sums, **tables).collect()]
 
     def _work_out(self, plan: Compiled) -> WorkedOut:
         """A data frame of each person's price and contribution; long contributions are written to files first."""

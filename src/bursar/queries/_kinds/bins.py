@@ -1,15 +1,16 @@
 """Histograms, and what is read off them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.queries._kinds._words import over_what
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._question import Question, check_column, checked_numbers, set_fields
-from bursar.queries._rows import Bins
+from bursar.queries._rows import PER, Bins, Per
 
 __all__ = ["Histogram", "Quantiles"]
 
@@ -25,13 +26,22 @@ class _Binned(Question):
         check_column(self.column)
         edges = tuple(float(edge) for edge in checked_numbers("edges", self.edges))
         set_fields(self, edges=edges)
+        _check.one_of(PER, per=self._per)
         if not 2 <= len(edges) <= _MOST_BINS + 1 or not all(a < b for a, b in pairwise(edges)):
             raise ArgumentError(f"edges must be 2 to {_MOST_BINS + 1} increasing numbers")
         Question.__post_init__(self)
 
+    @property
+    def _per(self) -> Per:
+        raise NotImplementedError
+
+    def most_in_group(self) -> float | None:
+        """A person is one row at most, unless rows count."""
+        return None if self._per == "row" else 1.0
+
     def bins(self) -> Bins:
         """One count for each bin."""
-        return Bins(self.column, self.edges)
+        return Bins(self.column, self.edges, self._per)
 
     def scales(self) -> dict[str, float]:
         """One count for each bin."""
@@ -40,7 +50,30 @@ class _Binned(Question):
 
 @dataclass(frozen=True, slots=True)
 class Histogram(_Binned):
-    """How many rows have an entry between two neighbouring edges; the outer bins also take what is beyond them."""
+    """How many rows have an entry between two neighbouring edges; the outer bins also take what is beyond them.
+
+    ``per="row"``: each row is 1 in its bin; a clip must be given. ``per="person"``: each of a person's rows is
+    1/(their number), so that each person counts once. ``per="total"``: how many people have their rows' total there.
+    """
+
+    per: Per = field(default="row", kw_only=True)
+
+    @property
+    def _per(self) -> Per:
+        return self.per
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"how often {over_what(self.column, self.per)} is in each bin"
+
+    def several(self) -> tuple[str, list[str]]:
+        """The bins, by their edges."""
+        return "bin", [f"{low:.15g} to {high:.15g}" for low, high in pairwise(self.edges)]
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy counts, each with an interval of its own."""
@@ -49,9 +82,23 @@ class Histogram(_Binned):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(_Binned):
-    """Quantiles of a column (0.5 is the median), read off a noisy histogram; they lie between the outer edges."""
+    """Quantiles of a column (0.5 is the median), read off a noisy histogram; they lie between the outer edges.
+
+    ``per="person"``: half of the people's weight is below the median, where each of a person's rows has a weight of
+    1/(their number). ``per="row"``: half of the rows; a clip must be given. ``per="total"``: half of people's totals.
+    """
 
     levels: tuple[float, ...] = (0.5,)
+    per: Per = field(default="person", kw_only=True)
+
+    @property
+    def _per(self) -> Per:
+        return self.per
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"quantiles of {over_what(self.column, self.per)}"
 
     def __post_init__(self) -> None:
         levels = tuple(float(level) for level in checked_numbers("levels", self.levels))
@@ -61,6 +108,10 @@ class Quantiles(_Binned):
         for level in levels:
             _check.within(0, 1, level=level)
         _Binned.__post_init__(self)
+
+    def several(self) -> tuple[str, tuple[float, ...]]:
+        """The levels."""
+        return "level", self.levels
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """A quantile for each level."""

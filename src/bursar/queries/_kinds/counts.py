@@ -5,8 +5,9 @@ from typing import Any
 
 from bursar import _check
 from bursar._units import up
+from bursar.errors import ArgumentError
 from bursar.queries._noise_bands import Interval, NoiseBand, around
-from bursar.queries._question import Question, make_plain
+from bursar.queries._question import Question, make_plain, set_fields
 from bursar.queries._rows import AnyRow, Coordinate
 
 __all__ = ["Count", "People"]
@@ -15,6 +16,15 @@ __all__ = ["Count", "People"]
 @dataclass(frozen=True, slots=True)
 class Count(Question):
     """How many rows."""
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "the number of rows"
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
@@ -26,7 +36,7 @@ class People(Question):
     """How many people have at least one row, in each group.
 
     With ``spare``, a price in rho: of those, how many can still pay that much afterwards. It tells an analyst when to
-    stop trusting totals, and costs those who are counted what any count costs.
+    stop trusting totals, and costs those who are counted what any count costs; ``pace`` is None then.
     """
 
     spare: float | None = None
@@ -35,14 +45,30 @@ class People(Question):
         if self.spare is not None:
             make_plain(self, "spare")
             _check.within(1e-12, 1e3, spare=self.spare)
+            if self.pace not in (None, 1):
+                raise ArgumentError(f"pace={self.pace!r}: with spare=, who cannot pay in full is left out")
+            set_fields(self, pace=None)
         Question.__post_init__(self)
 
     def _spare(self) -> int:
         return 0 if self.spare is None else int(up(self.spare))
 
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "the number of people with at least one row" + (" who can still pay" if self.spare_units else "")
+
+    def most_in_group(self) -> float:
+        """A person is one person."""
+        return 1.0
+
     def row(self) -> tuple[Coordinate, ...]:
         """One for a person with a row."""
         return (AnyRow(),)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""

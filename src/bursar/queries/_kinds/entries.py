@@ -7,10 +7,11 @@ from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.queries._kinds._words import over_what
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._prices import STEPS
 from bursar.queries._question import LARGEST, Question, check_column, make_plain, set_fields
-from bursar.queries._rows import Coordinate, CountRows, Entry
+from bursar.queries._rows import PER, AnyRow, Coordinate, CountRows, Entry, Per
 
 __all__ = ["Mean", "Sum", "Variance"]
 
@@ -37,14 +38,40 @@ class _Bounded(Question):
         set_fields(self, middle=self.low / 2 + self.high / 2, half=self.high / 2 - self.low / 2)
         Question.__post_init__(self)
 
+
+@dataclass(frozen=True, slots=True)
+class _Averaged(_Bounded):
+    per: Per = field(default="person", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check.one_of(PER, per=self.per)
+        _Bounded.__post_init__(self)
+
+    def most_in_group(self) -> float | None:
+        """A person is one row at most, unless rows count."""
+        return None if self.per == "row" else 1.0
+
+    @property
+    def _over(self) -> str:
+        """What is averaged, in words."""
+        return over_what(self.column, self.per, f", clipped to [{self.low:g}, {self.high:g}]")
+
+    def _count(self) -> Coordinate:
+        return CountRows() if self.per == "row" else AnyRow()
+
     def _from_middle(self, power: int = 1) -> Entry:
         """The entry as its difference from the middle, in halves."""
-        return Entry(self.column, self.low, self.high, self.middle, self.half, power)
+        return Entry(self.column, self.low, self.high, self.middle, self.half, power, self.per)
 
 
 @dataclass(frozen=True, slots=True)
 class Sum(_Bounded):
     """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the sum of {self.column} over rows, each entry clipped to [{self.low:g}, {self.high:g}]"
 
     @property
     def full(self) -> float:
@@ -59,18 +86,32 @@ class Sum(_Bounded):
         """The sum."""
         return {"sum": self.full}
 
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy sum, in the units of the column."""
         return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)
 
 
 @dataclass(frozen=True, slots=True)
-class Mean(_Bounded):
-    """The mean of a column, each entry clipped to [low, high]: a noisy sum over a noisy count, paid once."""
+class Mean(_Averaged):
+    """The mean of a column, entries clipped to [low, high]: a noisy sum over a noisy count, paid once.
+
+    ``per="person"``: each person has one weight: the mean over people of the mean of each person's rows.
+    ``per="row"``: each row has one weight; a clip must be given. ``per="total"``: the mean over people of the total of
+    each person's rows, the total clipped to [low, high].
+    """
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the mean of {self._over}"
 
     def row(self) -> tuple[Coordinate, ...]:
         """The count, and the sum of differences from the middle."""
-        return CountRows(), self._from_middle()
+        return self._count(), self._from_middle()
 
     def _steps(self) -> int:
         """A row with both at their largest has length 1."""
@@ -97,12 +138,21 @@ class Mean(_Bounded):
 
 
 @dataclass(frozen=True, slots=True)
-class Variance(_Bounded):
-    """The variance of a column, each entry clipped to [low, high]: noisy count, sum and sum of squares, paid once."""
+class Variance(_Averaged):
+    """The variance of a column, entries clipped to [low, high]: noisy count, sum and sum of squares, paid once.
+
+    ``per`` is as for ``Mean``. Per person it is the variance of the entries of people drawn at random, each with one of
+    their rows drawn at random: it has the differences between a person's own rows in it.
+    """
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the variance of {self._over}"
 
     def row(self) -> tuple[Coordinate, ...]:
         """The count, the sum of differences from the middle and the sum of their squares."""
-        return CountRows(), self._from_middle(), self._from_middle(power=2)
+        return self._count(), self._from_middle(), self._from_middle(power=2)
 
     def _steps(self) -> int:
         """A row with all of them at their largest has length 1."""

@@ -1,0 +1,97 @@
+"""The analyst's view of a session: questions and answers."""
+
+from typing import NamedTuple, Protocol
+
+from bursar import _check
+from bursar._uncopyable import Uncopyable
+from bursar.ledger import Ledger
+from bursar.queries._answers import Answer, Quote, answer_of
+from bursar.queries._question import Question
+from bursar.queries._questions import recorded
+
+__all__ = ["Analyst", "Asker"]
+
+
+class Asker(NamedTuple):
+    """Who asks, and what for."""
+
+    analyst: str
+    purpose: str | None
+
+
+class _Session(Protocol):
+    """What an analyst's view needs of a session."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+    def _ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer: ...
+    def _check(self, asked: Question, who: Asker, *, key: str) -> None: ...
+    def _quote(self, asked: Question, who: Asker) -> Quote: ...
+
+
+class Analyst(Uncopyable):
+    """The analyst's view: it holds questions and answers, and nothing about single people.
+
+    Python hides nothing from code that runs in the same process: give analysts whom you do not trust a service or a
+    command around this object, not the object.
+    """
+
+    __slots__ = ("_session", "_who")
+
+    def __init__(self, session: _Session, name: str, purpose: str | None) -> None:
+        _check.name(analyst=name)
+        if purpose is not None:
+            _check.name(purpose=purpose)
+        self._session, self._who = session, Asker(name, purpose)
+
+    def __repr__(self) -> str:
+        return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
+
+    def quote(self, asked: Question) -> Quote:
+        """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
+        return self._session._quote(asked, self._who)
+
+    def check(self, asked: Question, *, key: str) -> None:
+        """Refuse, before anything is charged, what could not be asked under this key whatever the data.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: it costs more than the whole budget.
+        """
+        self._session._check(asked, self._who, key=key)
+
+    def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
+        """Ask; the answer is stored, and each person in it charged, before it is revealed.
+
+        Args:
+            asked: the question.
+            key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
+                after a crash.
+            reserved: the key under which budget was set aside for this question.
+
+        Raises:
+            ArgumentError: the question does not fit the data's columns, or the key was used for another one.
+            BudgetExceeded: by public facts alone, nobody could pay the full price.
+            DataError: the data could not be read, for this question or for an earlier one of this session, which then
+                answers no new questions. Nothing was charged.
+
+        Guarantee: each person in the answer could pay, and was charged, for what is in it of their own rows. Who has
+            too little left contributes what that pays for, or with ``pace=None`` nothing, which nothing tells; the
+            answer's ``complete_clip`` says what is certain.
+        Source: theory 5.1, 5.3 and 2.9; docs/proofs/individual-filter.md.
+        """
+        _check.name(key=key)
+        if reserved is not None:
+            _check.name(reserved=reserved)
+        return self._session._ask(asked, self._who, key=key, reserved=reserved)
+
+    def answers(self) -> list[Answer]:
+        """This analyst's answers for this purpose so far, in order."""
+        ledger = self._session.ledger
+        entries = ledger.snapshot(lambda: ledger.entries("answered"))
+        publics = [entry.public for entry in entries]
+        return [
+            answer_of(public, recorded(public))
+            for public in publics
+            if (public["analyst"], public["purpose"]) == self._who
+        ]

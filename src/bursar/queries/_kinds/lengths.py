@@ -1,0 +1,64 @@
+"""How long people's contributions to another question are: what a clip is chosen by."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from bursar.errors import ArgumentError
+from bursar.queries._noise_bands import NoiseBand, around
+from bursar.queries._question import Question, set_fields
+from bursar.queries._rows import LengthBuckets
+
+__all__ = ["Lengths"]
+
+_EDGES = tuple(2.0 ** (place / 2) for place in range(-20, 41))
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths(Question):
+    """How many people have a contribution to another question in each bucket of length, in full rows, before its clip.
+
+    Each person is in one bucket: the outer ones also take what is beyond them, and people who contribute nothing are in
+    none. The buckets are half powers of two. ``of`` is the other question; its own clip and noise do not matter.
+    """
+
+    of: Question = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, Question) or isinstance(self.of, Lengths) or self.of.open:
+            raise ArgumentError("of must be a question with a clip and noise")
+        if self.where is not None or self.by or self.per_group is not None:
+            raise ArgumentError("of says which rows count; where=, by= and per_group= are its own")
+        Question.__post_init__(self)
+        if self.of.pure != self.pure:
+            raise ArgumentError("of must have the same kind of noise")
+        set_fields(self, by=())
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of people by the length of what they contribute to {self.of.estimand}"
+
+    def most_in_group(self) -> float:
+        """A person is in one bucket."""
+        return 1.0
+
+    def bins(self) -> LengthBuckets:
+        """One count for each bucket."""
+        return LengthBuckets(_EDGES)
+
+    def scales(self) -> dict[str, float]:
+        """One count for each bucket."""
+        return {"people in each bucket": 1.0}
+
+    def several(self) -> tuple[str, list[str]]:
+        """The buckets, by their edges."""
+        return "length", [f"{low:.4g} to {high:.4g}" for low, high in pairwise(_EDGES)]
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy counts, each with an interval of its own."""
+        return parts, [around(value, noise.margin(1)) for value in parts]

@@ -1,0 +1,51 @@
+"""What is released of an answer: exact results plus noise, and keys that enough people have."""
+
+from datetime import date
+from typing import Any
+
+from bursar.mechanisms import Gaussian
+from bursar.queries._engines.compiler import Compiled
+from bursar.queries._engines.rows import Rows
+from bursar.queries._kinds.values import Keys
+from bursar.queries._noise import noisy
+from bursar.queries._prices import STEPS
+from bursar.queries._question import Key, Question
+
+__all__ = ["release", "told_keys"]
+
+
+def release(rows: Rows, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
+    """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
+    if not isinstance(asked, Keys):
+        return {"released": noisy(rows.sums(plan, admitted), asked.mechanism)}
+    people = {_plain(value): count for value, count in rows.people_by_value(plan, admitted)}
+    told = told_keys(people, asked)
+    return {"released": [count for _, count in told], "keys": [key for key, _ in told]}
+
+
+def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
+    """The keys whose noisy numbers of people reach the threshold, with these numbers in whole steps.
+
+    Args:
+        people: the people who take part, by key, private; a key is in it only if at least one of them has it.
+        asked: the question, public.
+
+    Returns:
+        Largest first, then by key. The order of the rows, or of the keys, changes nothing.
+
+    Guarantee: for a person with n of the keys, n <= ``asked.most``, it is (sqrt(n) / sigma)-GDP, and so
+        n / (2 sigma**2)-zCDP, but for a probability of at most ``asked.delta``.
+    Source: docs/proofs/unknown-keys.md, Theorem 1.
+    """
+    keys = sorted(key for key, count in people.items() if count >= 1)
+    mechanism = Gaussian(sigma=asked.noise * STEPS, sensitivity=float(asked.clip_steps))
+    counts = noisy([people[key] * STEPS for key in keys], mechanism)
+    told = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
+    told.sort(key=lambda pair: -pair[1])
+    return told[: asked.top]
+
+
+def _plain(value: Any) -> Key:
+    """A key as the record holds it."""
+    key: Key = value.isoformat() if isinstance(value, date) else value
+    return key
