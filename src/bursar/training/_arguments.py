@@ -106,7 +106,7 @@ def settled_budget(
     individual: bool,
     with_odometer: bool,
 ) -> Recommended:
-    """The public budget of each person, and the noise: as given, or recommended for epsilon and delta.
+    """The public budget of each person, a filter of its own, and the noise: as given, or for epsilon and delta.
 
     The budget is None where there is an odometer, and neither a budget nor epsilon is given.
     """
@@ -132,6 +132,6 @@ def settled_budget(
         raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
     if noise_multiplier is not None:
         _check.positive(noise_multiplier=noise_multiplier)
-        return Recommended(public, "", float(noise_multiplier))
+        return Recommended(public.fresh(), "", float(noise_multiplier))
     least = least_noise_multiplier(public, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
-    return Recommended(public, "", least)
+    return Recommended(public.fresh(), "", least)

@@ -149,9 +149,7 @@ class Trainer:
             with_odometer=odometer is not None,
         )
         self._settings = Settings(
-            budget=None
-            if chosen.budget is None
-            else chosen.budget.fresh(),  # ours: the caller's may be charged elsewhere
+            budget=chosen.budget,
             odometer=settled_odometer(odometer, individual=individual),
             why=chosen.why,
             max_grad_norm=float(max_grad_norm),
