@@ -1,6 +1,7 @@
 """Time a question with an account for each person, and the same GROUP BY per person without privacy.
 
 python benchmarks/queries.py [--events 20000000] [--people 1000000] [--rounds 5] [--text] [--memory 2GB]
+python benchmarks/queries.py --cells         # also whether 48,000 cells take longer than 480
 python benchmarks/queries.py --many 1000     # whether the thousandth question takes as long as the first
 
 Both run on the same DuckDB with the same rows, in turns. A question includes the charge of each person, the noise and
@@ -55,6 +56,30 @@ PAIRS = {
 }
 
 
+CELLS = "48,000 cells against 480"
+
+
+def by_cells(cells: int) -> Count:
+    """A count of all events in so many groups."""
+    column = "cell" if cells == 48_000 else "few"
+    return Count(clip=30, sigma=1000.0, by={column: list(range(cells))})
+
+
+def cells(ask: Callable[[Count, str], object], rounds: int) -> dict[str, float]:
+    """Seconds of a count by 480 and by 48,000 cells, over the same events, in turns."""
+    few, many = [], []
+    for turn in range(rounds + 1):
+        few.append(timed(lambda turn=turn: ask(by_cells(480), f"few {turn}")))
+        many.append(timed(lambda turn=turn: ask(by_cells(48_000), f"many {turn}")))
+    first, second = ([statistics.median(c) for c in zip(*each[1:], strict=True)] for each in (few, many))
+    return {
+        "480 cells, s": round(first[0], 3),
+        "48,000 cells, s": round(second[0], 3),
+        "times": round(second[0] / first[0], 2),
+        "times, processors": round(second[1] / first[1], 2),
+    }
+
+
 def many(questions: int, people: int) -> dict[str, object]:
     """Seconds of a question with a ledger that has answered many, and with a new ledger, in turns."""
     rows = pa.table({"person": range(people)})
@@ -95,6 +120,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--text", action="store_true", help="people named by text")
     parser.add_argument("--memory", default=None, help="DuckDB's limit, for example 2GB")
+    parser.add_argument("--cells", action="store_true", help="also by 480 and by 48,000 cells")
     parser.add_argument("--many", type=int, default=None)
     options = parser.parse_args()
     if options.many:
@@ -111,7 +137,8 @@ def main() -> None:
         with duckdb.connect(str(data)) as connection:
             connection.execute(
                 f"CREATE TABLE events AS SELECT {person} AS person, (hash(i + 77) % 28)::INTEGER AS day, "
-                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v FROM range({options.events}) t(i)"
+                f"(hash(i * 3) % 1000) / 10.0::DOUBLE AS v, (hash(i * 5) % 48000)::INTEGER AS cell, "
+                f"(hash(i * 5) % 480)::INTEGER AS few FROM range({options.events}) t(i)"
             )
         ledger = Path(folder) / "people.ledger"
         with Session.open(
@@ -136,7 +163,10 @@ def main() -> None:
                     "with accounts, s": round(within[0], 3),
                     "times": round(within[0] / without[0], 2),
                     "times, processors": round(within[1] / without[1], 2),
+                    "the first question over the second, s": round(ours[0][0] - ours[1][0], 2),
                 }
+            if options.cells:
+                result[CELLS] = cells(lambda question, key: analyst.ask(question, key=key), options.rounds)
         result["ledger, MB"] = round(ledger.stat().st_size / 2**20, 1)
     result["peak memory, GB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
     print(json.dumps(result, indent=1))

@@ -9,6 +9,8 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from bursar import filters
@@ -95,6 +97,31 @@ def test_different_values_are_counted_exactly(tmp_path, most, price):
         cost = len(found) / mpf(asked.noise) if asked.pure else len(found) ** 2 / (2 * mpf(30) ** 2)
         assert math.ceil(cost * RHO) <= units[who] <= math.ceil(cost * RHO) + 1
         assert units[who] <= asked.price
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([None, "a", "b", "c'd", "é"]), TEXTS),
+        max_size=20,
+    ),
+    most=st.integers(1, 3),
+)
+def test_any_text_is_a_key(tmp_path_factory, rows, most):
+    """Hostile and odd texts: people by key, and prices, are those of plain Python; nothing is executed or mixed up."""
+    who, texts = [row[0] for row in rows], [row[1] for row in rows]
+    table = pa.table({"who": pa.array(who, pa.string()), "shop": pa.array(texts, pa.string())})
+    wanted = naive_values({"who": who, "shop": texts}, "shop", most)
+    with opened(tmp_path_factory.mktemp("keys") / "l", table) as session:
+        people, units = counted(session, Keys("shop", most=most, delta=DELTA, sigma=30.0))
+        sums, _ = exact(session, Distinct("shop", most=most, sigma=30.0))
+    kept = list(itertools.chain(*wanted.values()))
+    assert people == {value: kept.count(value) for value in kept}
+    assert sums == [len(set(kept)) * STEPS]
+    assert set(units) == set(wanted)
 
 
 def test_different_values_by_group(tmp_path):

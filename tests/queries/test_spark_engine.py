@@ -28,7 +28,9 @@ from bursar.ledger import Ledger, verify
 from bursar.queries import (
     Count,
     Covariance,
+    Distinct,
     Histogram,
+    Keys,
     Mean,
     People,
     Quantiles,
@@ -277,6 +279,56 @@ def test_questions_of_several_columns_are_the_same(spark, rows, path):
         found = together(spark, ours._rows, asked)
         for place, each in enumerate(asked):
             assert found[place] == exact(theirs, each), each
+
+
+def test_values_that_people_keep_are_the_same(spark, path):
+    """Keys that nobody listed and numbers of different values: both engines keep the same ones, and charge the same."""
+    who = ["a", "a", "a", "a", "b", "b", "é", "é", None, "c"] * 3
+    table = pa.table(
+        {
+            "who": who,
+            "t": [f"{'x' * (place % 4)}\\'{place % 7}" if place % 5 else None for place in range(30)],
+            "n": [place % 11 - 3 for place in range(30)],
+            "b": [bool(place % 3) for place in range(30)],
+            "d": [datetime.date(2011, 12, 1 + place % 9) for place in range(30)],
+        }
+    )
+    asked = [
+        maker(column, most=2, **more)
+        for column in "tnbd"
+        for maker, more in ((Keys, {"delta": 1e-9, **CHEAP}), (Distinct, {"by": {"b": [True, False]}, **CHEAP}))
+    ]
+    options = {"keys_delta": 1e-6}
+    with opened(path, frame(spark, table, path.parent), **options) as ours:
+        found = [worked_out(spark, ours._rows, each) for each in asked]
+        told = ours.analyst("ann").ask(Keys("t", delta=4e-7, most=3, sigma=1.0), key="k")
+        assert all(finding.holds for finding in ours.verify(replay=True))
+    with opened(path.with_name("d"), table, **options) as theirs:
+        for one, each in zip(found, asked, strict=True):
+            assert one == on_duckdb(theirs, each), each
+    assert len(told.keys) == len(set(told.keys)) == len(told.values)
+
+
+def worked_out(spark, rows, asked):
+    """On Spark, if everybody is admitted: what is added up, and everybody's units."""
+    plan = rows.plan(asked, described(asked))
+    done = rows._work_out(plan)
+    units = {row["person"]: row["units"] for row in done.charges.select("person", "units").collect()}
+    return {
+        value: int(count) for value, count in spark.sql(plan.sums, admitted=done.charges, **done.tables).collect()
+    }, units
+
+
+def on_duckdb(session, asked):
+    """The same on DuckDB."""
+
+    def work(turn, offer):
+        admission = turn.admit(offer, key="exact", price=asked.price, analyst="ann")
+        rows = session.ledger.store.workspace.run(f"SELECT person, units FROM {admission.people.rows}").fetchall()
+        return dict(session._rows.people_by_value(plan, admission.people.rows)), dict(rows)
+
+    plan = session._rows.plan(asked, described(asked))
+    return session.ledger.answer(session._rows.charges(plan), work)
 
 
 def test_accounts_go_through_everything_as_in_tables(rows, path):

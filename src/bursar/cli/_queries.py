@@ -297,22 +297,34 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
                 "intervals": answer.intervals,
                 "rho": answer.rho,
                 "complete_clip": answer.complete_clip,
+                "truth_intervals": answer.truth_intervals,
+                "estimand": answer.estimand,
+                "about": answer.about,
             }
             | ({} if answer.complete is None else {"complete": answer.complete})
             for key, answer in answers.items()
         }
         print(dumps(described))
         return
-    table = _table("key", "group", "value", "95 % interval")
+    table = _table("key", "group", "value", "95 % interval", "truth, 95 %")
     for key, answer in answers.items():
         columns = answer.columns()
         values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
+        truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
         groups = zip(*columns.values(), strict=True) if columns else [()]
         for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
             rounded = "-" if number is None else f"{number:.6g}"
             name = ", ".join(map(str, group))
-            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}")
+            truth = "-" if truths[place][0] is None else "{:.6g} to {:.6g}".format(*truths[place])
+            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}", truth)
     _console().print(table, "Intervals are 95 % each, for the noise alone.")
+    _print_notes(answers)
+
+
+def _print_notes(answers: "Mapping[str, Answer]") -> None:
+    """What each answer is about, and what is not certain about people who have little left."""
+    for key, answer in answers.items():
+        _console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
     certain = {
         key: each.complete_clip / float(each.question.clip or 1)
         for key, each in answers.items()

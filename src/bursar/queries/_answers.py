@@ -1,6 +1,7 @@
 """WHAT was answered, and how far noise may have moved it. Everything here is public.
 
-Intervals are about the noise alone: not about what was clipped, or people who do not take part any more.
+``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and given only where nobody is
+missing for lack of budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bursar._units import MEASURE, to_float, up
 from bursar.errors import ArgumentError
 from bursar.queries import _results
+from bursar.queries._about import about_in_words
+from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
@@ -66,6 +69,12 @@ class Answer:
     """None where the noise leaves nothing to say."""
     intervals: list[Any]
     """95 % each, for the noise alone."""
+    truth_intervals: list[Any] | None
+    """95 % each, for the estimand about all people in the data who have not left, without any clip: the noise, and what
+    was clipped. They rest on what the question declares (``at_most``, ``bounds_hold``). None, for all or for a group,
+    where that cannot be said: ``about`` says why."""
+    about: str
+    """What the intervals are about, in a sentence."""
     rho: float
     """What it cost a person who contributed the full clip. In a pure budget it is epsilon**2 / 2."""
     released: list[int] = field(repr=False)
@@ -101,6 +110,11 @@ class Answer:
     def estimand(self) -> str:
         """What the answer is about, in words."""
         return self.question.estimand
+
+    @property
+    def truth_interval(self) -> Any:
+        """The interval of a question without groups, or of the first group, that covers what was clipped, too."""
+        return None if self.truth_intervals is None else self.truth_intervals[0]
 
     @property
     def interval(self) -> Any:
@@ -197,21 +211,44 @@ def answer(
 
     Args:
         question: what was asked.
-        released: the noisy sums.
+        released: the noisy sums, in whole steps, and the report on what was clipped.
         key: of the question.
-        complete: what a watch says.
+        complete: what a watch said.
         keys: of the groups, where the question lists none.
         floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
     """
-    width, noise = question.coordinates, NoiseBand(question.spread * STEPS / question.steps, question.pure)
-    values, intervals = [], []
-    for start in range(0, len(released), width):
-        value, interval = question.read([part / question.steps for part in released[start : start + width]], noise)
+    noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
+    everybody = floor is not None and floor >= question.price
+    values, intervals, truths = [], [], []
+    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+    for group in range(len(groups)):
+        parts = _parts(question, released, group)
+        value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-    groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
+        truths.append(_truth(question, parts, released, group, noise) if everybody else None)
+    known = None if all(each is None for each in truths) else truths
+    about = about_in_words(question, everybody=everybody, covered=known is not None)
     rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
-    return Answer(key, question, groups, values, intervals, rho, list(released), clip, complete)
+    return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
+
+
+def _parts(question: Question, released: Sequence[int], group: int) -> list[float]:
+    """The noisy coordinates of a group, in units of the largest entry in a row."""
+    start = group * question.coordinates
+    return [part / question.steps for part in released[start : start + question.coordinates]]
+
+
+def _truth(question: Question, parts: list[float], released: Sequence[int], group: int, noise: NoiseBand) -> Any:
+    """The intervals of a group about what would be without a clip."""
+    if question.nobody_is_clipped:
+        return question.truth(parts, noise, None)
+    if not question.reports:
+        return None
+    cells, size = question.reports // question.groups, question.groups * question.coordinates
+    start, unit = size + group * cells, question.steps * question.report_scale
+    masses = [part / unit for part in released[start : start + cells]]
+    return question.truth(parts, noise, Missing(masses, noise.standard_error / question.report_scale))
 
 
 def _rho(question: Question) -> float:

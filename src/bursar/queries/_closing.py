@@ -58,7 +58,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
     least, most = _NOISES
     linear = not trial.width_depends_on_data()
     noise = wanted / width(1.0) if linear else _largest_below(width, wanted, least, most)
-    noise, clip, whole = min(noise, most), trial.clip_steps / STEPS, to_float(budget, down=True)
+    noise, clip, whole = min(noise, most), trial.sensitivity_steps / STEPS, to_float(budget, down=True)
     cost = sqrt(2) * clip / noise if pure else (clip / noise) ** 2 / 2
     if noise >= least and cost <= whole:
         closed = _with_noise(trial, noise)
@@ -127,7 +127,7 @@ def _with_noise(trial: Question, noise: float) -> Question:
     """The question with noise of this standard deviation, in full rows, or a little less."""
     if not trial.pure:
         return replace(trial, sigma=noise)
-    return replace(trial, epsilon=min(1e3, trial.clip_steps / STEPS * sqrt(2) / noise))
+    return replace(trial, epsilon=min(1e3, trial.sensitivity_steps / STEPS * sqrt(2) / noise))
 
 
 def _with_price(asked: Question, price: float) -> Question:

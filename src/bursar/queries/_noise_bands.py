@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log, sqrt
+from math import hypot, log, sqrt
 from statistics import NormalDist
 
 __all__ = ["CONFIDENCE", "Interval", "NoiseBand", "around"]
@@ -28,9 +28,25 @@ class NoiseBand:
         """How far to each side, so that this many intervals of 95 % hold together."""
         return self.standard_error * self.z(intervals)
 
+    def quantile(self, tail: float, *errors: float) -> float:
+        """What a weighted sum of independent numbers exceeds with at most this probability, or falls below minus it.
+
+        Args:
+            tail: at most 0.025.
+            errors: the standard error of each, in any unit, which is that of the result.
+        """
+        return _tail_of_noise(self.pure, tail) * hypot(*errors)
+
     def z(self, intervals: int) -> float:
         """How many standard errors to each side, so that this many intervals hold together."""
         return _quantile_of_noise(self.pure, intervals)
+
+
+@lru_cache(maxsize=64)
+def _tail_of_noise(pure: bool, tail: float) -> float:
+    """Standard errors to one side. A sum of Laplace numbers has tails between those of one and of a Gaussian number."""
+    gaussian = NormalDist().inv_cdf(1 - tail)
+    return max(gaussian, log(1 / (2 * tail)) / sqrt(2)) if pure else gaussian
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,9 @@ What every question takes, by keyword:
     clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
         one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
         is the longest that a contribution can be, and nothing is shrunk.
+    at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
+    report: the share of the price for a report on what the clip takes away, up to ``at_most``: 0 for none; None for the
+        share at which ``truth_intervals`` are shortest. There is none where nobody is longer than the clip.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
@@ -43,6 +46,8 @@ from bursar._units import RANGE
 from bursar.errors import ArgumentError
 from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
+from bursar.queries._clips import MOST_CLIP, clip_of, joint_steps, longest, most_in_group, report_of
+from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
@@ -64,7 +69,6 @@ __all__ = [
 ]
 
 _MOST_CELLS = 1_000_000
-_MOST_CLIP = 1e6
 _MOST_PACE = 1_000_000
 LARGEST = 1e100
 LONGEST_KEY = 1000
@@ -80,6 +84,8 @@ class Question:
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
     clip: float | str | None = None
+    at_most: float | None = None
+    report: float | None = None
     per_group: float | None = None
     sigma: float | None = None
     rho: float | None = None
@@ -101,6 +107,10 @@ class Question:
     """Of the noise on each coordinate, in full rows: sigma of Gaussian noise, the scale of Laplace noise."""
     clip_steps: int = field(init=False, repr=False, compare=False)
     """The clip in whole steps, rounded down."""
+    report_steps: int = field(init=False, repr=False, compare=False)
+    """The longest report on what is taken away from a person, in whole steps; 0 for no report."""
+    sensitivity_steps: int = field(init=False, repr=False, compare=False)
+    """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
     """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
     spare_units: int = field(init=False, repr=False, compare=False)
@@ -113,9 +123,9 @@ class Question:
         set_fields(self, by=keys, keys=keys)
         if self.each_person is not None:
             set_fields(self, each_person=checked_steps(self.each_person))
-        make_plain(self, "clip", "per_group", "sigma", "rho", "epsilon", "error", "level")
+        make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
-            _check.within(1e-3, _MOST_CLIP, per_group=self.per_group)
+            _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
         self._check_noise()
         if self.pace is not None:
             _check.within(1, _MOST_PACE, pace=self.pace)
@@ -132,10 +142,13 @@ class Question:
                 check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
             return
         set_fields(self, steps=self._steps())
-        clip = _clip(self)
-        set_fields(self, clip=clip, noise=_noise(self, clip), clip_steps=floor(Fraction(clip) * STEPS))
+        clip = clip_of(self)
+        set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
+        length, report = report_of(self, clip)
+        set_fields(self, noise=_noise(self, length), report_steps=floor(report * STEPS))
+        set_fields(self, sensitivity_steps=joint_steps(self.clip_steps, self.report_steps, pure=self.pure))
         price = pure_price_of if self.pure else price_of
-        set_fields(self, price=price(self.clip_steps, self.noise))
+        set_fields(self, price=price(self.sensitivity_steps, self.noise))
         if self.price >= RANGE:
             raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
         if self.noise * STEPS >= _MOST_NOISE:
@@ -175,11 +188,45 @@ class Question:
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return "rows"
+        return f"the {type(self).__name__.lower()} of rows"
 
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
+
+    @property
+    def nobody_is_clipped(self) -> bool:
+        """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
+        most_of_all, in_group = longest(self), most_in_group(self)
+        most = inf if self.at_most is None else self.at_most
+        if self.per_group is not None and self.per_group < min(most, inf if in_group is None else in_group):
+            return False
+        return min(most, inf if most_of_all is None else most_of_all) <= float(self.clip or 0) * (1 + 1e-9)
+
+    def reported(self) -> bool:
+        """Whether what a clip takes away from the first coordinate can be reported."""
+        return False
+
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
+
+        Args:
+            parts, noise: as for ``read``.
+            missing: the report on what was clipped; None where nothing was.
+        """
+        return None
+
+    @property
+    def reports(self) -> int:
+        """Numbers of the report: one for each cell, or none."""
+        if not self.report_steps:
+            return 0
+        return self.groups * (1 if self.bins() is None else self.coordinates)
+
+    @property
+    def report_scale(self) -> float:
+        """What one full row that was taken away is in the report."""
+        return self.report_steps / ((float(self.at_most or 0) - float(self.clip or 0)) * STEPS)
 
     def values(self) -> Values | None:
         """The values of a column, where they are asked for instead of sums over rows."""
@@ -253,8 +300,8 @@ class Question:
     def mechanism(self) -> Gaussian | Laplace:
         """What is run, in whole steps."""
         if self.pure:
-            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.clip_steps))
-        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.clip_steps))
+            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
+        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
 
     @property
     def spread(self) -> float:
@@ -267,36 +314,13 @@ class Question:
         return list(product(*(keys for _, keys in self.keys)))
 
 
-def _clip(asked: Question) -> float:
-    """The clip: as given, or the longest that a contribution can be."""
-    most = asked.most_in_group() if asked.each_person is None else 1.0
-    if isinstance(asked.clip, str):
-        raise ArgumentError(f"clip={asked.clip!r} must be a number or 'auto'")
-    if most is None:
-        if asked.clip is None:
-            raise ArgumentError("clip= must be given: the most full rows that one person counts for")
-        _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-        return asked.clip
-    if asked.per_group is not None:
-        most = min(most, asked.per_group)
-    longest = most * (asked.groups if asked.pure else sqrt(asked.groups))
-    if asked.each_person is not None:  # a person has one row, in one group
-        longest = most
-    if asked.clip is None:
-        return longest
-    _check.within(1e-3, _MOST_CLIP, clip=asked.clip)
-    if asked.clip > longest and hasattr(asked, "per"):
-        raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {longest:g} here: leave it out, or per='row'")
-    return asked.clip
-
-
-def _noise(asked: Question, clip: float) -> float:
+def _noise(asked: Question, length: float) -> float:
     """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
     if asked.sigma is not None:
         return float(asked.sigma)
     if asked.epsilon is not None:
-        return nextafter(clip / asked.epsilon * (1 + 1e-15), inf)
-    return nextafter(clip / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+        return nextafter(length / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(length / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
 
 
 def set_fields(asked: Question, **values: object) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answered", "about_budgets", "columns", "to_arrow", "to_axes", "to_csv", "to_html", "to_pandas", "to_text"]
 
-_LAST = ("value", "low", "high")
+_LAST = ("value", "low", "high", "truth_low", "truth_high")
 _LINES = 10
 _HTML_LINES = 20
 _PLOTTED = 200
@@ -38,6 +38,12 @@ class Answered(Protocol):
     @property
     def intervals(self) -> Sequence[Any]: ...
     @property
+    def truth_intervals(self) -> Sequence[Any] | None: ...
+    @property
+    def estimand(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
     def complete_clip(self) -> float | None: ...
     @property
     def complete(self) -> bool | None: ...
@@ -52,20 +58,24 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
 
     Returns:
         A column for each column grouped by, one that names the value where a group has several ("bin", "level"), then
-        "value", "low" and "high". A column grouped by that has one of these names gets "_" after it.
+        "value", "low" and "high"; also "truth_low" and "truth_high" if there are truth intervals, None where one is
+        not known. A column grouped by that has one of these names gets "_" after it.
     """
     several = answer.question.several()
     if several is None and any(isinstance(each, list) for each in answer.intervals):
         several = "number", ()
-    named = list(_LAST) if several is None else [several[0], *_LAST]
+    last = list(_LAST[: 3 if answer.truth_intervals is None else 5])
+    named = last if several is None else [several[0], *last]
+    truths = [None] * len(answer.groups) if answer.truth_intervals is None else answer.truth_intervals
     by = [column if column not in named else f"{column}_" for column in answer.question.key_columns()]
     rows: list[list[Any]] = []
-    for group, value, interval in zip(answer.groups, answer.values, answer.intervals, strict=True):
+    for group, value, interval, truth in zip(answer.groups, answer.values, answer.intervals, truths, strict=True):
         if most is not None and len(rows) >= most:
             break
+        ends = _truths(interval, truth)
         for place, (label, number, low, high) in enumerate(_numbers(value, interval, "")):
             name = [] if several is None else [several[1][place] if several[1] else label]
-            rows.append([*group, *name, number, low, high])
+            rows.append([*group, *name, number, low, high, *next(ends)][: len(by) + len(named)])
     return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
 
 
@@ -80,6 +90,15 @@ def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float
         yield str(name), number, *interval
     else:
         yield label, value, *interval
+
+
+def _truths(interval: Any, truth: Any) -> Iterator[tuple[float | None, float | None]]:
+    """The ends of the truth interval of each number of a group, None where it is not known."""
+    if isinstance(interval, list):
+        for place, each in enumerate(interval):
+            yield from _truths(each, None if truth is None else truth[place])
+    else:
+        yield (None, None) if truth is None else truth
 
 
 def _size(intervals: Sequence[Any]) -> int:
@@ -120,13 +139,23 @@ def to_text(answer: Answered) -> str:
     """The first rows of the table, and how many there are."""
     table = columns(answer, _LINES)
     named = [name for name in table if name not in _LAST]
-    lines = [[*named, "value", "95 % interval"]]
-    for row in zip(*table.values(), strict=True):
-        *names, value, low, high = row
-        lines.append([*map(str, names), _short(value), f"{_short(low)} to {_short(high)}"])
+    names, spans = _spans(table)
+    lines = [[*named, "value", *names]]
+    for row, value in enumerate(table["value"]):
+        lines.append([*(str(table[name][row]) for name in named), _short(value), *spans[row]])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([_title(answer), *text, *_notes(answer, _LINES)])
+
+
+def _spans(table: dict[str, list[Any]]) -> tuple[list[str], list[list[str]]]:
+    """(The names of the intervals that there are, and those of each row)."""
+    pairs = [("low", "high"), *([("truth_low", "truth_high")] if "truth_low" in table else [])]
+    columns = [
+        [f"{_short(low)} to {_short(high)}" for low, high in zip(table[first], table[last], strict=True)]
+        for first, last in pairs
+    ]
+    return ["95 % interval", "truth, 95 %"][: len(pairs)], [list(row) for row in zip(*columns, strict=True)]
 
 
 def to_html(answer: Answered) -> str:
@@ -134,11 +163,11 @@ def to_html(answer: Answered) -> str:
     table = columns(answer, _HTML_LINES)
     named = [name for name in table if name not in _LAST]
     place = _places([*table["low"], *table["high"], *table["value"]])
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*named, "value", "95 % interval", ""])
+    names, spans = _spans(table)
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*named, "value", *names, ""])
     body = []
-    for row in zip(*table.values(), strict=True):
-        *names, value, low, high = row
-        cells = [*map(str, names), _short(value), f"{_short(low)} to {_short(high)}"]
+    for row, (value, low, high) in enumerate(zip(table["value"], table["low"], table["high"], strict=True)):
+        cells = [*(str(table[name][row]) for name in named), _short(value), *spans[row]]
         listed = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         body.append(f"<tr>{listed}<td>{_bar(place, value, low, high)}</td></tr>")
     notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(answer, _HTML_LINES))
@@ -155,7 +184,8 @@ def _title(answer: Answered) -> str:
 def _notes(answer: Answered, shown: int) -> list[str]:
     groups, rows = len(answer.groups), _size(answer.intervals)
     notes = [] if rows <= shown else [f"... {groups:,} groups" if rows == groups else f"... {rows:,} rows"]
-    notes.append("Intervals are 95 % each, for the noise alone.")
+    about = answer.about[0].upper() + answer.about[1:]
+    notes.append(f"It is {answer.estimand}. Intervals are 95 % each, for the noise alone. {about}")
     if answer.complete_clip is not None and answer.complete_clip < float(answer.question.clip or 0):
         notes.append(about_budgets(answer))
     if answer.complete is False:

@@ -14,7 +14,7 @@ from bursar.queries._question import Question
 
 __all__ = ["NOT_THE_QUESTION", "expected_half_width", "same_question"]
 
-NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "pace"})
+NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace"})
 _MOST_GROUPS = 1000
 
 
@@ -37,7 +37,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     if question.width_depends_on_data() and released is None:
         return None
     width = question.coordinates
-    sums = [0] * width if released is None else list(released[: _MOST_GROUPS * width])
+    sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])
     band = NoiseBand((question.spread if noise is None else noise) * STEPS / question.steps, question.pure)
     halves: list[float] = []
     for start in range(0, len(sums), width):

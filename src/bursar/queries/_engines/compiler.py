@@ -59,11 +59,15 @@ class Compiled:
     """Gives (cell, sum, ...) for cells in which a person takes part, each cell once; {admitted} is who takes part."""
     size: int
     """Numbers in the answer."""
+    reports: int = 0
+    """Numbers in the report on what was clipped, which follow: in the long form the last number of each cell."""
 
     def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
         """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
-        sums = [0] * self.size
+        sums = [0] * (self.size + self.reports)
         for cell, *values in rows:
+            if self.reports and self.cells is not None:
+                sums[self.size + cell] = int(values.pop() or 0)
             place = cell * len(values)
             sums[place : place + len(values)] = [int(value or 0) for value in values]
         return sums
@@ -123,7 +127,8 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     cells = question.groups * (1 if question.bins() is None else question.coordinates)
     shape = _long if cells * len(rows.totals) > _WIDE else _wide
     table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
-    return Compiled(rows.keys, table, charges, rows.parameters, sums, question.groups * question.coordinates)
+    size = question.groups * question.coordinates
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
 
 
 def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
@@ -172,7 +177,7 @@ def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
     long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
     both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
-    sums = f"SELECT cell, {_added(names, sql)} FROM {both} GROUP BY cell"
+    sums = f"SELECT cell, {_added(names, sql)}{_reported(names[:1], question, sql)} FROM {both} GROUP BY cell"
     return _bounded_long(long, names, question, sql), _charges(_lengths_long(names, question, sql), question, sql), sums
 
 
@@ -190,7 +195,8 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question, sql)
     lengths = f"SELECT *, {_firm(_length(flat, question))} AS square FROM ({bounded})"
-    return None, _charges(lengths, question, sql), f"SELECT 0, {_added(flat, sql)} FROM {{admitted}}"
+    added = f"{_added(flat, sql)}{_reported([row[0] for row in grid], question, sql)}"
+    return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {{admitted}}"
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
@@ -301,21 +307,45 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
 
 
 def _charges(squares: str, question: Question, sql: Dialect) -> str:
-    """Each person's price and factor.
+    """Each person's price and factor, and the report's part of the factor.
 
-    Guarantee: units >= (L2 norm of what the person contributes after clipping)**2 / (2 sigma**2), in units of rho; for
-        pure budgets, units >= (its L1 norm) / scale, in units of epsilon.
-    Source: theory 2.9 and 5.1; docs/proofs/noise.md, Theorem 3.
+    Guarantee: units >= (L2 norm of what the person contributes after clipping, and to the report)**2 / (2 sigma**2), in
+        units of rho; for pure budgets, units >= (its L1 norm) / scale, in units of epsilon.
+    Source: theory 2.9 and 5.1; docs/proofs/noise.md, Theorem 3; docs/proofs/truth-intervals.md.
     """
     factor = _shrinking(question)("square", question.clip_steps)
-    per_step = (pure_units_per_step if question.pure else units_per_step)(question.noise)
+    per_step = double((pure_units_per_step if question.pure else units_per_step)(question.noise))
+    beyond, paid, extra = "", f"{question.price:d}", ""
+    if question.report_steps:
+        clip, scale = double(question.clip_steps), double(question.report_scale * (1 + 1e-12))
+        length = "square" if question.pure else "sqrt(square)"
+        beyond = (
+            f"CASE WHEN {factor} < 1 THEN least({double(question.report_steps)}, "
+            f"greatest(0, {length} * {_ABOVE} - {clip}) * {scale}) ELSE 0 END"
+        )
+        both = (
+            f"{clip} + beyond" if question.pure else f"{double(question.clip_steps**2 * (1 + 1e-15))} + beyond * beyond"
+        )
+        paid = f"least({question.price:d}, CAST(ceil(({both}) * {_ABOVE} * {per_step}) AS BIGINT))"
+        extra = f", beyond / {clip} AS reported"
+        squares = f"SELECT *, {beyond} AS beyond FROM ({squares})"
     units = (
-        f"CASE WHEN {factor} < 1 THEN {question.price:d} ELSE least({question.price:d}, "
-        f"CAST(ceil(square * {double(per_step)}) AS BIGINT)) END"
+        f"CASE WHEN {factor} < 1 THEN {paid} ELSE least({question.price:d}, "
+        f"CAST(ceil(square * {per_step}) AS BIGINT)) END"
     )
+    without = sql.without.format("square, beyond" if question.report_steps else "square")
     return (
-        f"SELECT {sql.without.format('square')}, CAST({units} AS BIGINT) AS units, {factor} AS factor "
+        f"SELECT {without}, CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
         f"FROM ({squares}){sql.positive.format('square')}"
+    )
+
+
+def _reported(names: list[str], question: Question, sql: Dialect) -> str:
+    """Sums over people of what the clip takes away from these, at the report's scale; exact."""
+    if not question.report_steps:
+        return ""
+    return "".join(
+        f", {sql.total.format(sql.truncated.format(f'(abs({name}) * (factor * reported))'))}" for name in names
     )
 
 

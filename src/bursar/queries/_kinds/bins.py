@@ -2,19 +2,22 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.queries._kinds._intervals import total_interval
 from bursar.queries._kinds._words import over_what
-from bursar.queries._noise_bands import Interval, NoiseBand, around
+from bursar.queries._missing import Missing
+from bursar.queries._noise_bands import CONFIDENCE, Interval, NoiseBand, around
 from bursar.queries._question import Question, check_column, checked_numbers, set_fields
 from bursar.queries._rows import PER, Bins, Per
 
 __all__ = ["Histogram", "Quantiles"]
 
 _MOST_BINS = 4096
+_TAIL = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class _Binned(Question):
     def most_in_group(self) -> float | None:
         """A person is one row at most, unless rows count."""
         return None if self._per == "row" else 1.0
+
+    def reported(self) -> bool:
+        """The rows in each bin that a clip takes away."""
+        return True
 
     def bins(self) -> Bins:
         """One count for each bin."""
@@ -79,6 +86,10 @@ class Histogram(_Binned):
         """The noisy counts, each with an interval of its own."""
         return parts, [around(value, noise.margin(1)) for value in parts]
 
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The intervals of the counts without a clip."""
+        return [total_interval(value, noise, missing, place) for place, value in enumerate(parts)]
+
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(_Binned):
@@ -118,20 +129,21 @@ class Quantiles(_Binned):
         quantiles = [self._quantile(parts, noise, level) for level in self.levels]
         return [value for value, _ in quantiles], [interval for _, interval in quantiles]
 
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The intervals of the quantiles without a clip; None for one that may be beyond the outer edges."""
+        error = noise.standard_error
+        if missing is not None:  # what was clipped and what is missing, added: all of it, with the noise of both
+            parts = [part + mass for part, mass in zip(parts, missing.masses, strict=True)]
+            error = hypot(error, missing.standard_error)
+        intervals = [self._interval(parts, NoiseBand(error, noise.pure), level) for level in self.levels]
+        return [each if self._inner(each) else None for each in intervals]
+
+    def _inner(self, interval: Interval) -> bool:
+        return self.edges[0] < interval[0] and interval[1] < self.edges[-1]
+
     def _quantile(self, counts: list[float], noise: NoiseBand, level: float) -> tuple[float | None, Interval]:
         """A quantile by interpolation in the bin where it falls, and where it may be."""
-        edges, bins = self.edges, len(counts)
-        low, high = edges[0], edges[-1]
-        below, total, margin_of_one = 0.0, sum(counts), noise.margin(max(1, bins - 1))
-        for edge in range(1, bins):
-            below += counts[edge - 1]
-            # more than the level lies below an edge if this is positive
-            excess = below - level * total
-            margin = margin_of_one * sqrt((1 - level) ** 2 * edge + level**2 * (bins - edge))
-            if excess < -margin:
-                low = max(low, edges[edge])
-            elif excess > margin:
-                high = min(high, edges[edge])
+        edges, interval = self.edges, self._interval(counts, noise, level)
         positive = [max(0.0, count) for count in counts]
         if not sum(positive):
             return None, (edges[0], edges[-1])
@@ -141,4 +153,25 @@ class Quantiles(_Binned):
                 value = edges[place] + (edges[place + 1] - edges[place]) * wanted / count
                 break
             wanted -= count
-        return value, (low, high) if low < high else (edges[0], edges[-1])
+        return min(max(value, interval[0]), interval[1]), interval
+
+    def _interval(self, counts: list[float], noise: NoiseBand, level: float) -> Interval:
+        """From the first to the last bin in which a test at its two edges leaves the quantile.
+
+        Guarantee: each end is on the wrong side with a probability of at most 2.5 %: the bin of the quantile is left
+            out only if the test at one of its own edges errs.
+        Source: docs/proofs/truth-intervals.md, Theorem 4.
+        """
+        edges, bins = self.edges, len(counts)
+        below, total = 0.0, sum(counts)
+        left = [True] * bins
+        for edge in range(1, bins):
+            below += counts[edge - 1]
+            errors = sqrt((1 - level) ** 2 * edge + level**2 * (bins - edge)) * noise.standard_error
+            excess, margin = below - level * total, noise.quantile(_TAIL, errors)
+            if excess < -margin:  # less than the level is below the edge: the quantile is not just below it
+                left[edge - 1] = False
+            elif excess > margin:
+                left[edge] = False
+        places = [place for place in range(bins) if left[place]]
+        return (edges[places[0]], edges[places[-1] + 1]) if places else (edges[0], edges[-1])

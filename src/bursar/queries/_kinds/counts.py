@@ -6,6 +6,8 @@ from typing import Any
 from bursar import _check
 from bursar._units import up
 from bursar.errors import ArgumentError
+from bursar.queries._kinds._intervals import total_interval
+from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._question import Question, make_plain, set_fields
 from bursar.queries._rows import AnyRow, Coordinate
@@ -29,6 +31,14 @@ class Count(Question):
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
         return _read_count(parts, noise)
+
+    def reported(self) -> bool:
+        """The rows that a clip takes away."""
+        return True
+
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The interval of the count without a clip."""
+        return total_interval(parts[0], noise, missing, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,14 @@ class People(Question):
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
         return _read_count(parts, noise)
+
+    def reported(self) -> bool:
+        """The people that a clip over groups takes away."""
+        return True
+
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The interval of the number of people without a clip; with ``spare`` it is not about all people."""
+        return None if self.spare_units else total_interval(parts[0], noise, missing, 0)
 
 
 def _read_count(parts: list[float], noise: NoiseBand) -> tuple[float, Interval]:

@@ -1,13 +1,14 @@
 """Sums, means and variances of a column's entries between bounds."""
 
 from dataclasses import dataclass, field
-from itertools import product
-from math import floor, inf, sqrt
+from math import floor, sqrt
 from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.queries._kinds._intervals import mean_interval, total_interval, variance_interval
 from bursar.queries._kinds._words import over_what
+from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._prices import STEPS
 from bursar.queries._question import LARGEST, Question, check_column, make_plain, set_fields
@@ -21,6 +22,8 @@ class _Bounded(Question):
     column: str
     low: float
     high: float
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry, or every total of ``per="total"``, is within the bounds; for ``truth_intervals``."""
 
     middle: float = field(init=False, repr=False, compare=False)
     """Between the bounds."""
@@ -35,8 +38,14 @@ class _Bounded(Question):
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {LARGEST:g}")
         if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
             raise ArgumentError(f"low={self.low!r} and high={self.high!r} are too close to each other")
+        if not isinstance(self.bounds_hold, bool):
+            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
         set_fields(self, middle=self.low / 2 + self.high / 2, half=self.high / 2 - self.low / 2)
         Question.__post_init__(self)
+
+    def reported(self) -> bool:
+        """What a clip takes away, if the bounds take away nothing."""
+        return self.bounds_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,15 @@ class Sum(_Bounded):
         """The noisy sum, in the units of the column."""
         return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)
 
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The interval of the sum without a clip."""
+        if not self.bounds_hold:
+            return None
+        sign = -1.0 if self.high <= 0 else 1.0  # what is missing is at least 0 in this direction
+        signed = self.low < 0 < self.high
+        low, high = total_interval(sign * parts[0], noise, missing, 0, signed=signed)
+        return tuple(sorted((sign * low * self.full, sign * high * self.full)))
+
 
 @dataclass(frozen=True, slots=True)
 class Mean(_Averaged):
@@ -123,18 +141,19 @@ class Mean(_Averaged):
         return {"count": full, "sum of differences from the middle": full * self.half}
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """The quotient, and the least and largest quotient within the noise."""
+        """The quotient, and its interval within the noise."""
         count, total = parts
         if count <= 0:
             return None, (self.low, self.high)
-        margin = noise.margin(2)
-        if count - margin <= 0:
-            ends = (-1.0, 1.0)
-        else:
-            corners = [s / n for s, n in product(around(total, margin), around(count, margin))]
-            ends = _clip(min(corners)), _clip(max(corners))
-        middle, half = self.middle, self.half
-        return middle + half * _clip(total / count), (middle + half * ends[0], middle + half * ends[1])
+        return self.middle + self.half * _clip(total / count), self._ends(mean_interval(count, total, noise))
+
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The interval of the mean without a clip."""
+        return self._ends(mean_interval(parts[0], parts[1], noise, missing)) if self.bounds_hold else None
+
+    def _ends(self, interval: Interval) -> Interval:
+        """In the units of the column."""
+        return self.middle + self.half * interval[0], self.middle + self.half * interval[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,29 +187,21 @@ class Variance(_Averaged):
         }
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """The variance, and its least and largest value within the noise."""
+        """The variance, and its interval within the noise."""
         count, total, squares = parts
         scale = self.half**2
         if count <= 0:
             return None, (0.0, scale)
         value = max(0.0, min(1.0, squares / count - _clip(total / count) ** 2))
-        margin = noise.margin(3)
-        if count - margin <= 0:
-            return value * scale, (0.0, scale)
-        low, high = _range_of_variance(count, total, squares, margin)
+        low, high = variance_interval(count, total, squares, noise)
         return value * scale, (low * scale, high * scale)
 
-
-def _range_of_variance(count: float, total: float, squares: float, margin: float) -> Interval:
-    """The least and the largest variance that sums within a margin of these give."""
-    # with t = 1/count: squares t - (total t)^2, monotone in squares, concave in t and in total
-    low_t, high_t = 1 / (count + margin), 1 / (count - margin)
-    totals = [*around(total, margin), *([0.0] if abs(total) <= margin else [])]
-    corners = []
-    for s, q in product(totals, around(squares, margin)):
-        peak = q / (2 * s * s) if s else inf
-        corners += [q * t - (s * t) ** 2 for t in (low_t, high_t, min(max(peak, low_t), high_t))]
-    return max(0.0, min(corners)), min(1.0, max(corners))
+    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+        """The interval of the variance without a clip."""
+        if not self.bounds_hold:
+            return None
+        low, high = variance_interval(parts[0], parts[1], parts[2], noise, missing)
+        return low * self.half**2, high * self.half**2
 
 
 def _clip(value: float) -> float:
