@@ -2,8 +2,9 @@
 
 python benchmarks/filter_speed.py [--quick]
 
-Prints one JSON line for each, with seconds of processor time; --quick leaves out the calibration of `Residue` by noise,
-which takes most of the time.
+Prints one JSON line for each, with seconds of processor time; --quick leaves out tables of prices per person, and the
+calibration of `Residue` and `Planned` by noise, which take most of the time. Run it in two versions, one after the
+other and with the same number of threads, and compare the lines.
 """
 
 import argparse
@@ -11,7 +12,9 @@ import json
 import time
 from collections.abc import Callable
 
-from bursar import calibrate, filters, mechanisms
+import numpy as np
+
+from bursar import calibrate, filters, individual, mechanisms
 from bursar.mechanisms import SampledGaussian
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -24,7 +27,10 @@ KINDS: dict[str, Callable[[], filters.Filter]] = {
     "Residue": lambda: filters.Residue(**BUDGET),
     "Planned": lambda: filters.Planned(PLAN, **BUDGET),
     "Planned, noise 2, rate 0.01": lambda: filters.Planned(SampledGaussian(2.0, 1.0, 0.01), **BUDGET),
+    "Planned, noise 0.6, rate 0.001": lambda: filters.Planned(SampledGaussian(0.6, 1.0, 0.001), **BUDGET),
+    "Planned, noise 1, rate 0.0001": lambda: filters.Planned(SampledGaussian(1.0, 1.0, 0.0001), **BUDGET),
 }
+TABLES = (SampledGaussian(2.0, 1.0, 0.005), SampledGaussian(0.8, 1.0, 0.001))
 
 
 def report(what: str, name: str, run: Callable[[], object]) -> None:
@@ -36,6 +42,28 @@ def report(what: str, name: str, run: Callable[[], object]) -> None:
             {"what": what, "filter": name, "seconds": round(time.process_time() - start, 4), "result": str(result)}
         )
     )
+
+
+def report_planned() -> None:
+    """Rounds that differ from the plan: a little more noise, twice the noise, a little less."""
+    for noise, rate in ((0.6, 0.001), (0.8, 0.001), (0.8, 0.01), (1.0, 0.0001), (2.0, 0.01)):
+        account = filters.Planned(SampledGaussian(noise, 1.0, rate), **BUDGET)
+        for factor in (1.25, 2.0, 0.9):
+            fresh = SampledGaussian(noise * factor, 1.0, rate)
+            what = f"fresh round, {factor} times the noise"
+            report(
+                what, f"Planned, noise {noise}, rate {rate}", lambda account=account, fresh=fresh: account.admits(fresh)
+            )
+
+
+def report_tables() -> None:
+    """The first question to accounts per person, which builds their table of prices, and the second."""
+    for step in TABLES:
+        makes = {name: KINDS[name] for name in ("Renyi", "Residue")}
+        for name, make in {**makes, "Planned": lambda step=step: filters.Planned(step, **BUDGET)}.items():
+            accounts = individual.Filter(1, make())
+            for what in ("individual.Filter, first", "individual.Filter, then"):
+                report(what, f"{name}, {step}", lambda accounts=accounts, step=step: accounts.admits(step, np.ones(1)))
 
 
 def main() -> None:
@@ -60,8 +88,13 @@ def main() -> None:
         )
     report("calibrate.sigma", "Zcdp", lambda: calibrate.sigma(KINDS["Zcdp"](), 100))
     report("calibrate.sigma", "Renyi", lambda: calibrate.sigma(KINDS["Renyi"](), 10_000, sample_rate=0.005))
-    if not quick:
-        report("calibrate.sigma", "Residue", lambda: calibrate.sigma(KINDS["Residue"](), 10_000, sample_rate=0.005))
+    report_planned()
+    if quick:
+        return
+    report("calibrate.sigma", "Residue", lambda: calibrate.sigma(KINDS["Residue"](), 10_000, sample_rate=0.005))
+    planned = filters.Planned(TABLES[0], **BUDGET)
+    report("calibrate.sigma", "Planned", lambda: calibrate.sigma(planned, 10_000, sample_rate=0.005))
+    report_tables()
 
 
 if __name__ == "__main__":

@@ -163,6 +163,18 @@ def test_no_price_is_below_the_least_that_a_slow_search_certifies(seed):
             assert net <= 1.02 * least(lambda one: buys(slow, one), 0, slow * some.worth) + 1
 
 
+@pytest.mark.parametrize(("noise", "given", "too_few", "short"), [(0.75, 43, 37, 2e-6), (1.2, 16, 10, 4e-6)])
+def test_a_plan_with_little_noise_cannot_sell_quieter_rounds_for_less(noise, given, too_few, short):
+    """64 rounds for 43, or 16, of 237 planned ones; for fewer the curve grows by more than all the slack there is."""
+    plan, other = mechanisms.SampledGaussian(0.6, 1.0, 0.001), mechanisms.SampledGaussian(noise, 1.0, 0.001)
+    some = prices(plan, 1.0)
+    exchange = some.exchange(other, 64, level=planned.level(some.rounds), slack=FAILURE // 10**8)
+    assert exchange is not None
+    assert given - 1 <= exchange[0] <= given
+    gaps = some.grid.rough_gaps({other: 64}, {plan: too_few}, {plan: some.rounds - too_few})
+    assert float(gaps.min()) < -short < -10 * some.all_slack
+
+
 def test_more_noise_is_cheaper_and_less_is_dearer(some):
     """In planned rounds less what comes back; both are close to what a trial without certificate gave."""
     level = planned.level(some.rounds)

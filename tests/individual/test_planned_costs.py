@@ -298,3 +298,13 @@ def test_prices_read_at_too_high_a_level_are_caught(discrete_rounds):
 def test_never_is_more_than_anybody_has():
     """The price that nobody can pay is above all change that a plan of the most rounds could give."""
     assert NEVER > 10**7 * 2**30
+
+
+@pytest.mark.parametrize("plan", [None, m.Laplace(10.0)])
+def test_the_least_sensitivity_has_a_table(plan):
+    """No norm of a table is below what mechanisms admit: people pay what the least norm costs, or are out."""
+    budget = {"epsilon": 1.0, "delta": 1e-5}
+    kind = filters.Residue(**budget) if plan is None else filters.Planned(plan, **budget)
+    accounts = individual.Filter(2, kind)
+    assert accounts.charge(m.Laplace(1e60, 1e-60), np.array([1e-60, 1e-61])).tolist() == [True, True]
+    assert (accounts.spent() >= 0).all()

@@ -134,8 +134,8 @@ def test_matrices_and_named_values_have_rows_of_their_own(tmp_path):
     with opened(tmp_path / "ledger", budget=filters.Zcdp(rho=1e3)) as session:
         matrix = session.analyst("ann").ask(Covariance(both, clip=5, sigma=0.5), key="matrix")
         top = session.analyst("ann").ask(Top(2, "place", ["x", "y", "z"], clip=2, sigma=0.5), key="top")
-    assert matrix.to_arrow()["number"].to_pylist() == ["0, 0", "0, 1", "1, 0", "1, 1"]
-    assert [name for name, _ in top.value] == top.to_arrow()["number"].to_pylist()
+    assert matrix.to_arrow()["columns"].to_pylist() == ["n, n", "n, amount", "amount, n", "amount, amount"]
+    assert [name for name, _ in top.value] == top.to_arrow()["key"].to_pylist()
     assert [count for _, count in top.value] == top.to_arrow()["value"].to_pylist()
     assert len(str(matrix).splitlines()) == 2 + 4 + 1
     assert "<circle" in top._repr_html_()

@@ -1,10 +1,15 @@
 """Files as tables: which types are guessed, what folders give, and what is refused."""
 
+import gzip
+
 import duckdb
 import pytest
 
-from bursar.errors import DataError
+from bursar.errors import ArgumentError, DataError
+from bursar.queries import Sum
 from bursar.queries._engines.sources import ReadOptions, attach
+from ledgers import exact
+from sessions import opened
 
 
 def read(path, types=None, **options):
@@ -108,3 +113,60 @@ def test_a_late_entry_decides_the_type_of_the_person_before_rows_are_loaded(tmp_
     with duckdb.connect() as connection:
         assert attach(connection, tmp_path / "a.csv", options, person="who")["who"] == "whole"
         assert attach(connection, tmp_path / "a.csv", options, load=True) == {"who": "whole", "v": "text"}
+
+
+ROWS = "who,n\n1,2\n1,3\n2,4\n"
+
+
+def test_lists_and_patterns_of_files_are_one_table(tmp_path):
+    """Of CSV files, compressed ones too, and of Parquet files; what is not there, or of several kinds, is refused."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+        duckdb.sql(f"COPY (SELECT 1 AS who, '{name}' AS t) TO '{tmp_path}/{name}.parquet'")
+    both = [tmp_path / "a.csv.gz", str(tmp_path / "b.csv.gz")]
+    wanted = ({"who": "whole", "n": "whole"}, [(1, 2), (1, 3), (2, 4)] * 2)
+    assert read(both) == read(str(tmp_path / "*.csv.gz")) == wanted
+    kinds, rows = read([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    assert (kinds, sorted(rows)) == ({"who": "whole", "t": "text"}, [(1, "a"), (1, "b")])
+    for data, message in [
+        (tmp_path / "x*.csv", "is not there"),
+        ([tmp_path / "a.csv.gz", tmp_path / "none.csv"], "none.csv is not there"),
+        ([tmp_path / "a.csv.gz", tmp_path / "a.parquet"], "of one kind"),
+        ([both[0], both[0]], "each given once"),
+        ("s3://bucket/x.parquet", "no file here"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            read(data)
+    (tmp_path / "rows.jsonl").write_text('{"who": 1}\n')
+    with pytest.raises(DataError, match="write it as Parquet first"):
+        read(tmp_path / "rows.jsonl")
+
+
+def test_tables_of_other_libraries_open(tmp_path):
+    """pandas with people as doubles, some of them missing, a lazy frame of Polars, a connection, a list of files."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    (tmp_path / "a.csv").write_text(ROWS + ",5\n")
+    frame = pandas.read_csv(tmp_path / "a.csv")
+    assert frame["who"].dtype == "float64"
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE visits AS SELECT * FROM '{tmp_path}/a.csv'")
+    sums = []
+    for place, (data, options) in enumerate(
+        [
+            (frame, {}),
+            (polars.scan_csv(tmp_path / "a.csv"), {}),
+            (connection, {"table": "visits"}),
+            ([str(tmp_path / "a.csv")], {}),
+            (tmp_path / "a.csv", {"types": {"who": "whole", "n": "whole"}}),
+        ]
+    ):
+        with opened(tmp_path / f"l{place}", data, **options) as session:
+            sums.append(exact(session, Sum("n", 0, 10, clip=5, sigma=100.0)))
+    assert set(sums[0][1]) == {1, 2}
+    assert all(each == sums[0] for each in sums)
+    frame["who"] += 0.5
+    for data, message in ((frame, "TRY_CAST"), (connection, "table= is missing")):
+        with pytest.raises(ArgumentError, match=message):
+            opened(tmp_path / "l", data)
+    with pytest.raises(DataError, match="cannot be read from the connection"):
+        opened(tmp_path / "l", connection, table="secret")

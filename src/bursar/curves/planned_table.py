@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar import mechanisms
-from bursar.curves import lattice
+from bursar.curves import lattice, residue
 from bursar.curves.planned import ERRORS, Prices
 from bursar.errors import Unsupported
 
@@ -121,7 +121,8 @@ def _norms(mechanism: mechanisms.Mechanism) -> list[float]:
     if not isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Gaussian | mechanisms.Laplace):
         return [1.0]
     parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
-    return [*(mechanism.sensitivity * parts[:-1]).tolist(), float(mechanism.sensitivity)]
+    norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
+    return np.unique(np.maximum(norms, min(residue.LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
 
 
 def _same_kind(planned: mechanisms.Mechanism, mechanism: mechanisms.Mechanism) -> bool:

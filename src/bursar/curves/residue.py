@@ -48,6 +48,7 @@ HIGHEST_SQUARE = MEASURE << 12  # units of b squared; with more left, the costs 
 SEARCH_PRECISION = 1e-4  # relative: how near to the least cost a search comes
 TABLE_OCTAVES = 7  # of b squared in a table for people; the last part in 128 stays unspent
 TABLE_WASTE = 0.005  # of what people start with: at most so much is paid too much between two levels of a table
+LEAST_NORM = 1e-60  # in a table: mechanisms refuse smaller sensitivities
 LEAST_SLACK = FAILURE // 10**20
 """Slack of a round in units of FAILURE, at least, where there is that much: with less, rounding is dear."""
 
@@ -241,6 +242,7 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
     if isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Laplace):
         norms = mechanism.sensitivity * np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
         norms[-1] = mechanism.sensitivity
+        norms = np.unique(np.maximum(norms, min(LEAST_NORM, mechanism.sensitivity)))
     levels = range(level(most) - TABLE_OCTAVES * PER_OCTAVE, level(most) + 1)
     squares = np.array([grid(at) for at in levels], np.int64)
     rows, slacks = [[0] * len(levels)], [0]

@@ -17,12 +17,13 @@ from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Analyst, Asker
 from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
 from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
-from bursar.queries._engines import sources
+from bursar.queries._engines import sources, view_check
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
+from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._noise import laplace
 from bursar.queries._question import Question
@@ -34,6 +35,9 @@ from bursar.queries._statements import Statement, statement
 
 __all__ = ["Session"]
 
+_SAMPLE = 20  # people for whom a view is checked
+_CHECK_SECONDS = 5.0
+
 
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
@@ -43,6 +47,7 @@ class Session(Uncopyable):
         self._rows = rows
         self._unreadable = False
         self._so_far: SoFar | None = None
+        self._view_check: ViewCheck | None = None
 
     @classmethod
     def open(
@@ -54,6 +59,7 @@ class Session(Uncopyable):
         ledger: Path | str,
         table: str | None = None,
         view: str | None = None,
+        check_view: bool = True,
         types: Mapping[str, str] | None = None,
         keys_delta: float | None = None,
         create: bool = True,
@@ -63,17 +69,21 @@ class Session(Uncopyable):
         """Open a table and the ledger of the people in it.
 
         Args:
-            data: a Parquet, CSV or DuckDB file, a folder of Parquet or CSV files, a table in memory (pandas, Polars,
-                Arrow), or a data frame of Spark; one row for each event, private.
+            data: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of Parquet or CSV
+                files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame of Spark; one
+                row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
                 many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which), ``filters.Zcdp`` also
                 pays for a watch.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
-            table: which table or view of a DuckDB file.
+            table: which table or view of a DuckDB file or connection; that of a connection is read once.
             view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
                 does to a person's rows must depend on that person's rows alone.
+            check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
+                where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was
+                compared. What no drawn person shows is not found.
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
                 number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
                 guessed from all entries, so that one person's can change them.
@@ -90,9 +100,10 @@ class Session(Uncopyable):
         """
         spark = is_data_frame(data)
         if not spark and not isinstance(data, str | Path):
-            data = sources.as_arrow(data)
+            data = list(map(Path, data)) if _are_paths(data) else sources.as_arrow(data, person=person, table=table)
+            table = table if isinstance(data, list) else None
         reading = sources.ReadOptions(table, view, types)
-        kind = _kind_of_people(data, person, reading)
+        kind, data, checked = _prepared(data, person, reading, check=check_view)
         writer = SparkWriter(data.sparkSession) if spark else None
         book = Ledger.open(
             ledger,
@@ -107,10 +118,20 @@ class Session(Uncopyable):
         try:
             if writer is not None:
                 return cls(book, Spark.open(book, data, writer, person=person))
-            return cls(book, DuckDB.open(book, data, reading, person=person))
+            session = cls(book, DuckDB.open(book, data, reading, person=person))
+            session._view_check = checked
+            return session
         except BaseException:
             book.close()
             raise
+
+    @property
+    def view_check(self) -> ViewCheck | None:
+        """What the check of the view came to when the session was opened: how many people, and why no more.
+
+        None where there was no view, or no check. For the data holder.
+        """
+        return self._view_check
 
     def __repr__(self) -> str:
         return f"Session({self._ledger!r})"
@@ -353,11 +374,24 @@ def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
 
 
-def _kind_of_people(data: Any, person: str, reading: sources.ReadOptions) -> str:
-    """How the data name people; found out before the ledger is touched."""
+def _are_paths(data: object) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(each, str | Path) for each in data)
+
+
+def _prepared(
+    data: Any, person: str, reading: sources.ReadOptions, *, check: bool
+) -> tuple[str, Any, ViewCheck | None]:
+    """(How the data name people, the data, what a check of the view came to); before the ledger is touched."""
     if is_data_frame(data):
         if reading != sources.ReadOptions():
             raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
-        return sources.person_type(columns_of(data), person)
+        return sources.person_type(columns_of(data), person), data, None
+    short, checked = sources.is_short_csv(data), None
     with duckdb().connect() as connection:
-        return sources.person_type(sources.attach(connection, data, reading, person=person), person)
+        kinds = sources.attach(connection, data, reading, person=person, load=short)
+        kind = sources.person_type(kinds, person)
+        if check and reading.view is not None:
+            checked = view_check.check_view(
+                connection, reading.view, kinds, person, sample=_SAMPLE, seconds=_CHECK_SECONDS
+            )
+        return kind, sources.loaded(connection) if short else data, checked

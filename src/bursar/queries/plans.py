@@ -163,7 +163,7 @@ class Plan:
 
     def _open(self, ledger: Path | str, *, create: bool) -> Session:
         data: Any = self.folder / self.settings["data"]
-        how = {name: self.settings.get(name) for name in ("table", "view", "types")}
+        how: dict[str, Any] = {name: self.settings.get(name) for name in ("table", "view", "types")}
         if "spark" in self.settings:
             data, how = read_by_spark(self.settings["spark"], data, **how), {}
         return Session.open(

@@ -104,6 +104,10 @@ _FINITE = "(CASE WHEN abs({0}) < CAST('inf' AS DOUBLE) THEN {0} END)"
 _DATED = "(CASE WHEN {0} BETWEEN DATE'0001-01-01' AND DATE'9999-12-31' THEN {0} END)"
 
 # A sum of doubles depends on the order: the smallest comes first.
+_DUCKDB_SUM = (
+    "list_reduce(list_filter(list_sort(list({0})), lambda v: v IS NOT NULL), "
+    "lambda a, b: coalesce(a, CAST(0 AS DOUBLE)) + b, CAST(NULL AS DOUBLE))"
+)
 _SPARK_SUM = (
     "aggregate(array_sort(collect_list({0})), CAST(NULL AS DOUBLE), (a, b) -> coalesce(a, CAST(0 AS DOUBLE)) + b)"
 )
@@ -182,7 +186,7 @@ def duckdb_functions() -> dict[str, str]:
         **{name: f"CAST(date_trunc('{name}', {{0}}) AS DATE)" for name in ("week", "month", "quarter")},
         "days": "date_diff('day', {0}, {1})",
         "like": "regexp_full_match({0}, {1})",
-        "each sum": _FINITE.replace("{0}", "list_sum(list_sort(list({0})))"),
+        "each sum": _FINITE.replace("{0}", _DUCKDB_SUM),
         **{name: form.format(row="struct_pack(o := {1}, x := {0})") for name, form in _ENDS.items()},
     }
 

@@ -1,0 +1,160 @@
+"""How often truth_intervals cover the truth on real data, and how wide they are.
+
+Exact sums come from a session over the data; the noise of 200 fresh answers is drawn with NumPy, on the same sums, by
+the same law up to rounding. Run: BURSAR_DATA=/folder python benchmarks/coverage.py --out docs/experiments/coverage.json
+Cases that are in the file already are not run again.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from bursar import filters
+from bursar.errors import ArgumentError
+from bursar.ledger.interfaces import Payment
+from bursar.queries import Count, Mean, People, Quantiles, Session, Sum, Variance
+from bursar.queries._answers import answer
+from bursar.queries._prices import STEPS
+from bursar.queries._questions import described
+
+RUNS = 200
+SOURCES = {
+    "retail": (
+        "online_retail/online_retail.csv.gz",
+        "CustomerID",
+        "CAST(Quantity AS DOUBLE) AS v, Country = 'EIRE' AS b",
+    ),
+    "movielens": ("movielens_latest_small/ratings.csv.gz", "userId", "CAST(rating AS DOUBLE) AS v, rating >= 4 AS b"),
+    "diabetes": (
+        "diabetes130/diabetic_data.csv.gz",
+        "patient_nbr",
+        "CAST(time_in_hospital AS DOUBLE) AS v, readmitted = '<30' AS b",
+    ),
+    "hie": ("rand_hie/randhie.csv.gz", None, "CAST(mdvis AS DOUBLE) AS v, mdvis > 0 AS b"),
+}
+BOUNDS = {"retail": (-80995, 80995), "movielens": (0.5, 5), "diabetes": (1, 14), "hie": (0, 77)}
+
+
+def table(folder, name):
+    """Rows of one data set: who, v (a number), r (0 or 1)."""
+    path, person, columns = SOURCES[name]
+    connection = duckdb.connect()
+    source = f"read_csv('{folder / path}', all_varchar=true)"
+    if person is None:
+        names = [row[0] for row in connection.sql(f"DESCRIBE SELECT * FROM {source}").fetchall()]
+        person = next(each for each in names if each.lower() in ("zper", "person", "id"))
+    columns = columns.replace("rating >= 4", "CAST(rating AS DOUBLE) >= 4").replace(
+        "mdvis > 0", "CAST(mdvis AS DOUBLE) > 0"
+    )
+    who = f"CAST(CAST({person} AS DOUBLE) AS BIGINT)"
+    inner = f"SELECT {person}, {columns} FROM {source} WHERE {person} IS NOT NULL AND {person} <> ''"
+    sql = f"SELECT {who} AS who, v, CAST(b AS DOUBLE) AS r FROM ({inner})"
+    return connection.sql(sql).to_arrow_table()
+
+
+def cases(name, who, v, r):
+    """Each question with its truth; clips between a fifth and all of the longest person."""
+    _, lengths = np.unique(who, return_counts=True)
+    most = int(lengths.max())
+    per_person = np.bincount(np.unique(who, return_inverse=True)[1], weights=r) / lengths
+    mean_of_person = np.bincount(np.unique(who, return_inverse=True)[1], weights=v) / lengths
+    squares = np.bincount(np.unique(who, return_inverse=True)[1], weights=v * v) / lengths
+    low, high = BOUNDS[name]
+    rho = {"rho": 0.02}
+    half = {"clip": max(1, most * 2 / 3), "at_most": most, **rho}
+    edges = np.linspace(low, high + (high - low) / 100, 65) if name != "retail" else np.arange(-2, 62, 1.0)
+    yield "people", People(**rho), len(lengths)
+    yield "count", Count(**half), len(v)
+    yield "count, clip = at_most", Count(at_most=most, **rho), len(v)
+    yield "rate per person", Mean("r", 0, 1, bounds_hold=True, **rho), per_person.mean()
+    yield "rate per row", Mean("r", 0, 1, bounds_hold=True, per="row", **half), r.mean()
+    yield "mean per person", Mean("v", low, high, bounds_hold=True, **rho), mean_of_person.mean()
+    yield "mean per row", Mean("v", low, high, bounds_hold=True, per="row", **half), v.mean()
+    yield "sum", Sum("v", low, high, bounds_hold=True, **half), v.sum()
+    yield (
+        "variance per person",
+        Variance("v", low, high, bounds_hold=True, **rho),
+        squares.mean() - mean_of_person.mean() ** 2,
+    )
+    order, weights = np.argsort(v, kind="stable"), 1 / lengths[np.unique(who, return_inverse=True)[1]]
+    below = np.cumsum(weights[order])
+    yield "median per person", Quantiles("v", edges, **rho), v[order][np.searchsorted(below, below[-1] / 2)]
+    yield "median per row", Quantiles("v", edges, per="row", **half), np.median(v)
+
+
+def exact(session, asked):
+    """The sums without noise, in a transaction that is undone by an error of the ledger's own kind."""
+    found = []
+    plan = session._rows.plan(asked, described(asked))
+
+    def work(turn, offer):
+        admitted = turn.admit(offer, key="k", price=asked.price, analyst="a", payment=Payment())
+        found.append(session._rows.sums(plan, admitted.people.rows))
+        raise ArgumentError("undone")
+
+    try:
+        session._ledger.answer(session._rows.charges(plan), work)
+    except ArgumentError:
+        return found[0]
+    raise RuntimeError("no sums")
+
+
+def measure(session, asked, truth, seed):
+    """Coverage, and the median width over that of the noise of the same price without a report at the same bound."""
+    sums, noise = np.array(exact(session, asked), float), np.random.default_rng(seed)
+    plain = replace(asked, clip=asked.at_most, report=None) if asked.at_most is not None else asked
+    base = np.array(exact(session, plain), float) if plain is not asked else sums
+    covered, widths, widths_of_noise, values, biased = [], [], [], [], []
+    for _ in range(RUNS):
+        one = answer(
+            asked, [round(x) for x in sums + noise.normal(0, asked.spread * STEPS, len(sums))], "k", floor=asked.price
+        )
+        two = answer(
+            plain, [round(x) for x in base + noise.normal(0, plain.spread * STEPS, len(base))], "k", floor=plain.price
+        )
+        interval, own = (each[0] if isinstance(each, list) else each for each in (one.truth_interval, two.interval))
+        covered.append(interval is None or interval[0] <= truth <= interval[1])
+        biased.append(interval is None)
+        widths.append(np.nan if interval is None else interval[1] - interval[0])
+        widths_of_noise.append(own[1] - own[0])
+        values.append(one.value[0] if isinstance(one.value, list) else one.value)
+    width = float(np.median(widths_of_noise))
+    return {
+        "truth": float(truth),
+        "value": float(np.median([each for each in values if each is not None])),
+        "covered": float(np.mean(covered)),
+        "given": 1 - float(np.mean(biased)),
+        "width": float(np.nanmedian(widths)) if not all(biased) else None,
+        "noise width": width,
+        "ratio": float(np.nanmedian(widths)) / width if width and not all(biased) else None,
+    }
+
+
+def main():
+    """Run what is not in the file, and write it after each case."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    found = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for name in ("diabetes", "hie", "movielens", "retail"):
+        rows = table(Path(os.environ["BURSAR_DATA"]), name)
+        with tempfile.TemporaryDirectory() as folder:
+            budget = filters.Zcdp(rho=1e3)
+            with Session.open(rows, person="who", budget=budget, ledger=Path(folder) / "ledger") as session:
+                arrays = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
+                for seed, (case, asked, truth) in enumerate(cases(name, *arrays)):
+                    key = f"{name}: {case}"
+                    if key not in found:
+                        found[key] = measure(session, asked, truth, seed)
+                        print(key, found[key], flush=True)
+                        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

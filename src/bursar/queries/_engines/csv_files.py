@@ -1,0 +1,202 @@
+"""CSV files as a table of DuckDB: read in one pass where the first rows say which types fit."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from bursar import _csv
+from bursar._workspace import duckdb, quoted
+from bursar.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["TYPES", "CsvFiles", "Files", "check_person", "is_split", "load_csv"]
+
+_DATE, _TIME = "'%Y-%m-%d'", "'%Y-%m-%d %H:%M:%S'"
+# Entries of CSV files as SQL of one type; entries that are spelled otherwise are missing.
+TYPES = {
+    "text": "{0}",
+    "whole": "CASE WHEN regexp_full_match(trim({0}), '[+-]?[0-9]+') THEN TRY_CAST(trim({0}) AS BIGINT) END",
+    "number": "TRY_CAST(trim({0}) AS DOUBLE)",
+    "bool": "TRY_CAST(trim({0}) AS BOOLEAN)",
+    "date": f"CAST(try_strptime(trim({{0}}), {_DATE}) AS DATE)",
+    "time": f"try_strptime(trim({{0}}), {_TIME})",
+}
+# The types that are guessed where the data holder names none, the first that all of a column's entries fit: 007, +5 and
+# 1_000 are text, which some databases would take for numbers.
+_NUMBER = r"'(?i)\s*-?(((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)'"
+_CLOCK = r"'\s*[0-9][0-9]?:[0-9][0-9](:[0-9][0-9](\.[0-9]+)?)?\s*'"
+_GUESSED = (
+    "CASE WHEN {0} NOT IN ('0', '1', 'y', 'n', 'Y', 'N') AND {0} = trim({0}) THEN TRY_CAST({0} AS BOOLEAN) END",
+    "CASE WHEN CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = trim({0}) THEN TRY_CAST({0} AS BIGINT) END",
+    f"CASE WHEN regexp_full_match({{0}}, {_NUMBER}) THEN TRY_CAST({{0}} AS DOUBLE) END",
+    f"CASE WHEN regexp_full_match({{0}}, {_CLOCK}) THEN TRY_CAST(trim({{0}}) AS TIME) END",
+    TYPES["date"],
+    TYPES["time"],
+)
+
+
+class Files(NamedTuple):
+    """Files to be read as one table: how they are called, all of them, and the folder that they are in or None."""
+
+    shown: Path
+    listed: list[Path]
+    folder: Path | None
+
+
+def check_person(path: Path, person: str, listed: Iterable[Iterable[str]]) -> None:
+    """Refuse a folder in which some files have the person's column and some have not."""
+    if len({person.casefold() in map(str.casefold, names) for names in listed}) > 1:
+        raise DataError(f"{path}: column {person!r} must be in all files: rows without it would be left out")
+
+
+def is_split(path: Path, files: Iterable[Path]) -> bool:
+    """Whether names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
+    return any("=" in part for file in files for part in file.relative_to(path).parts[:-1])
+
+
+class CsvFiles:
+    """The rows of one CSV file, or of all in a folder, as text under the names that any of them has."""
+
+    def __init__(self, files: Files, person: str | None) -> None:
+        path, alone = files.shown, files.listed == [files.shown]
+        forms = [_csv.form(file) for file in files.listed if alone or file.stat().st_size]
+        if person is not None:
+            check_person(path, person, (form.names for form in forms))
+        if len({form.delimiter for form in forms} - {None}) > 1:
+            raise DataError(f"{path}: what separates the names of columns must be the same in all files")
+        parts = [{} if files.folder is None else _parts(files.folder, form.path) for form in forms]
+        if len({tuple(sorted(each)) for each in parts}) > 1:
+            raise DataError(f"{path}: folders must be split by the same names everywhere")
+        self._files = list(zip(forms, parts, strict=True))
+        self.names: dict[str, str] = {}
+        for form, folders in self._files:
+            listed = [*form.names, *folders]
+            if len({name.casefold() for name in listed}) < len(listed):
+                raise DataError(f"{form.path} has two columns of the same name")
+            self.names.update({name.casefold(): name for name in listed if name.casefold() not in self.names})
+
+    def batches(self) -> Iterator["RecordBatch"]:
+        """All rows; an entry that a file has not is empty."""
+        import pyarrow
+
+        for form, folders in self._files:
+            constant = {name.casefold(): value for name, value in folders.items()}
+            for batch in _csv.batches(form):
+                entries = dict(zip(map(str.casefold, batch.schema.names), batch.columns, strict=True))
+                yield pyarrow.RecordBatch.from_arrays(
+                    [
+                        entries[name] if name in entries else pyarrow.repeat(constant.get(name, ""), len(batch))
+                        for name in self.names
+                    ],
+                    names=list(self.names.values()),
+                )
+
+
+def _parts(folder: Path, file: Path) -> dict[str, str]:
+    """Columns that names of folders give: {"day": "2011-12-09"} for a file in day=2011-12-09."""
+    named = [part.partition("=") for part in file.relative_to(folder).parts[:-1] if "=" in part]
+    return {name: "" if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for name, _, value in named}
+
+
+class _Unfit(DataError):
+    """DuckDB could not do it: an entry does not fit its type, say."""
+
+
+def load_csv(
+    connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool
+) -> None:
+    """Make the table ``csv_rows``. Without ``load`` it has no rows, and only the type of ``person`` is certain."""
+    if types is None:
+        _load_guessing(connection, files, person, load=load)
+        return
+    unknown = ", ".join(repr(name) for name in types if name not in files.names.values())
+    if unknown:
+        raise ArgumentError(f"types: {unknown}: no such column in the data")
+    entries = {name: TYPES[types.get(name, "text")].format(_entry(name)) for name in files.names.values()}
+    _create(connection, files, entries, files.batches() if load else iter(()))
+
+
+def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool) -> None:
+    """The same, each column of the first type that all of its entries fit; text, where none does or none is there.
+
+    The first rows say what is likely. Where a later entry does not fit, all rows are read once more to find what does.
+    """
+    names = files.names.values()
+    stream = files.batches()
+    begin = list(islice(stream, 1))
+    likely = _fitting(connection, files, (batch.slice(0, 2000) for batch in begin), dict.fromkeys(names, _GUESSED))
+    if None not in likely.values():
+        with suppress(_Unfit):
+            entries = {
+                name: _strictly(name, fit[0]) if fit else _entry(name)
+                for name, fit in likely.items()
+                if fit is not None
+            }
+            rows = chain(begin, stream)
+            if not load:
+                tested = [entries[person]] if person in entries else entries.values()
+                sql = f"SELECT {', '.join(f'count({entry})' for entry in tested)} FROM batches"
+                _over_batches(connection, sql, files, rows)
+            _create(connection, files, entries, rows if load else iter(()))
+            return
+    possible = {name: _GUESSED if fit is None else fit for name, fit in likely.items()}
+    certain = _fitting(connection, files, files.batches(), possible)
+    entries = {name: fit[0].format(_entry(name)) if fit else _entry(name) for name, fit in certain.items()}
+    _create(connection, files, entries, files.batches() if load else iter(()))
+
+
+def _strictly(name: str, type_: str) -> str:
+    """An entry as SQL that fails where it does not fit the type."""
+    return f"CASE WHEN {_entry(name)} IS NOT NULL THEN coalesce({type_.format(_entry(name))}, error('')) END"
+
+
+def _fitting(
+    connection: Any, files: CsvFiles, batches: Iterator["RecordBatch"], types: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...] | None]:
+    """Those of the types, as SQL, that all of a column's entries in these rows fit; None for a column without any."""
+    tests = [(_entry(name), *(each.format(_entry(name)) for each in listed)) for name, listed in types.items()]
+    counts = ", ".join(f"count({test})" for listed in tests for test in listed)
+    (row,) = _over_batches(connection, f"SELECT {counts} FROM batches", files, batches)
+    counted = iter(row)
+    fitting: dict[str, tuple[str, ...] | None] = {}
+    for name, listed in types.items():
+        entries = next(counted)
+        fit = tuple(each for each in listed if next(counted) == entries)
+        fitting[name] = fit if entries else None
+    return fitting
+
+
+def _create(connection: Any, files: CsvFiles, entries: Mapping[str, str], batches: Iterator["RecordBatch"]) -> None:
+    """Make the table out of an SQL expression for each column."""
+    listed = ", ".join(f"{entry} AS {quoted(name)}" for name, entry in entries.items())
+    _over_batches(connection, f"CREATE OR REPLACE TEMP TABLE csv_rows AS SELECT {listed} FROM batches", files, batches)
+
+
+def _entry(name: str) -> str:
+    """A column's entry as SQL; an empty one is missing."""
+    return f"nullif({quoted(name)}, '')"
+
+
+def _over_batches(connection: Any, sql: str, files: CsvFiles, batches: Iterator["RecordBatch"]) -> list[Any]:
+    """Run SQL over a stream of rows called ``batches``."""
+    import pyarrow
+
+    refused: list[DataError] = []
+
+    def rows() -> "Iterator[RecordBatch]":
+        try:
+            yield from batches
+        except DataError as error:  # DuckDB would put it into words of its own
+            refused.append(error)
+            raise
+
+    schema = pyarrow.schema([(name, pyarrow.string()) for name in files.names.values()])
+    connection.register("batches", pyarrow.RecordBatchReader.from_batches(schema, rows()))
+    with suppress(duckdb().Error):
+        return list(connection.execute(sql).fetchall())
+    raise refused[0] if refused else _Unfit("data: cannot be read as a table")
