@@ -131,7 +131,7 @@ def test_a_resumed_run_has_paid_for_every_step(tmp_path, own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": None, "noise_multiplier": 2.0}, "steps"),
+        ({"steps": None, "noise_multiplier": 2.0}, "steps=None"),
         ({"noise_multiplier": None}, "steps and noise_multiplier must be given"),
         ({"odometer": "renyi"}, "fresh odometer"),
         ({"odometer": odometers.Planned(PLAN, delta=1e-5)}, "per person"),

@@ -29,19 +29,12 @@ def check_options(
     max_grad_norm: float,
     divisor: float,
     slack: float,
-    steps: int | None,
     extra_steps: int,
     pace: float,
-    noise_multiplier: float | None,
-    individual: bool,
 ) -> None:
     _check.positive(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack)
     _check.whole(0, extra_steps=extra_steps)
     _check.within(0, 1, pace=pace)
-    if steps is not None:
-        _check.whole(1, steps=steps)
-    elif individual or noise_multiplier is None:
-        raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
 
 
 def refresh_interval(refresh_every: int | None, sample_rate: float | None) -> int:
@@ -110,6 +103,10 @@ def settled_budget(
 
     The budget is None where there is an odometer, and neither a budget nor epsilon is given.
     """
+    if steps is not None:
+        _check.whole(1, steps=steps)
+    elif individual or noise_multiplier is None:
+        raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
     if with_odometer and budget is None and epsilon is None and delta is None:
         if noise_multiplier is None or steps is None:
             raise ArgumentError("steps and noise_multiplier must be given where there is an odometer and no budget")

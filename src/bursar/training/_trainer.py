@@ -126,13 +126,11 @@ class Trainer:
             max_grad_norm=max_grad_norm,
             divisor=divisor,
             slack=slack,
-            steps=steps,
             extra_steps=extra_steps,
             pace=pace,
-            noise_multiplier=noise_multiplier,
-            individual=individual,
         )
-        self._refresh_every, self._slack = refresh_interval(refresh_every, sample_rate), float(slack)
+        self._processes, self._seed, self._slack = Processes(group), seed, float(slack)
+        self._refresh_every = refresh_interval(refresh_every, sample_rate)
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
@@ -163,7 +161,6 @@ class Trainer:
             sample_rate=sample_rate,
             seeded=seed is not None,
         )
-        self._processes, self._seed = Processes(group), seed
 
     @property
     def module(self) -> nn.Module:
