@@ -10,7 +10,7 @@ from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.queries import Count, Histogram, Mean, People, Sum
 from bursar.queries._choice import best_clip
-from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._kinds.lengths import Extremes, Lengths
 from bursar.queries._questions import described, question, recorded
 from ledgers import exact
 from sessions import opened
@@ -38,12 +38,12 @@ def test_an_error_buys_the_noise_for_it(path, budget):
         ann = session.analyst("ann")
         for asked in (Count(clip=9, error=300), Sum("n", 0, 9, clip=9, error=3000), People(error="25% of 400")):
             wanted = 100 if isinstance(asked, People) else asked.error
-            answer = ann.ask(asked, key=repr(asked))
+            answer = ann.ask(asked, key=type(asked).__name__)
             low, high = answer.interval
             assert (high - low) / 2 == pytest.approx(wanted, rel=1e-6)
             assert answer.question.error is None
             assert ann.quote(asked).half_width == pytest.approx(wanted, rel=1e-6)
-            assert ann.ask(asked, key=repr(asked)) == answer
+            assert ann.ask(asked, key=type(asked).__name__) == answer
         wide = ann.quote(Count(clip=9, error=300, level=0.99)).half_width
         ratio = math.log(20) / math.log(100) if budget == "pure" else 1.959964 / 2.575829
         assert wide == pytest.approx(300 * ratio, rel=1e-5)
@@ -185,7 +185,7 @@ def test_lengths_are_those_of_contributions(path, pure, wide):
 def test_lengths_go_through_the_record():
     """As plain values and back."""
     asked = Lengths(of=Histogram("n", (0, 1, 2), clip=1, sigma=1.0), rho=0.1)
-    assert recorded(described(asked)) == question(described(asked)) == asked
+    assert recorded({"question": described(asked), "pace": 1}) == question(described(asked)) == asked
     for wrong in ({"of": asked}, {"of": Count(clip="auto", rho=1.0)}, {"of": Count(clip=1, epsilon=1.0)}, {"of": 3}):
         with pytest.raises(ArgumentError):
             Lengths(rho=0.1, **wrong)
@@ -205,3 +205,46 @@ def test_the_choice_balances_bias_and_noise():
     at_middle = np.maximum(lengths - middle, 0).sum() ** 2 + (100 * middle) ** 2
     assert at_middle < 1.3 * min(errors)
     assert best_clip(np.random.default_rng(1).normal(0, 9, 60), edges, 9.0, 1.0) is None
+
+
+@each_budget
+def test_bounds_are_chosen_by_a_release_of_extremes(path, budget):
+    """The first question pays for bounds and clip; later ones have the same bounds for nothing, at other prices too."""
+    with opened(path, visits(people=3000), budget=BUDGETS[budget]()) as session:
+        ann, symbol = session.analyst("ann"), session.ledger.symbol
+        asked = Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.5})
+        assert ann.quote(asked).half_width is None
+        first = ann.ask(asked, key="first")
+        publics = [entry.public for entry in session.ledger.entries("answered")]
+        assert [public["question"]["ask"] for public in publics] == ["extremes", "lengths", "sum"]
+        assert sum(public["price"] for public in publics) == pytest.approx(0.5e15, rel=1e-6)
+        assert first.question.low == 0
+        assert 4 < first.question.high < 40
+        second = ann.ask(Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.1}), key="second")
+        assert (second.question.low, second.question.high) == (0, first.question.high)
+        mean = ann.ask(Mean("n", 0, "auto", where="n > 0", **{symbol: 0.1}), key="mean")
+        assert mean.question.high == first.question.high
+        assert len(session.ledger.entries("answered")) == 5
+        assert all(finding.holds for finding in session.verify(replay=True))
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
+    """In the right buckets, also negative and missing ones; each person has length 1."""
+    rows = {"who": ["a", "a", "b", "c", "c", "d"], "v": [-3.0, 5.0, 0.0, 1e30, math.nan, None], "k": [1, 1, 1, 1, 1, 1]}
+    noise = {"epsilon": 1.0} if pure else {"sigma": 1.0}
+    with opened(path, pa.table(rows), budget=filters.Basic(epsilon=1e3) if pure else filters.Zcdp(rho=1e3)) as session:
+        asked = Extremes(column="v", where="k = 1", **noise)
+        sums, _ = exact(session, asked)
+    names = asked.several()[1]
+    told = {name: count / asked.steps for name, count in zip(names, sums, strict=True) if count}
+    edge, top = f"{2.0**-20:.4g}", f"{2.0**59.5:.4g} to {2.0**60:.4g}"
+    assert told == {
+        "largest 4 to 5.657": 1,
+        "smallest -4 to -2.828": 1,
+        f"largest -{edge} to {edge}": 1,
+        f"smallest -{edge} to {edge}": 1,
+        f"largest {top}": 1,
+        f"smallest {top}": 1,
+    }
+    assert recorded({"question": described(asked), "pace": 1}) == asked

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from bursar import filters
 from bursar.cli import app
-from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, write_csv
+from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, ranges, write_csv
 from bursar.queries._answers import answer
 from plan_files import plan_folder
 from sessions import opened
@@ -52,6 +52,12 @@ def test_values_of_bins_and_levels_have_rows_of_their_own():
     }
     assert "-" in str(nothing)
     assert nothing.plot().get_title() == "a key: quantiles of n"
+
+
+def test_ranges_are_text():
+    """A group of a range of numbers is called by its ends."""
+    ranged = answered(Count(by={"n": ranges([0, 5, 10])}, clip=1, sigma=1.0), [1, 2])
+    assert ranged.to_arrow()["n"].to_pylist() == ["0 to 5", "5 to 10"]
 
 
 def test_csv_files(counts, tmp_path):

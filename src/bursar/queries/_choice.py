@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 _SURE = 3.0  # standard errors
 _TOP = 0.2  # the model begins where at most this share of the people is longer
 _SLOPE, _SLOPE_SPREAD = 1.5 / log(2), 0.6 / log(2)
+_LEAST_BEND = 0.02
 _NOBODY = 0.5  # fewer people than this are none
 _FINE = 8  # clips tried for each doubling
 _LIKELY = 400
@@ -58,7 +59,7 @@ def _tails(
 ) -> tuple[Floats, Floats]:
     """(How many people are longer than each length ``at``, by each likely model; the models' weights)."""
     slopes, bends = (
-        each.ravel() for each in np.meshgrid(np.linspace(0.4, 6, 22), np.geomspace(0.005, 40, 20), indexing="ij")
+        each.ravel() for each in np.meshgrid(np.linspace(0.4, 6, 22), np.geomspace(_LEAST_BEND, 40, 20), indexing="ij")
     )
     reach = 0.3 if longest > 20 * standard_error else 0.7
     sizes = max(longest, 1.0) * np.exp(np.linspace(-reach, reach, 11))

@@ -1,7 +1,7 @@
 """Close an open question from public facts: noise from the error that is wanted, a clip from a private release."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import inf, log, sqrt
@@ -12,7 +12,7 @@ from bursar._units import to_float
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.ledger import Entry
 from bursar.queries._choice import best_clip
-from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._kinds.lengths import SIZES, Extremes, Lengths
 from bursar.queries._noise_bands import CONFIDENCE, NoiseBand
 from bursar.queries._open import target
 from bursar.queries._prices import STEPS
@@ -20,7 +20,7 @@ from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
 from bursar.queries._widths import NOT_THE_QUESTION, expected_half_width
 
-__all__ = ["CLIP_SHARE", "stand_in", "with_clip", "with_error", "with_known_clip"]
+__all__ = ["CLIP_SHARE", "stand_in", "with_auto", "with_error", "with_known_auto"]
 
 CLIP_SHARE = 0.1
 """Of a question's price, for the release that its clip is chosen by; the first time alone."""
@@ -98,7 +98,7 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
     trial = replace(asked, error=None, level=None, **_some_noise(pure))
     width, band = trial.coordinates, NoiseBand(1.0, pure)
     sizes: list[float] = []
-    for start in range(0, len(released), width):
+    for start in range(0, trial.groups * width, width):
         value, _ = trial.read([part / trial.steps for part in released[start : start + width]], band)
         sizes += _sizes(value)
     size = sum(value / len(sizes) for value in sizes)
@@ -148,86 +148,132 @@ def _some_noise(pure: bool) -> dict[str, Any]:
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
-    if asked.error is None:
-        return replace(asked, clip=1.0) if asked.clip == "auto" else asked
-    return replace(asked, error=None, level=None, **_some_noise(pure))
+    if asked.error is not None:
+        return replace(asked, error=None, level=None, **_some_noise(pure))
+    changes: dict[str, Any] = dict(asked.auto_bounds())
+    if asked.clip == "auto":
+        changes["clip"] = 1.0
+    return replace(asked, **changes) if changes else asked
 
 
-def _lengths_for(asked: Question, price: float) -> Lengths:
-    """The release that the clip of a question is chosen by."""
-    one = _with_clip_1(asked)
-    return Lengths(of=one, epsilon=price) if asked.pure else Lengths(of=one, rho=price)
-
-
-def _key_of_lengths(asked: Question, analyst: str, purpose: str | None, attempt: int = 1) -> str:
-    """The key of that release: one for each analyst, purpose, and question but for clip and noise.
+def _key_of(release: Question, who: tuple[str, str | None], attempt: int) -> str:
+    """The key of a release: one for each analyst, purpose, and what it is about, at whatever price.
 
     A release that turned out to be all noise stays under its key; the next one is another attempt.
     """
-    values: Mapping[str, object] = {
-        name: value for name, value in described(asked).items() if name not in NOT_THE_QUESTION
-    }
-    asks = json.dumps([values, asked.pure, analyst, purpose], sort_keys=True, ensure_ascii=False)
+    values = {name: value for name, value in described(release).items() if name not in NOT_THE_QUESTION}
+    asks = json.dumps([values, release.pure, *who], sort_keys=True, ensure_ascii=False)
     again = "" if attempt == 1 else f", attempt {attempt}"
-    return f"lengths for clip='auto': {values['ask']} {sha256(asks.encode()).hexdigest()[:16]}{again}"
+    return f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}{again}"
 
 
-def _chosen_clip(asked: Question, lengths: Lengths, released: Sequence[int]) -> float | None:
+def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) -> dict[str, float] | None:
     """The clip with the least expected squared error at the question's price; None if the release is all noise.
 
     Args:
         asked: with clip="auto" and its price.
-        lengths: what was asked for the choice.
+        release: what was asked for the choice.
         released: the noisy counts, in whole steps.
     """
     one = replace(asked, clip=1.0)
     noise = one.spread * sqrt(one.groups * one.coordinates)
-    counts = [part / lengths.steps for part in released]
-    return best_clip(counts, lengths.bins().edges, lengths.spread, noise)
+    edges = getattr(release.bins(), "edges", ())
+    clip = best_clip([part / release.steps for part in released], edges, release.spread, noise)
+    return None if clip is None else {"clip": min(clip, 1e6)}
 
 
-def with_clip(
-    asked: Question, key: str, analyst: str, purpose: str | None, release: Callable[[Lengths, str], Entry]
-) -> Question:
-    """The question with its clip chosen, at what its price leaves.
+def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) -> dict[str, float] | None:
+    """The bounds with the least expected squared error if each person had one entry; None if the release is all noise.
 
-    The release that the clip is chosen by takes ``CLIP_SHARE`` of the price of the question that first needs it. It is
+    At the price of the question that paid for the release, so that later questions at other prices get the same bounds,
+    and the same lengths.
+    """
+    factor = CLIP_SHARE / (1 - CLIP_SHARE)
+    noise = release.spread * (factor if release.pure else sqrt(factor))
+    counts = [part / release.steps for part in released]
+    error, half, size = release.spread * STEPS / release.steps, len(counts) // 2, len(SIZES) - 1
+    high = best_clip(counts[half - size : half], SIZES, error, noise)
+    low = best_clip(counts[half : half + size][::-1], SIZES, error, noise)
+    if high is None and low is None:
+        return None
+    chosen = {"low": -low if low else 0.0, "high": high or 0.0}
+    ends = {name: chosen[name] if name in asked.auto_bounds() else getattr(asked, name) for name in chosen}
+    if not ends["low"] < ends["high"]:  # by the bound that was given, there is nothing between them
+        free = next(iter(asked.auto_bounds()))
+        ends[free] = ends["low"] + 1 + abs(ends["low"]) if free == "high" else ends["high"] - 1 - abs(ends["high"])
+    return {name: ends[name] for name in asked.auto_bounds()}
+
+
+Release = Callable[[Question, str], Entry]
+
+
+def with_auto(asked: Question, key: str, analyst: str, purpose: str | None, release: Release) -> Question:
+    """The question with its bounds, then its clip, chosen, at what its price leaves.
+
+    Each release that a choice is made by takes ``CLIP_SHARE`` of the price of the question that first needs it. It is
     stored under a key of its own, and serves the analyst's later questions for nothing.
 
     Args:
-        asked: with clip="auto" and a price.
+        asked: with "auto" and a price.
         key: of the question.
         analyst, purpose: who asks.
         release: finds the entry under a key, or answers the question under it. For a question that was not asked yet
             the entry must say ``first_for``: the key of the question that pays.
     """
+    if asked.auto_bounds():
+        column = str(getattr(asked, "column", ""))
+        noise = _some_noise(asked.pure)
+        wanted = Extremes(column=column, where=asked.where, each_person=asked.each_person, **noise)
+        asked = _chosen(asked, wanted, key, (analyst, purpose), release, _chosen_bounds)
+    if asked.clip == "auto":
+        asked = _chosen(
+            asked,
+            Lengths(of=_with_clip_1(asked), **_some_noise(asked.pure)),
+            key,
+            (analyst, purpose),
+            release,
+            _chosen_clip,
+        )
+    return asked
+
+
+def _chosen(
+    asked: Question,
+    wanted: Question,
+    key: str,
+    who: tuple[str, str | None],
+    release: Release,
+    choose: Callable[[Question, Question, Sequence[int]], dict[str, float] | None],
+) -> Question:
+    """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
-    wanted = _lengths_for(asked, price * CLIP_SHARE)
+    wanted = _with_price(wanted, price * CLIP_SHARE)
     for attempt in range(1, _ATTEMPTS + 1):
-        public = release(wanted, _key_of_lengths(asked, analyst, purpose, attempt)).public
+        public = release(wanted, _key_of(wanted, who, attempt)).public
         pays = public.get("first_for") == key
-        lengths = recorded(public)
-        if not isinstance(lengths, Lengths):
+        released = recorded(public)
+        if type(released) is not type(wanted):
             raise ArgumentError(f"key={public['key']!r} was used for another question")
         at_price = _with_price(asked, price * (1 - CLIP_SHARE) if pays else price)
-        clip = _chosen_clip(at_price, lengths, public["released"])
-        if clip is not None:
-            return replace(at_price, clip=clip)
+        choice = choose(at_price, released, public["released"])
+        if choice is not None:
+            changes: dict[str, Any] = {**choice}
+            return replace(at_price, **changes)
         if pays:
             break
     raise ArgumentError(
-        f"clip='auto': {CLIP_SHARE:.0%} of this price is too little to see how long people's contributions are: give a "
-        "higher price, or a clip"
+        f"'auto': {CLIP_SHARE:.0%} of this price is too little to see what people contribute: give a higher price, or "
+        "numbers"
     )
 
 
-def with_known_clip(
+def with_known_auto(
     asked: Question, analyst: str, purpose: str | None, find: Callable[[str], Entry | None]
 ) -> Question | None:
-    """The same where no new release is needed; None where one is, or where what is there is all noise."""
+    """The same where no new release is needed; None where one is."""
     missing: list[str] = []
 
-    def release(_: Lengths, its_key: str) -> Entry:
+    def release(_: Question, its_key: str) -> Entry:
         entry = find(its_key)
         if entry is None:
             missing.append(its_key)
@@ -235,7 +281,7 @@ def with_known_clip(
         return entry
 
     try:
-        return with_clip(asked, "", analyst, purpose, release)
+        return with_auto(asked, "", analyst, purpose, release)
     except ArgumentError:
         if missing:
             return None

@@ -1,4 +1,4 @@
-"""What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip."""
+"""What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip or bounds."""
 
 import re
 from math import isfinite
@@ -47,14 +47,15 @@ def check_error(error: object, level: object) -> None:
         _check.within(0.5, 1 - 1e-9, level=level)
 
 
-def check_auto(*, bounded: bool, sigma: object, error: object) -> None:
-    """Refuse clip="auto" where there is nothing to choose, or no price to weigh it by.
+def check_auto(clip: object, most: float | None, *, sigma: object, error: object) -> None:
+    """Refuse "auto" where there is nothing to choose, or no price to weigh it by.
 
     Args:
-        bounded: whether nobody's contribution can be longer than one full row in a group.
+        clip: of the question.
+        most: the longest that a contribution to a group can be by what the question is; None for no such bound.
         sigma, error: of the question.
     """
-    if bounded:
+    if clip == "auto" and most is not None:
         raise ArgumentError("clip='auto': nobody counts for more than one full row here; leave clip= out")
     if sigma is not None or error is not None:
-        raise ArgumentError("clip='auto' weighs clipping against the noise that a price buys: give rho= or epsilon=")
+        raise ArgumentError("'auto' weighs clipping against the noise that a price buys: give rho= or epsilon=")

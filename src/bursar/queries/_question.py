@@ -19,9 +19,8 @@ What every question takes, by keyword:
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
     epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
-    error: half the width of a 95 % interval of the answer, the mean over its numbers, from which the noise follows: in
-        the answer's units (500), or as a share of its size ("2%" of an earlier answer to the same question, or "2% of
-        5000").
+    error: half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500),
+        or as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000").
     level: of the interval that ``error`` is about; 0.95 if it is left out.
     each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
         ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
@@ -29,7 +28,7 @@ What every question takes, by keyword:
         and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
         question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
 
-A question with an ``error``, or with "auto" for its clip, is *open*: the session closes it before it is asked.
+A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +51,7 @@ from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
 from bursar.queries._ranges import Range, as_range, plain_time
-from bursar.queries._rows import Bins, Coordinate, CountRows, KeyCells, LengthBuckets, Values
+from bursar.queries._rows import Bins, Coordinate, CountRows, EntryBuckets, KeyCells, LengthBuckets, Values
 from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
 
@@ -138,8 +137,10 @@ class Question:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
         if self.open:
-            if self.clip == "auto":
-                check_auto(bounded=self.most_in_group() is not None, sigma=self.sigma, error=self.error)
+            if self.values() is not None:
+                raise ArgumentError("error= and 'auto' are for questions whose keys are public")
+            if self.clip == "auto" or self.auto_bounds():
+                check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
             return
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
@@ -169,8 +170,12 @@ class Question:
 
     @property
     def open(self) -> bool:
-        """Whether noise or clip follow from an ``error`` or from "auto": a session closes it."""
-        return self.error is not None or self.clip == "auto"
+        """Whether noise, clip or bounds follow from an ``error`` or from "auto": a session closes it."""
+        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
+
+    def auto_bounds(self) -> dict[str, float]:
+        """The bounds of a column that are to be chosen, with some numbers that could stand there."""
+        return {}
 
     @property
     def pure(self) -> bool:
@@ -181,7 +186,7 @@ class Question:
         """What a person's rows add to each coordinate of a group, or of a bin."""
         return (CountRows(),)
 
-    def bins(self) -> Bins | KeyCells | LengthBuckets | None:
+    def bins(self) -> Bins | KeyCells | LengthBuckets | EntryBuckets | None:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 

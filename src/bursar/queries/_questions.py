@@ -8,7 +8,7 @@ from bursar.errors import ArgumentError
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
-from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._kinds.lengths import Extremes, Lengths
 from bursar.queries._kinds.moments import Covariance, Regression
 from bursar.queries._kinds.ratios import Ratio
 from bursar.queries._kinds.tops import Top
@@ -34,6 +34,7 @@ _KINDS: dict[str, type[Question]] = {
         Distinct,
         Keys,
         Lengths,
+        Extremes,
     )
 }
 

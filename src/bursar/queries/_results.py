@@ -75,8 +75,14 @@ def columns(answer: Answered, most: int | None = None) -> dict[str, list[Any]]:
         ends = _truths(interval, truth)
         for place, (label, number, low, high) in enumerate(_numbers(value, interval, "")):
             name = [] if several is None else [several[1][place] if several[1] else label]
-            rows.append([*group, *name, number, low, high, *next(ends)][: len(by) + len(named)])
+            shown = map(_shown_key, group)
+            rows.append([*shown, *name, number, low, high, *next(ends)][: len(by) + len(named)])
     return {name: [row[place] for row in rows[:most]] for place, name in enumerate([*by, *named])}
+
+
+def _shown_key(key: Any) -> Any:
+    """A key; of a range, its text."""
+    return " to ".join(map(str, key)) if isinstance(key, tuple) else key
 
 
 def _numbers(value: Any, interval: Any, label: str) -> Iterator[tuple[str, float | None, float, float]]:

@@ -14,6 +14,7 @@ __all__ = [
     "Coordinate",
     "CountRows",
     "Entry",
+    "EntryBuckets",
     "KeyCells",
     "LengthBuckets",
     "Matching",
@@ -155,6 +156,24 @@ class Values:
     column: str
     most: int
     people: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBuckets:
+    """A cell for each bucket of a person's largest entry of a column, then one for each of the smallest.
+
+    Fields:
+        column: the column's name.
+        edges: increasing; the outer buckets also take what is beyond them.
+    """
+
+    column: str
+    edges: tuple[float, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many there are, of both."""
+        return 2 * (len(self.edges) - 1)
 
 
 Coordinate = CountRows | AnyRow | Entry | Product | Matching

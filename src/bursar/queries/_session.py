@@ -16,7 +16,7 @@ from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
 from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Analyst, Asker
 from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
-from bursar.queries._closing import stand_in, with_clip, with_error, with_known_clip
+from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
 from bursar.queries._engines import sources, view_check
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.duckdb_engine import DuckDB
@@ -24,7 +24,6 @@ from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
-from bursar.queries._kinds.lengths import Lengths
 from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
@@ -74,8 +73,7 @@ class Session(Uncopyable):
                 row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
-                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which), ``filters.Zcdp`` also
-                pays for a watch.
+                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which).
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
             table: which table or view of a DuckDB file or connection; that of a connection is read once.
@@ -198,24 +196,29 @@ class Session(Uncopyable):
         """Give back what was reserved."""
         self._ledger.release(key)
 
-    def watch(self, people: int, *, epsilon: float) -> Watch:
-        """Have every answer tell whether too many people are missing from it, because they could not pay.
+    def watch(self, people: int | None = None, *, mass: int | None = None, epsilon: float) -> Watch:
+        """Have every answer tell whether too many people are missing from it, because they could not pay in full.
 
-        From now on each answer's ``complete`` is True, until one question from which about that many people were
-        missing; from there on it is False, for good, and totals are not to be trusted. People who have left, and
-        questions with ``spare``, do not matter.
+        From now on each answer's ``complete`` is True, until one question from which about that many people, or so
+        much, was missing; from there on it is False, for good, and totals are not to be trusted. People who have left,
+        and questions with ``spare``, do not matter. Who is shrunk counts as missing, with ``mass`` for a part.
 
         Args:
-            people: how many may be missing, public.
-            epsilon: the watch's own, public: it costs each person epsilon**2 / 2 of rho, set aside now.
+            people: how many may be missing, public; or
+            mass: how many full clips may be missing of all contributions together, public.
+            epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
 
         Returns:
-            The watch; its ``margin`` tells how sharp it is.
+            The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
+            ``ledger.Watch(people, epsilon)``, or of ``ledger.Watch(mass, epsilon, mass=True)``.
 
         Raises:
             BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
         """
-        watch = Watch(people, epsilon)
+        threshold = people if mass is None else mass
+        if threshold is None or (people is not None and mass is not None):
+            raise ArgumentError("give either people= or mass=")
+        watch = Watch(threshold, epsilon, mass=mass is not None)
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
         return watch
 
@@ -296,21 +299,21 @@ class Session(Uncopyable):
         if not asked.open:
             return asked
 
-        def release(lengths: Lengths, its_key: str) -> Entry:
+        def release(wanted: Question, its_key: str) -> Entry:
             entry = self._ledger.find(its_key)
             if entry is None:
                 if reserved is not None:
                     raise ArgumentError(
                         "reserved: ask a question with clip='auto' without it first, to choose the clip"
                     )
-                self._ask(lengths, who, key=its_key, first_for=key)
+                self._ask(wanted, who, key=its_key, first_for=key)
                 entry = self._ledger.find(its_key)
             if entry is None:
                 raise DataError("the record lost an entry")
             return entry
 
         self._refuse_measure(asked)
-        return with_clip(asked, key, who.analyst, who.purpose, release)
+        return with_auto(asked, key, who.analyst, who.purpose, release)
 
     def _with_error(self, asked: Question, who: Asker) -> Question:
         released = self._facts(who).released(described(asked))
@@ -339,7 +342,7 @@ class Session(Uncopyable):
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))  # refuses what could not be asked
         if asked.open:
-            closed = with_known_clip(asked, who.analyst, who.purpose, self._ledger.find)
+            closed = with_known_auto(asked, who.analyst, who.purpose, self._ledger.find)
             if closed is None:
                 return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
             trial = closed

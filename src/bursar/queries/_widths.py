@@ -34,7 +34,7 @@ def expected_half_width(question: Question, released: Sequence[int] | None, nois
     Returns:
         None where it depends on sums that are not known.
     """
-    if question.width_depends_on_data() and released is None:
+    if question.values() is not None or (question.width_depends_on_data() and released is None):
         return None
     width = question.coordinates
     sums = [0] * width if released is None else list(released[: min(_MOST_GROUPS, question.groups) * width])

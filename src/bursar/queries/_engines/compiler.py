@@ -23,7 +23,7 @@ from bursar.queries._engines.keys import CELLS, Keys, keys_of
 from bursar.queries._engines.relations import Relation
 from bursar.queries._engines.tables import People, one_row_each
 from bursar.queries._engines.values import value_of, values_form
-from bursar.queries._kinds.lengths import Lengths
+from bursar.queries._kinds.lengths import Extremes, Lengths
 from bursar.queries._prices import STEPS, pure_units_per_step, units_per_step
 from bursar.queries._question import Question
 from bursar.queries._ranges import are_ranges
@@ -119,6 +119,8 @@ class _Rows(NamedTuple):
 def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
     if isinstance(question, Lengths):
         return _compiled_lengths(question, who, kinds, sql)
+    if isinstance(question, Extremes):
+        return _compiled_extremes(question, who, kinds, sql)
     rows = _rows(question, who, kinds, sql)
     sql, values = rows.dialect, question.values()
     if values is not None:
@@ -146,6 +148,32 @@ def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql
     )
     sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
     return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _compiled_extremes(question: Extremes, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+    """A half in the bucket of each person's largest entry, and one in that of the smallest."""
+    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    who, sql = people.who, relation.dialect
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    bins, value = question.bins(), number_of(question.column, relation, sql)
+    tests = f"{who} IS NOT NULL AND {where.text} AND {sql.present.format(value)}"
+    each = (
+        f"SELECT {who} AS person, max({value}) AS largest, min({value}) AS smallest FROM {relation.source.text} d "
+        f"WHERE {tests} GROUP BY {who}"
+    )
+    cells = [
+        f"SELECT person, CAST({offset:d} + {place_between(name, bins.edges)} AS INTEGER) AS cell, "
+        f"{double(question.steps)} AS x0 FROM extremes"
+        for offset, name in ((0, "largest"), (bins.cells // 2, "smallest"))
+    ]
+    table = f"WITH extremes AS ({each}) {' UNION ALL '.join(cells)}"
+    both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
+    sums = f"SELECT cell, {_added(['x0'], sql)} FROM {both} GROUP BY cell"
+    charges = _charges(_lengths_long(["x0"], question, sql), question, sql)
+    return Compiled((), table, charges, (*relation.source.parameters, *where.parameters), sums, question.coordinates)
 
 
 def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:

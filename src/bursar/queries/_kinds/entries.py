@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import floor, sqrt
-from typing import Any
+from typing import Any, Literal
 
 from bursar import _check
 from bursar.errors import ArgumentError
@@ -20,8 +20,8 @@ __all__ = ["Mean", "Sum", "Variance"]
 @dataclass(frozen=True, slots=True)
 class _Bounded(Question):
     column: str
-    low: float
-    high: float
+    low: float | Literal["auto"]
+    high: float | Literal["auto"]
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry, or every total of ``per="total"``, is within the bounds; for ``truth_intervals``."""
 
@@ -33,15 +33,34 @@ class _Bounded(Question):
     def __post_init__(self) -> None:
         check_column(self.column)
         make_plain(self, "low", "high")
-        _check.number(low=self.low, high=self.high)
-        if not -LARGEST <= self.low < self.high <= LARGEST:
-            raise ArgumentError(f"low={self.low!r} and high={self.high!r} must be increasing, within {LARGEST:g}")
-        if not self.high - self.low > max(1e-100, 1e-9 * max(abs(self.low), abs(self.high))):
-            raise ArgumentError(f"low={self.low!r} and high={self.high!r} are too close to each other")
         if not isinstance(self.bounds_hold, bool):
             raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
-        set_fields(self, middle=self.low / 2 + self.high / 2, half=self.high / 2 - self.low / 2)
+        if "auto" in (self.low, self.high):  # the bounds follow before it is asked: see ``Question.open``
+            set_fields(self, middle=0.0, half=1.0)
+            Question.__post_init__(self)
+            return
+        low, high = self.ends
+        _check.number(low=low, high=high)
+        if not -LARGEST <= low < high <= LARGEST:
+            raise ArgumentError(f"low={low!r} and high={high!r} must be increasing, within {LARGEST:g}")
+        if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
+            raise ArgumentError(f"low={low!r} and high={high!r} are too close to each other")
+        set_fields(self, middle=low / 2 + high / 2, half=high / 2 - low / 2)
         Question.__post_init__(self)
+
+    def auto_bounds(self) -> dict[str, float]:
+        """Those that are to be chosen, with some numbers that could stand there."""
+        return {
+            name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
+        }
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The bounds; some numbers in place of those that are to be chosen, for the shape of the question."""
+        low, high = self.low, self.high
+        if low == "auto":
+            return (-1.0, 1.0) if high == "auto" else (high - 1.0 - abs(high), high)
+        return low, (low + 1.0 + abs(low) if high == "auto" else high)
 
     def reported(self) -> bool:
         """What a clip takes away, if the bounds take away nothing."""
@@ -63,14 +82,14 @@ class _Averaged(_Bounded):
     @property
     def _over(self) -> str:
         """What is averaged, in words."""
-        return over_what(self.column, self.per, f", clipped to [{self.low:g}, {self.high:g}]")
+        return over_what(self.column, self.per, f", clipped to [{self.low}, {self.high}]")
 
     def _count(self) -> Coordinate:
         return CountRows() if self.per == "row" else AnyRow()
 
     def _from_middle(self, power: int = 1) -> Entry:
         """The entry as its difference from the middle, in halves."""
-        return Entry(self.column, self.low, self.high, self.middle, self.half, power, self.per)
+        return Entry(self.column, *self.ends, self.middle, self.half, power, self.per)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +99,16 @@ class Sum(_Bounded):
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return f"the sum of {self.column} over rows, each entry clipped to [{self.low:g}, {self.high:g}]"
+        return f"the sum of {self.column} over rows, each entry clipped to [{self.low}, {self.high}]"
 
     @property
     def full(self) -> float:
         """The largest entry there may be."""
-        return max(abs(self.low), abs(self.high))
+        return max(map(abs, self.ends))
 
     def row(self) -> tuple[Coordinate, ...]:
         """The entry, as a part of the largest."""
-        return (Entry(self.column, self.low, self.high, scale=self.full),)
+        return (Entry(self.column, *self.ends, scale=self.full),)
 
     def scales(self) -> dict[str, float]:
         """The sum."""
@@ -107,8 +126,8 @@ class Sum(_Bounded):
         """The interval of the sum without a clip."""
         if not self.bounds_hold:
             return None
-        sign = -1.0 if self.high <= 0 else 1.0  # what is missing is at least 0 in this direction
-        signed = self.low < 0 < self.high
+        sign = -1.0 if self.ends[1] <= 0 else 1.0  # what is missing is at least 0 in this direction
+        signed = self.ends[0] < 0 < self.ends[1]
         low, high = total_interval(sign * parts[0], noise, missing, 0, signed=signed)
         return tuple(sorted((sign * low * self.full, sign * high * self.full)))
 
@@ -144,14 +163,14 @@ class Mean(_Averaged):
         """The quotient, and its interval within the noise."""
         count, total = parts
         if count <= 0:
-            return None, (self.low, self.high)
-        return self.middle + self.half * _clip(total / count), self._ends(mean_interval(count, total, noise))
+            return None, self.ends
+        return self.middle + self.half * _clip(total / count), self._in_units(mean_interval(count, total, noise))
 
     def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
         """The interval of the mean without a clip."""
-        return self._ends(mean_interval(parts[0], parts[1], noise, missing)) if self.bounds_hold else None
+        return self._in_units(mean_interval(parts[0], parts[1], noise, missing)) if self.bounds_hold else None
 
-    def _ends(self, interval: Interval) -> Interval:
+    def _in_units(self, interval: Interval) -> Interval:
         """In the units of the column."""
         return self.middle + self.half * interval[0], self.middle + self.half * interval[1]
 

@@ -1,16 +1,20 @@
-"""How long people's contributions to another question are: what a clip is chosen by."""
+"""How long people's contributions are, and how large their entries: what clips and bounds are chosen by."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import floor, sqrt
 from typing import Any
 
 from bursar.errors import ArgumentError
 from bursar.queries._noise_bands import NoiseBand, around
-from bursar.queries._question import Question, set_fields
-from bursar.queries._rows import LengthBuckets
+from bursar.queries._prices import STEPS
+from bursar.queries._question import Question, check_column, set_fields
+from bursar.queries._rows import EntryBuckets, LengthBuckets
 
-__all__ = ["Lengths"]
+__all__ = ["SIZES", "Extremes", "Lengths"]
 
+SIZES = tuple(2.0 ** (place / 2) for place in range(-40, 121))
+"""The sizes of entries at which their buckets end, on both sides of 0."""
 _EDGES = tuple(2.0 ** (place / 2) for place in range(-20, 41))
 
 
@@ -54,6 +58,57 @@ class Lengths(Question):
     def several(self) -> tuple[str, list[str]]:
         """The buckets, by their edges."""
         return "length", [f"{low:.4g} to {high:.4g}" for low, high in pairwise(_EDGES)]
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy counts, each with an interval of its own."""
+        return parts, [around(value, noise.margin(1)) for value in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes(Question):
+    """How many people have their largest entry of a column, and their smallest one, in each bucket of entries.
+
+    The buckets are half powers of two, on both sides of 0; the outer ones also take what is beyond. A person is in two
+    cells, one for the largest and one for the smallest entry, with a length of 1 together.
+    """
+
+    column: str = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        if self.by or self.per_group is not None:
+            raise ArgumentError("by= and per_group= are for other questions")
+        Question.__post_init__(self)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of people by their largest, and by their smallest, {self.column}"
+
+    def most_in_group(self) -> float:
+        """A person is in two cells, of length 1 together."""
+        return 1.0
+
+    def bins(self) -> EntryBuckets:
+        """One count for each bucket of largest entries, and of smallest."""
+        return EntryBuckets(self.column, (*(-size for size in reversed(SIZES)), *SIZES))
+
+    def _steps(self) -> int:
+        """Both cells of a person have length 1 together."""
+        return STEPS // 2 if self.pure else floor(STEPS / sqrt(2))
+
+    def scales(self) -> dict[str, float]:
+        """One count for each bucket."""
+        return {"people in each bucket": STEPS / self.steps}
+
+    def several(self) -> tuple[str, list[str]]:
+        """The buckets, by their edges."""
+        listed = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(self.bins().edges)]
+        return "entry", [f"largest {each}" for each in listed] + [f"smallest {each}" for each in listed]
 
     def width_depends_on_data(self) -> bool:
         """The noise alone."""
