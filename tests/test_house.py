@@ -282,6 +282,7 @@ RECORDS = {
     ("bursar.filters", "Filter"),
     ("bursar.odometers", "Odometer"),
     ("bursar.odometers", "Rounds"),
+    ("bursar.individual", "BudgetStatement"),
     ("bursar.individual", "LossStatement"),
     ("bursar.individual", "Statement"),
     ("bursar.training.stopping", "ActiveAnswer"),

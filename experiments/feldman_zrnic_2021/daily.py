@@ -67,7 +67,7 @@ def count_days(
     ):
         rows = session.ledger.store.run(
             "SELECT day, count(DISTINCT person) FROM data WHERE person IS NOT NULL GROUP BY day ORDER BY day"
-        ).fetchall()
+        )
         analyst = session.analyst("monitor", purpose="daily counts")
         for day, truth in rows[:most]:
             where = f"day = {day}" if isinstance(day, int) else f"day = '{day}'"

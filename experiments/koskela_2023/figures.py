@@ -3,11 +3,12 @@
     python experiments/koskela_2023/figures.py
 
 Noise 100, delta = 1e-5. Figure 3: delta over epsilon after 420 rounds. Figure 4: epsilon over the number of rounds.
-Figure 5: the number of rounds that fit into epsilon. Prints a table, and writes figures.json and figures.png beside
-this file.
+Figure 5: the number of rounds that fit into epsilon. Prints a table, and writes koskela-figures.json, .svg, .png and
+the table of koskela-figures.md in docs/experiments.
 """
 
-import json
+import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from bursar import mechanisms
 from bursar.curves import gaussian, renyi, zcdp
 from bursar.report.figures import figure
 
-HERE = Path(__file__).parent
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+
 SIGMA, DELTA, ROUNDS = 100.0, 1e-5, 420
 GRID = [float(order) for order in range(2, 33)]  # the paper's orders
 Epsilon = Callable[[int], float]
@@ -83,10 +86,23 @@ def _most(epsilon: Epsilon, target: float) -> int:
     return low
 
 
+def table(figures: dict[str, dict[str, list[float]]]) -> str:
+    """Figure 5 as a Markdown table: rounds by accounting and epsilon."""
+    numbers = figures["figure 5"]
+    lines = ["| epsilon | " + " | ".join(f"{value:g}" for value in numbers["epsilon"]) + " |"]
+    lines.append("|---" * (len(numbers["epsilon"]) + 1) + "|")
+    lines += [f"| {name} | " + " | ".join(f"{value:,}" for value in values) + " |" for name, values in numbers.items()][
+        1:
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Compute, write and plot."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=pages.DOCS)
+    out = parser.parse_args().out
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
-    (HERE / "figures.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
     picture = figure(15, 4.5)
     panels = picture.subplots(1, 3)
     for axes, (name, data) in zip(panels, figures.items(), strict=True):
@@ -98,9 +114,8 @@ def main() -> None:
         axes.set_yscale("log" if name != "figure 4" else "linear")
         axes.grid(alpha=0.3)
     panels[0].legend(fontsize=8)
-    picture.savefig(HERE / "figures.png", dpi=120)
-    for name, values in figures["figure 5"].items():
-        print(f"{name:30}", *(f"{value:>7}" for value in values))
+    print(table(figures))
+    pages.save("koskela-figures", figures, table(figures), picture, out)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Lécuyer (2021), section 5: adaptive noise and adaptive batches on CIFAR-10, against fixed DP-SGD at the same budget.
+"""Lécuyer (2021), section 5.1: adaptive noise and batches on CIFAR-10, against fixed DP-SGD at the same budget.
 
-    python experiments/lecuyer_2021/policies.py            # a narrow net, some of the images: minutes on one core
-    python experiments/lecuyer_2021/policies.py --quick    # a tiny net, for continuous integration
-    python experiments/lecuyer_2021/policies.py --full     # full width, all images: for a GPU, used when present
+    python experiments/lecuyer_2021/policies.py                  # all images: a linear model on scattering features
+    python experiments/lecuyer_2021/policies.py --size narrow    # a narrow ResNet9, some of the images
+    python experiments/lecuyer_2021/policies.py --size full      # his setting: for a GPU, used when present
+    python experiments/lecuyer_2021/policies.py --quick          # a tiny net, for continuous integration
 
-A ResNet9 with GroupNorm and DP-SGD with Poisson sampling; a Rényi filter charges the worst case for each person. Every
-run continues until the filter refuses, so the number of steps shows what the policies save or spend. Prints a Markdown
-table, and writes it to docs/experiments/policies.md with all numbers in policies.json. The noise is seeded so that the
-table can be reproduced: these models are experiments on public data, and not private.
+DP-SGD with Poisson sampling; a Rényi filter charges the worst case for each person. The budget is what the fixed run
+costs: its epochs at noise multiplier 1. Every run continues until the filter refuses, so the number of steps shows what
+the policies save or spend; their questions are paid from the same budget. Each finished run is written to
+docs/experiments/policies.json at once, and a run that is there is not repeated. The table and the figure are made from
+that file (--page alone makes them again). The noise is seeded so that the table can be reproduced: these models are
+experiments on public data, and not private.
 """
 
 import argparse
@@ -22,60 +25,72 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bursar import calibrate, filters, mechanisms, training
+from bursar import filters, mechanisms, training
 from bursar.errors import DataError
-from bursar.training import policies
+from bursar.training import features, policies
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "experiments"
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
+POLICIES = ("fixed", "adaptive noise", "adaptive batch")
 
 
 @dataclass(frozen=True)
 class Size:
     """The size of an experiment."""
 
+    model: str
+    """resnet9, or linear on scattering features."""
     people: int
     tests: int
     width: int
-    rate: float
+    """Channels of the first layer of the ResNet9."""
+    batch: int
+    """Expected size of a batch of the fixed run."""
     epochs: int
-    epsilon: float
+    """Of the fixed run."""
     learning_rate: float
     sigma: float
     """The noise on a count of right answers."""
     epochs_left: int
     every: int
     """Epochs between two looks."""
+    noise_multiplier: float = 1.0
+    noise_by: float = 0.1
+    batch_by: int = 128
+    least_batch: int = 256
     delta: float = 1e-5
     clip: float = 1.0
 
     @property
+    def rate(self) -> float:
+        """The sample rate of the fixed run."""
+        return self.batch / self.people
+
+    @property
     def epoch(self) -> int:
-        """Steps of an epoch at the rate of the baseline."""
+        """Steps of an epoch of the fixed run."""
         return round(1 / self.rate)
 
 
-QUICK = Size(
-    people=600,
-    tests=300,
-    width=4,
-    rate=0.1,
-    epochs=3,
-    epsilon=8.0,
-    learning_rate=0.5,
-    sigma=20.0,
-    epochs_left=0,
-    every=1,
-)
-NARROW = Size(
-    people=4000, tests=2000, width=8, rate=0.04, epochs=12, epsilon=8.0, learning_rate=0.5, sigma=40.0, epochs_left=3,
-    every=1,
-)  # fmt: skip
-FULL = Size(
-    people=50_000, tests=10_000, width=64, rate=512 / 50_000, epochs=150, epsilon=8.0, learning_rate=0.5, sigma=100.0,
-    epochs_left=50, every=10,
-)  # fmt: skip
+SIZES = {
+    "quick": Size(
+        model="resnet9", people=600, tests=300, width=4, batch=60, epochs=3, learning_rate=0.5, sigma=20.0,
+        epochs_left=0, every=1, batch_by=15, least_batch=30,
+    ),
+    "narrow": Size(
+        model="resnet9", people=4000, tests=2000, width=8, batch=160, epochs=12, learning_rate=0.5, sigma=40.0,
+        epochs_left=3, every=1, batch_by=40, least_batch=80,
+    ),
+    "features": Size(
+        model="linear", people=50_000, tests=10_000, width=0, batch=512, epochs=100, learning_rate=1.0, sigma=100.0,
+        epochs_left=50, every=10,
+    ),
+    "full": Size(
+        model="resnet9", people=50_000, tests=10_000, width=64, batch=512, epochs=100, learning_rate=0.05, sigma=100.0,
+        epochs_left=50, every=10,
+    ),
+}  # fmt: skip
 
 
 class Residual(nn.Module):
@@ -91,39 +106,40 @@ class Residual(nn.Module):
 
 
 def resnet9(width: int) -> nn.Module:
-    """The usual ResNet9 (width 64) with GroupNorm in place of BatchNorm, at any width that is a multiple of 4."""
+    """The usual ResNet9 (width 64) with LayerNorm in place of BatchNorm, at any width."""
 
-    def block(entering: int, leaving: int, *, pool: bool = False) -> nn.Sequential:
+    def block(entering: int, leaving: int, side: int, *, pool: bool = False) -> nn.Sequential:
         conv = nn.Conv2d(entering, leaving, 3, padding=1)
-        norm = nn.GroupNorm(min(32, leaving // 2), leaving)
+        norm = nn.LayerNorm([leaving, side, side])
         return nn.Sequential(conv, norm, nn.ReLU(), *([nn.MaxPool2d(2)] if pool else []))
 
     w = width
     return nn.Sequential(
-        block(3, w),
-        block(w, 2 * w, pool=True),
-        Residual(nn.Sequential(block(2 * w, 2 * w), block(2 * w, 2 * w))),
-        block(2 * w, 4 * w, pool=True),
-        block(4 * w, 8 * w, pool=True),
-        Residual(nn.Sequential(block(8 * w, 8 * w), block(8 * w, 8 * w))),
+        block(3, w, 32),
+        block(w, 2 * w, 32, pool=True),
+        Residual(nn.Sequential(block(2 * w, 2 * w, 16), block(2 * w, 2 * w, 16))),
+        block(2 * w, 4 * w, 16, pool=True),
+        block(4 * w, 8 * w, 8, pool=True),
+        Residual(nn.Sequential(block(8 * w, 8 * w, 4), block(8 * w, 8 * w, 4))),
         nn.MaxPool2d(4),
         nn.Flatten(),
         nn.Linear(8 * w, 10),
     )
 
 
-def data(size: Size, *, quick: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test images and labels; the quick form takes both from the test file, which is smaller."""
+def data(size: Size, *, quick: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Training and test images, or features, and labels; the quick form takes both from the smaller test file."""
     file = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "cifar10" / "cifar10.npz"
     if not file.is_file():
         raise DataError(f"{file} does not exist; set BURSAR_DATA")
     with np.load(file) as z:
         x_test, y_test = z["test_x"], z["test_y"]
         x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else (z["train_x"], z["train_y"])
+    prepare = _scattered if size.model == "linear" else _images
     return (
-        _images(x[: size.people]),
+        prepare(x[: size.people]),
         torch.from_numpy(y[: size.people].astype(np.int64)),
-        _images(x_test[: size.tests]),
+        prepare(x_test[: size.tests]),
         torch.from_numpy(y_test[: size.tests].astype(np.int64)),
     )
 
@@ -131,6 +147,26 @@ def data(size: Size, *, quick: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _images(pixels: Any) -> Tensor:
     scaled = (pixels.astype(np.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
     return torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2)))
+
+
+class Pooled(nn.Module):
+    """Scattering features, averaged over 2 x 2 windows and normalised by groups: 3,888 numbers for each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scattering = features.Scattering((32, 32))
+        self.norm = nn.GroupNorm(27, 243, affine=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(records, 3888)"""
+        pooled = nn.functional.avg_pool2d(self.scattering(images).flatten(1, -3), 2)
+        return self.norm(pooled).flatten(1)
+
+
+def _scattered(pixels: Any) -> Tensor:
+    folder = Path(os.environ.get("BURSAR_FEATURES", "~/.cache/bursar/features")).expanduser()
+    cached = features.cached(Pooled(), np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), folder)
+    return torch.from_numpy(np.array(cached))
 
 
 def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
@@ -143,7 +179,7 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
     return 100 * float(torch.stack(right).sum()) / len(y)
 
 
-def policy(name: str, size: Size, noise: float) -> list[Any]:
+def policy(name: str, size: Size) -> list[Any]:
     """The callbacks of a row."""
     common: dict[str, Any] = {
         "every": size.every,
@@ -152,10 +188,23 @@ def policy(name: str, size: Size, noise: float) -> list[Any]:
         "epochs_left": size.epochs_left,
     }
     if name == "adaptive noise":
-        return [policies.AdaptiveNoise(by=0.1 * noise, least=0.5 * noise, **common)]
+        return [policies.AdaptiveNoise(by=size.noise_by, **common)]
     if name == "adaptive batch":
-        return [policies.AdaptiveBatch(by=0.1 * size.rate, least=0.5 * size.rate, **common)]
+        by, least = size.batch_by / size.people, size.least_batch / size.people
+        return [policies.AdaptiveBatch(by=by, least=least, **common)]
     return []
+
+
+def planned_epsilon(plan: mechanisms.Mechanism, delta: float) -> float:
+    """The epsilon of a whole plan, rounded up to a budget of a Rényi filter that admits it."""
+    low, high = 0.0, 64.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        if filters.Renyi(epsilon=middle, delta=delta, plan=plan).admits(plan):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], seed: int) -> dict[str, Any]:
@@ -163,37 +212,38 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
     x, y, x_test, y_test = known
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
-    module = resnet9(size.width).to(device)
-    steps = size.epochs * size.epoch
-    guess = mechanisms.SampledGaussian(1.0, 1.0, size.rate)
-    budget = filters.Renyi(epsilon=size.epsilon, delta=size.delta, plan=mechanisms.Repeated(guess, steps))
-    noise = calibrate.sigma(budget, steps, sample_rate=size.rate)
+    module = (nn.Linear(x.shape[1], 10) if size.model == "linear" else resnet9(size.width)).to(device)
+    step = mechanisms.SampledGaussian(size.noise_multiplier, 1.0, size.rate)
+    plan = mechanisms.Repeated(step, size.epochs * size.epoch)
+    epsilon = planned_epsilon(plan, size.delta)
     looks: list[list[float]] = []
 
     def look(now: Any) -> None:
         if now.step % (size.epoch * size.every) == 0:
             looks.append([now.step, now.noise_multiplier, now.sample_rate, accuracy(module, x_test, y_test)])
-            print(f"  {name}: step {now.step}, {looks[-1][3]:.1f} %", flush=True)
+            print(f"  {name}, seed {seed}: step {now.step}, {looks[-1][3]:.1f} %", flush=True)
 
     trainer = training.Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=size.learning_rate, momentum=0.9),
-        budget,
+        filters.Renyi(epsilon=epsilon, delta=size.delta, plan=plan),
         max_grad_norm=size.clip,
         divisor=size.people,
         individual=False,
-        noise_multiplier=noise,
+        noise_multiplier=size.noise_multiplier,
         sample_rate=size.rate,
         seed=seed,
     )
     start = time.perf_counter()
-    done = trainer.fit(x, y, callbacks=[*policy(name, size, noise), look])
+    done = trainer.fit(x, y, callbacks=[*policy(name, size), look])
     images = sum(times * step.sample_rate for step, times in done.released.items() if hasattr(step, "sample_rate"))
     return {
         "policy": name,
         "seed": seed,
-        "noise_multiplier": noise,
+        "epsilon": epsilon,
+        "most_noise": max([size.noise_multiplier, *(noise for _, noise, _, _ in looks)]),
+        "least_rate": min([size.rate, *(rate for _, _, rate, _ in looks)]),
         "last_noise_multiplier": done.noise_multiplier,
         "last_sample_rate": done.sample_rate,
         "steps": done.step,
@@ -207,19 +257,45 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """The results as a Markdown table."""
+    """The results as a Markdown table: the mean, the least and the largest over the seeds."""
     lines = [
-        "| policy | seed | noise multiplier: first, last | sample rate at the end | steps | epochs | questions | "
-        "test accuracy, % | seconds |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| policy | seeds | test accuracy, %: mean (least, largest) | steps | noise multiplier at most | "
+        "sample rate at least | questions | minutes a run |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {r['policy']} | {r['seed']} | {r['noise_multiplier']:.3f}, {r['last_noise_multiplier']:.3f} | "
-        f"{r['last_sample_rate']:.4f} | {r['steps']} | {r['epochs']:.2f} | {r['questions']} | {r['accuracy']:.2f} | "
-        f"{r['seconds']:.0f} |"
-        for r in results
-    ]
+    for name in POLICIES:
+        rows = [r for r in results if r["policy"] == name]
+        if rows:
+            right = [r["accuracy"] for r in rows]
+            lines.append(
+                f"| {name} | {len(rows)} | {np.mean(right):.2f} ({min(right):.2f}, {max(right):.2f}) | "
+                f"{np.mean([r['steps'] for r in rows]):.0f} | {max(r['most_noise'] for r in rows):.1f} | "
+                f"{min(r['least_rate'] for r in rows):.4f} | {np.mean([r['questions'] for r in rows]):.0f} | "
+                f"{np.mean([r['seconds'] for r in rows]) / 60:.1f} |"
+            )
     return "\n".join(lines) + "\n"
+
+
+def draw(size: Size, results: list[dict[str, Any]], out: Path) -> None:
+    """Accuracy, noise and sample rate over the epochs, as the paper's figure 1."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    colours = dict(zip(POLICIES, ("0.4", "C0", "C1"), strict=True))
+    for row in results:
+        at = [step / size.epoch for step, *_ in row["looks"]]
+        for axis, place in zip(axes, (3, 1, 2), strict=True):
+            label = row["policy"] if row["seed"] == 0 else None
+            axis.plot(at, [look[place] for look in row["looks"]], color=colours[row["policy"]], lw=1, label=label)
+    for axis, text in zip(axes, ("test accuracy, %", "noise multiplier", "sample rate"), strict=True):
+        axis.set(xlabel="epochs of the fixed run", ylabel=text)
+    axes[0].legend(frameon=False)
+    for kind in ("svg", "png"):
+        figure.savefig(out / f"policies.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    plt.close(figure)
 
 
 def record(name: str, size: Any, results: list[dict[str, Any]], text: str, out: Path) -> None:
@@ -235,26 +311,39 @@ def record(name: str, size: Any, results: list[dict[str, Any]], text: str, out: 
     page.write_text(before + text + after, encoding="utf-8")
 
 
+def recorded(size: Size, out: Path) -> list[dict[str, Any]]:
+    """The runs of this size that were finished before."""
+    file = out / "policies.json"
+    if not file.is_file():
+        return []
+    numbers = json.loads(file.read_text(encoding="utf-8"))
+    return numbers["rows"] if numbers["size"] == asdict(size) else []
+
+
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
-    """Run, print, and save."""
+    """Run what is not recorded, print, and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tiny net on some test images")
-    parser.add_argument("--full", action="store_true", help="full width and all images")
-    parser.add_argument("--width", type=int, default=None, help="channels of the first layer, a multiple of 4")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a tiny net on some test images; writes nothing by itself")
+    parser.add_argument("--size", choices=[name for name in SIZES if name != "quick"], default="features")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--page", action="store_true", help="make table and figure from the record alone")
     parser.add_argument("--out", type=Path, default=None, help="the folder of policies.json and policies.md")
-    given = parser.parse_args(arguments)
-    size = QUICK if given.quick else FULL if given.full else NARROW
-    if given.width is not None:
-        size = Size(**(asdict(size) | {"width": given.width}))
-    known = data(size, quick=given.quick)
-    names = ("fixed", "adaptive noise", "adaptive batch")
-    results = [run(name, size, known, seed) for seed in range(given.seeds) for name in names]
-    text = table(results)
-    print(text)
-    out = given.out or (None if given.quick or given.full else DOCS)
+    options = parser.parse_args(arguments)
+    size = SIZES["quick" if options.quick else options.size]
+    out = options.out or (DOCS if not options.quick and options.size == "features" else None)
+    results = [] if out is None else recorded(size, out)
+    if not options.page:
+        known = data(size, quick=options.quick)
+        for seed in range(1 if options.quick else options.seeds):
+            for name in POLICIES:
+                if not any((row["policy"], row["seed"]) == (name, seed) for row in results):
+                    results.append(run(name, size, known, seed))
+                    if out is not None:
+                        record("policies", size, results, table(results), out)
+    print(table(results))
     if out is not None:
-        record("policies", size, results, text, out)
+        record("policies", size, results, table(results), out)
+        draw(size, results, out)
     return results
 
 

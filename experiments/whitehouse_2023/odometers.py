@@ -2,19 +2,24 @@
 
     python experiments/whitehouse_2023/odometers.py
 
-Prints the bounds after 10 and 100 rounds, and writes odometers.json and odometers.png beside this file; takes about ten
-seconds.
+Prints the bounds after 10 and 100 rounds, and writes whitehouse.json, whitehouse.svg, whitehouse.png and the table of
+whitehouse.md in docs/experiments; takes about ten seconds.
 """
 
-import json
+import argparse
+import sys
 from pathlib import Path
+from typing import Any
 
 from bursar import mechanisms, odometers
 from bursar.compare import Bound, Comparison, optimum
 from bursar.curves import approximate, renyi, zcdp
 from bursar.report.odometers import draw
 
-HERE = Path(__file__).parent
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+
+SHOWN = (1, 3, 10, 30, 100)
 ROUNDS, EPSILON, DELTA, PEOPLE = 100, 0.1, 1e-6, 100_000
 
 
@@ -52,13 +57,29 @@ def comparison() -> Comparison:
     return Comparison(step, DELTA, rounds, tuple(bounds))
 
 
+def table(numbers: dict[str, Any]) -> str:
+    """The bounds after some rounds as a Markdown table."""
+    lines = [
+        "| bound | promise | " + " | ".join(f"{count} round{'s' * (count > 1)}" for count in SHOWN) + " |",
+        "|---" * (len(SHOWN) + 2) + "|",
+    ]
+    for bound in numbers["bounds"]:
+        values = " | ".join(f"{bound['epsilons'][count - 1]:.3f}" for count in SHOWN)
+        lines.append(f"| {bound['name']} | {bound['promise']} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Compute, write, plot, and print the last round."""
-    table = comparison()
-    (HERE / "odometers.json").write_text(json.dumps(table.as_dict()) + "\n", encoding="utf-8")
-    draw(table, HERE / "odometers.png", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
-    for bound in table.bounds:
-        print(f"{bound.name:32} {bound.promise:9} {bound.epsilons[9]:8.4f} {bound.epsilons[-1]:8.4f}")
+    """Compute, write, plot, and print some rounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=pages.DOCS)
+    out = parser.parse_args().out
+    bounds = comparison()
+    text = table(bounds.as_dict())
+    print(text)
+    pages.save("whitehouse", bounds.as_dict(), text, out=out)
+    for kind in ("svg", "png"):
+        draw(bounds, out / f"whitehouse.{kind}", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
 
 
 if __name__ == "__main__":

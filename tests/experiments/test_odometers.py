@@ -20,13 +20,17 @@ def program(name):
 
 
 def saved(name):
-    return json.loads((ROOT / "experiments" / name).read_text(encoding="utf-8"))
+    return json.loads((ROOT / "docs" / "experiments" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def page(name):
+    return (ROOT / "docs" / "experiments" / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("entry", [e for e in GOLDEN if e["id"].startswith("fig5_k")], ids=lambda e: e["id"])
 def test_figure_5_of_koskela(entry):
     """The number of rounds at each epsilon, as independent tools count them."""
-    figure = saved("koskela_2023/figures.json")["figure 5"]
+    figure = saved("koskela-figures")["figure 5"]
     name = {
         "gdp": "Gaussian DP",
         "rdp_canonne_opt": "Rényi, all orders",
@@ -38,21 +42,37 @@ def test_figure_5_of_koskela(entry):
 
 def test_the_saved_numbers_are_computed():
     """Each program again, against what is saved."""
-    koskela, before = program("koskela_2023/figures.py"), saved("koskela_2023/figures.json")
+    koskela, before = program("koskela_2023/figures.py"), saved("koskela-figures")
     for name, figure in (("figure 3", koskela.figure_3()), ("figure 5", koskela.figure_5())):
         for label, values in figure.items():
             np.testing.assert_allclose(values, before[name][label], rtol=1e-9)
-    for name in ("whitehouse_2023/odometers", "lecuyer_2021/odometer"):
-        now, before = program(f"{name}.py").comparison().as_dict(), saved(f"{name}.json")
-        for new, old in zip(now["bounds"], before["bounds"], strict=True):
-            assert (new["name"], new["promise"]) == (old["name"], old["promise"])
-            np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+    assert koskela.table(before) in page("koskela-figures")
+    whitehouse, before = program("whitehouse_2023/odometers.py"), saved("whitehouse")
+    assert whitehouse.table(before) in page("whitehouse")
+    now = whitehouse.comparison().as_dict()
+    for new, old in zip(now["bounds"], before["bounds"], strict=True):
+        assert (new["name"], new["promise"]) == (old["name"], old["promise"])
+        np.testing.assert_allclose(new["epsilons"], old["epsilons"], rtol=1e-9)
+
+
+def test_lecuyers_figures_are_computed_and_on_the_page():
+    """The saved curves again, the table of the page from them, and the numbers that the paper prints."""
+    module, before = program("lecuyer_2021/odometer.py"), saved("odometer")
+    assert module.table(before) in page("odometer")
+    for name, noises in module.runs().items():
+        for label, values in module.curves(noises[:12]).items():
+            np.testing.assert_allclose(values, before[name][label][:12], rtol=1e-9)
+    plain, falling = before["noise 1"], before["falling noise"]
+    assert round(plain["filter"][49], 2) == 5.76
+    assert plain["Lécuyer, his code"][19] == pytest.approx(4.7, abs=0.1)
+    assert plain["Rényi, planned, ex-post"][19] < 0.75 * plain["filter"][49]
+    assert falling["Rényi, planned, pathwise"][7] < falling["Lécuyer"][7]
 
 
 @pytest.mark.parametrize("entry", [e for e in GOLDEN if e["id"].startswith("fig3_delta")], ids=lambda e: e["id"])
 def test_figure_3_of_koskela(entry):
     """Delta at each epsilon, between the neighbouring points of the saved curve."""
-    figure = saved("koskela_2023/figures.json")["figure 3"]
+    figure = saved("koskela-figures")["figure 3"]
     method = re.sub(r"_opt$", "", entry["inputs"]["method"])
     name = {
         "gdp": "Gaussian DP",
@@ -66,7 +86,7 @@ def test_figure_3_of_koskela(entry):
 
 def test_everybodys_odometers_of_feldman_and_zrnic():
     """Three times, all people in the histograms, and at most one filter a step at the worst."""
-    data = saved("feldman_zrnic_2021/odometers.json")
+    data = json.loads((ROOT / "experiments" / "feldman_zrnic_2021" / "odometers.json").read_text(encoding="utf-8"))
     assert data["people"] == 60_000
     for at in data["times"].values():
         for name in ("Algorithm 6", "Rényi, pathwise", "Rényi, ex-post"):

@@ -29,18 +29,18 @@ def program(name):
 
 @needs("cifar10")
 def test_policies_in_quick_form(tmp_path):
-    """Three runs until the filter refuses; the policies asked and paid, and never went above the baseline."""
+    """Three runs until the filter refuses; the policies asked and paid, and the noise of the start was the least."""
     results = program("policies").main(["--quick", "--out", str(tmp_path)])
     assert [row["policy"] for row in results] == ["fixed", "adaptive noise", "adaptive batch"]
     fixed, *adaptive = results
     assert fixed["questions"] == 0
     for row in results:
         assert row["ended"] == "the budget is spent"
-        assert row["last_noise_multiplier"] <= row["noise_multiplier"] == fixed["noise_multiplier"]
+        assert row["last_noise_multiplier"] >= 1.0  # where it began is the least
         assert 0 <= row["accuracy"] <= 100
         assert row["policy"] in (tmp_path / "policies.md").read_text(encoding="utf-8")
     assert all(row["questions"] > 0 for row in adaptive)
-    assert fixed["steps"] == 30  # its noise was calibrated to so many
+    assert fixed["steps"] == 30  # what the budget was planned for
 
 
 @needs("mnist", "fashion_mnist")

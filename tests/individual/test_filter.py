@@ -483,3 +483,46 @@ def test_people_are_addressed_by_row_in_every_array_library():
             outcomes.append([*(np.asarray(part).tolist() for part in parts), people.state()["spent"].tolist()])
         assert outcomes[0] == outcomes[1]
         assert outcomes[0][0] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        filters.Gaussian(epsilon=1.0, delta=1e-5),
+        filters.Zcdp(epsilon=1.0, delta=1e-5),
+        filters.Residue(epsilon=1.0, delta=1e-5),
+    ],
+    ids=lambda budget: type(budget).__name__,
+)
+def test_a_statement_says_how_much_of_a_persons_own_budget_is_used(budget):
+    """The share is what was spent of spent and left, also of a part of the budget; the promise is the person's own."""
+    people = individual.Filter(["ann", "bob", "eve"], budget, shares=[1.0, 0.25, 1.0])
+    people.charge(m.Gaussian(20.0), np.array([1.0, 0.5, 0.0]))
+    ann, bob, eve = (people.statement(name) for name in ("ann", "bob", "eve"))
+    assert eve.used == 0.0 < ann.used < 1.0
+    assert bob.used == pytest.approx(ann.used, rel=1e-3)  # a quarter of the cost of a quarter of the budget
+    assert ann.epsilon == eve.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert bob.epsilon == people.epsilon(["bob"])[0] < ann.epsilon
+    assert np.array_equal(people.used(), [ann.used, bob.used, eve.used])
+    assert "ann" in str(ann)
+    assert "ann" not in repr(ann)
+
+
+def test_a_statement_needs_a_delta_and_a_person():
+    """A budget without a delta has no epsilon by itself; strangers have no account."""
+    people = individual.Filter(2, filters.Gaussian(mu=0.5))
+    with pytest.raises(ArgumentError, match="delta"):
+        people.statement(0)
+    assert people.statement(1, delta=1e-6).delta == 1e-6
+    with pytest.raises(UnknownPerson):
+        people.statement(2, delta=1e-6)
+
+
+def test_a_statement_about_a_budget_at_several_orders():
+    """One order within its budget is enough: the share is that of the order with the most left."""
+    people = individual.Filter(2, filters.Renyi(epsilon=1.0, delta=1e-5))
+    people.charge(m.Gaussian(20.0), np.array([1.0, 0.0]))
+    spent, most = people.spent()[0], people.spent()[0] + people.left()[0]
+    assert people.statement(0).used == np.min(spent[most > 0] / most[most > 0])
+    assert people.statement(1).used == 0.0
+    assert people.statement(0).epsilon == 1.0

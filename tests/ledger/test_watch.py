@@ -8,8 +8,10 @@ import pytest
 
 from bursar import filters
 from bursar._workspace import Query
+from bursar.curves import gaussian
 from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Watch
+from bursar.ledger import Watch, _watch
+from bursar.ledger._terms import GAUSSIAN, PURE, ZCDP
 from bursar.queries import Count, People, Session
 from bursar.queries._noise import laplace
 from ledgers import RHO, ask, clean, opened
@@ -168,3 +170,84 @@ def test_a_watch_is_set_aside_from_everybody(where):
 
 
 PERSON = {"File": "'zoe'", "Postgres": "'zoe'::bytea"}
+
+
+MONOTONE = [
+    ([3 * 8, 3 * 8, 3 * 8, 8], [2 * 8, 2 * 8, 2 * 8, 0]),
+    ([40] * 12, [32] * 12),
+    ([48] * 60 + [0], [40] * 60 + [0]),
+    ([0, 32, 64, 96], [0, 24, 56, 88]),
+    ([33] * 30 + [40], [33] * 30 + [32]),
+    ([72, 8, 72, 8, 72], [72, 0, 72, 0, 72]),
+]
+
+
+def mass_loss(monkeypatch, narrower=1.0):
+    """As ``loss``, for a watch over mass in eighths of a clip, and a person who adds up to eight of them."""
+    monkeypatch.setattr(_watch, "MASS", 8)
+    watch = Watch(5, 1.0, mass=True)
+    found = []
+    for one, other in MONOTONE:
+        told = []
+        for missing in (one, other):
+            shifted = [number - 5 * 8 + 5 for number in missing]  # the helper compares with 5, the watch with 5 * 8
+            told.append(first_words(watch, shifted, narrower=narrower))
+        found += [abs(math.log(a / b)) for a, b in zip(*told, strict=True) if min(a, b) > 1e-12]
+    return max(found)
+
+
+def test_a_watch_over_mass_tells_no_more(monkeypatch):
+    """Where a person adds up to a clip to what is missing and takes none of it away, the loss is at most epsilon."""
+    assert mass_loss(monkeypatch) <= 1.0
+    assert mass_loss(monkeypatch, narrower=2.0) > 1.0
+
+
+def test_the_margin_of_mass(monkeypatch):
+    """It is wrong by more less often than was said, by exact probabilities; it is far below people's."""
+    assert Watch(50, 0.2, mass=True).margin(100) < Watch(50, 0.2).margin(100) / 2.7
+    monkeypatch.setattr(_watch, "MASS", 1)
+    watch = Watch(2000, 1.0, mass=True)
+    margin = watch.margin(50, failure=0.1)
+    few, many = [math.floor(2000 - margin)] * 50, [math.floor(2000 - margin)] * 49 + [math.ceil(2000 + margin)]
+    assert first_words(watch, few)[-1] > 0.9
+    assert first_words(watch, many)[-2] > 0.9
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.2, 1.0, 5.0, 30.0])
+def test_its_price_in_a_gaussian_ledger(epsilon):
+    """Randomised response is no easier to tell apart than mu-GDP at any epsilon; one fiftieth less does not hold."""
+    units = Watch(5, epsilon).price(GAUSSIAN)
+    mu = math.sqrt(2 * units / RHO)
+    at = [epsilon * k / 40 for k in range(41)]
+    curve = [-math.expm1(e - epsilon) / (1 + math.exp(-epsilon)) for e in at]  # delta of randomised response
+    assert all(d <= gaussian.delta(mu, epsilon=e) * (1 + 1e-6) + 1e-15 for d, e in zip(curve, at, strict=True))
+    if epsilon <= 5:
+        assert any(d > gaussian.delta(mu * 0.98, epsilon=e) for d, e in zip(curve, at, strict=True))
+    assert Watch(5, epsilon).price(PURE) == pytest.approx(epsilon * RHO)
+    assert Watch(5, epsilon).price(ZCDP) == Watch(5, epsilon).units
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked"),
+    [
+        (filters.Gaussian(mu=14.0), Count(clip=2, rho=20.0, pace=None)),
+        (filters.Basic(epsilon=100.0), Count(clip=2, epsilon=20.0, pace=None)),
+        (filters.Zcdp(rho=100.0), Count(clip=2, rho=20.0, pace=4)),
+    ],
+)
+def test_a_watch_over_mass_in_every_kind_of_ledger(path, budget, asked):
+    """It is silent while all can pay, and speaks when half of everything is missing; its price is set aside."""
+    rows = pa.table({"who": [i % PEOPLE for i in range(2 * PEOPLE)]})
+    with Session.open(rows, person="who", budget=budget, ledger=path) as session:
+        analyst = session.analyst("ann")
+        watch = session.watch(mass=PEOPLE // 8, epsilon=1.0)
+        assert watch.margin(8) < PEOPLE // 8
+        told = [analyst.ask(asked, key=f"q{number}").complete for number in range(8)]
+        assert told[0] is True
+        assert told[-1] is False
+        assert told == sorted(told, reverse=True)
+        spent = max(session.ledger.spent(person) for person in range(PEOPLE))
+        assert spent <= session.ledger.budget_units - watch.price(session.ledger.measure)
+        assert all(finding.holds for finding in session.verify(replay=True))
+        with pytest.raises(ArgumentError, match="either"):
+            session.watch(epsilon=1.0)

@@ -4,6 +4,7 @@ import json
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +130,49 @@ def test_sizes_that_are_refused():
             odometers.GaussianRestarts(delta=1e-5, step=sizes)
     with pytest.raises(errors.Unsupported, match="one size"):
         individual.Odometer(3, odometers.GaussianRestarts(delta=1e-5, step=[0.1, 0.2]))
+
+
+def test_a_plan_chooses_the_order_and_the_size_of_filters():
+    """No other number of rounds a filter has a smaller bound, and no order a smaller epsilon."""
+    step = m.Gaussian(170.0)
+    plan = m.Repeated(step, 104)
+    odometer = odometers.FeldmanZrnic.for_plan(plan, delta=1e-5)
+    alpha, size = odometer.state()["parameters"]["alpha"], odometer.state()["parameters"]["step"]
+    cost = float(renyi.cost(step, alpha))
+    rounds = round(size / cost)
+
+    def bound(each):
+        return 104 * cost * each / (each - 1) + each * cost
+
+    assert bound(rounds) <= min(map(bound, range(2, 104))) * 1.01
+    for other in renyi.ORDERS:
+        at = [
+            float(renyi.epsilon([104 * float(renyi.cost(step, order))], [order], delta=1e-5))
+            for order in (alpha, other)
+        ]
+        assert at[0] <= at[1]
+
+
+def test_uneven_contributions_stay_below_the_bound_that_the_size_is_chosen_by():
+    """The odometer of a person who pays s in all stands at no more than s m / (m - 1) + m r."""
+    plan = m.Repeated(m.Gaussian(10.0), 50)
+    rng = np.random.default_rng(0)
+    for share in (0.1, 1.0):
+        boundary = odometers.FeldmanZrnic.for_plan(plan, delta=1e-5, share=share)
+        alpha, size = boundary.state()["parameters"]["alpha"], boundary.state()["parameters"]["step"]
+        largest = float(renyi.cost(m.Gaussian(10.0), alpha))
+        rounds, paid = round(size / largest), 0.0
+        for norm in rng.uniform(0, 1, 50):
+            boundary.charge(m.Gaussian(10.0, float(norm)))
+            paid += float(renyi.cost(m.Gaussian(10.0, float(norm)), alpha))
+        assert boundary.total <= (paid * rounds / (rounds - 1) + rounds * largest) * (1 + 1e-9)
+
+
+def test_a_plan_that_costs_nothing_or_a_share_out_of_range_is_refused():
+    """The size would be nothing."""
+    plan = m.Repeated(m.Gaussian(10.0), 50)
+    for share in (0.0, -1.0, 1.5, math.nan):
+        with pytest.raises(errors.ArgumentError, match="share"):
+            odometers.FeldmanZrnic.for_plan(plan, delta=1e-5, share=share)
+    with pytest.raises(errors.ArgumentError, match="costs nothing"):
+        odometers.FeldmanZrnic.for_plan(m.Repeated(m.Gaussian(10.0), 0), delta=1e-5)

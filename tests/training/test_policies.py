@@ -28,22 +28,51 @@ class Fake:
         self.reason = reason
 
 
-def test_noise_falls_when_training_stalls_and_never_rises_above_the_baseline():
-    """Additive steps, thresholds of three standard deviations, a floor, and none lower near the end."""
-    policy = policies.AdaptiveNoise(by=1.0, every=2, epoch=10, least=1.5, sigma=100.0, epochs_left=5)
-    run = Fake([1000, 1100, 2000, 3000, 3100, 3150, 3160, 3170], last=190)
+def noises(policy, run, *, looks, steps):
+    """The noise multiplier after each look."""
     seen = []
-    for run.step in range(161):
+    for run.step in range(looks * steps + 1):
         policy(run)
-        if run.step and run.step % 20 == 0:
-            seen.append(run.noise_multiplier)
-    # first look; stalls: 3; better twice: 4, 4; stalls: 3, 2; no five epochs of ten steps left within 190
-    assert seen == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0, 2.0 if 140 + 50 > 190 else 1.5, 1.5 if 160 + 50 <= 190 else seen[-1]]
-    assert seen[:6] == [4.0, 3.0, 4.0, 4.0, 3.0, 2.0]
+        if run.step and run.step % steps == 0:
+            seen.append(round(run.noise_multiplier, 10))
+    return seen
+
+
+def test_the_noise_of_lecuyers_policy():
+    """His own program gives this noise for these counts: it rises while they grow, and falls to where it began."""
+    counts = [10000, 15000, 19000, 22000, 24000, 25000, 25500, 25600, 25650, 25700, 25700, 25700, 25700]
+    policy = policies.AdaptiveNoise(epoch=98)
+    run = Fake(counts, noise_multiplier=1.0, last=10**6)
+    expected = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0]
+    assert noises(policy, run, looks=len(counts), steps=980) == expected
+    run.script = [25700, 25700]
+    assert noises(policy, run, looks=2, steps=980) == [1.0, 1.0]  # the noise at the start is the least
+
+
+def test_the_threshold_is_three_standard_deviations_of_the_count():
+    """An increase of 300 counts at sigma 100, one of 299 does not."""
+    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
+    run = Fake([1000, 1300, 1599, 1899], noise_multiplier=2.0)
+    assert noises(policy, run, looks=4, steps=2) == [2.0, 2.5, 2.0, 2.5]
+
+
+def test_the_budget_is_saved_only_while_enough_epochs_are_possible():
+    """The noise rises only if more than so many epochs of steps as they are now fit."""
+    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=10, sigma=1.0, epochs_left=3)
+    run = Fake([0, 100, 200, 300], noise_multiplier=2.0, last=61)
+    # after looks at steps 20 and 30 at least 31 more steps fit, at step 40 not
+    assert noises(policy, run, looks=4, steps=10) == [2.0, 2.5, 3.0, 3.0]
+
+
+def test_noise_falls_on_a_plateau_alone():
+    """Minus 0.1 after each look without a significant increase, and never below the least."""
+    policy = policies.ReduceNoiseOnPlateau(least=1.75, epoch=98)
+    run = Fake([1000, 2000, 2100, 2200, 9000, 9000, 9000], noise_multiplier=2.0)
+    assert noises(policy, run, looks=7, steps=98) == [2.0, 2.0, 1.9, 1.8, 1.8, 1.75, 1.75]
 
 
 def test_batches_shrink_while_training_gets_better_and_grow_back():
-    """Never above where they began; not below the floor."""
+    """Never above where they began; not below the least."""
     policy = policies.AdaptiveBatch(by=0.1, every=1, epoch=1, least=0.15, sigma=1.0, epochs_left=0)
     run = Fake([0, 100, 200, 300, 300, 300, 300], sample_rate=0.3)
     seen = []
@@ -51,6 +80,23 @@ def test_batches_shrink_while_training_gets_better_and_grow_back():
         policy(run)
         seen.append(round(run.sample_rate, 3))
     assert seen == [0.3, 0.3, 0.2, 0.15, 0.15, 0.25, 0.3, 0.3]
+
+
+def test_early_stopping_when_nothing_gets_better():
+    """Slow growth adds up to a significant increase; a plateau of so many looks ends the run."""
+    policy = policies.EarlyStopping(patience=2, every=1, odometer=odometers.Gaussian(delta=1e-5), sigma=100.0)
+    run = Fake([1000, 1200, 1400, 1500, 1550, 9999])
+    stopped = []
+    for run.step in range(6):
+        policy(run)
+        stopped.append(run.reason)
+        if run.reason:
+            break
+    # 1400 is a significant increase over 1000; 1500 and 1550 are none over 1400
+    assert stopped == [None] * 5 + ["no significant increase in 2 looks"]
+    assert run.step == 5
+    with pytest.raises(errors.ArgumentError, match="target=, patience= or both"):
+        policies.EarlyStopping(every=1, odometer=odometers.Gaussian(delta=1e-5))
 
 
 def test_policies_change_what_is_released(data):

@@ -16,10 +16,11 @@ from bursar.individual._filter import Filter
 from bursar.individual._losses import Losses, losses
 from bursar.individual._odometer import Odometer, Statement
 from bursar.individual._shares import shares
-from bursar.individual._statements import LossStatement
+from bursar.individual._statements import BudgetStatement, LossStatement
 
 __all__ = [
     "AccountsPerPerson",
+    "BudgetStatement",
     "Filter",
     "LossStatement",
     "Losses",

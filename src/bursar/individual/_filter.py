@@ -16,6 +16,7 @@ from bursar.individual._accounts import Accounts, People
 from bursar.individual._costs import Costs, Quadratic, costs_of
 from bursar.individual._fast_charge import charge_all
 from bursar.individual._shares import checked_shares, opening, promised
+from bursar.individual._statements import BudgetStatement
 from bursar.notions import MOST
 
 __all__ = ["Filter"]
@@ -133,8 +134,10 @@ class Filter(Accounts):
         Source: theory 5.10 and 5.1.
         """
         rows = self._rows(people)
-        own = np.ones(self._spent.shape[0]) if self._shares is None else self._shares
-        chosen = own if rows is None else own[to_numpy(rows)]
+        count = self._spent.shape[0] if rows is None else rows.shape[0]
+        if self._shares is None:
+            return np.full(count, self._budget.epsilon(delta=delta))
+        chosen = self._shares if rows is None else self._shares[to_numpy(rows)]
         return promised(self._notion, chosen, delta)
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
@@ -264,6 +267,38 @@ class Filter(Accounts):
     def left(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
         return self._notion.person_left(self._chosen(people), self._xp)
+
+    def used(self, people: People | None = None) -> NDArray[np.float64]:
+        """(n,) private, in [0, 1]: the share of each person's own budget that is spent.
+
+        With totals at several orders, of which one alone must keep within its budget (``filters.Renyi``), the share at
+        the order with the most left; else the largest.
+        """
+        spent, left = (np.asarray(to_numpy(part), dtype=np.float64) for part in (self.spent(people), self.left(people)))
+        most = spent + left
+        shares: NDArray[np.float64] = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
+        if shares.ndim > 1:
+            shares = shares.min(axis=1) if isinstance(self._budget, filters.Renyi) else shares.max(axis=1)
+        return np.asarray(np.minimum(shares, 1.0))
+
+    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
+        """What this person may be told: private, to be disclosed to this person alone.
+
+        Args:
+            person: a row or an id.
+            delta: public, in (0, 1); by default the budget's own.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+            UnknownPerson: there is no such account.
+
+        Guarantee: that of ``epsilon``: what the person's whole budget promises. What is spent so far is no bound by
+            itself, because it depends on results: ``individual.Odometer`` has bounds for every moment.
+        Source: theory 5.1, 5.9.
+        """
+        stated = self._budget.delta if delta is None else delta
+        epsilon = float(self.epsilon([person], delta=delta)[0])
+        return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0))
 
     def _units(self, units: NDArray[np.int64]) -> Array:
         """In the accounts' array library."""

@@ -1,11 +1,38 @@
-"""What one person may be told about the steps that were counted for that person."""
+"""What one person may be told about the steps that were counted, or charged, for that person."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
 from bursar._units import shown
 
-__all__ = ["LossStatement"]
+__all__ = ["BudgetStatement", "LossStatement"]
+
+PRIVATE = "This statement is itself computed from your data: anyone you show it to learns something about them."
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatement:
+    """What one person may be told about that person's own budget. Private: for that person alone.
+
+    Attributes (private): person; used, the share of the budget that is spent, in [0, 1], rounded up; epsilon, what the
+    person's whole budget promises. Public: delta.
+    """
+
+    person: Hashable
+    used: float
+    epsilon: float
+    delta: float
+
+    def __repr__(self) -> str:
+        return "BudgetStatement(private: print it for the person it is about, and for nobody else)"
+
+    def __str__(self) -> str:
+        return (
+            f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. All that was published, "
+            f"and all that will be while your budget lasts, depends on your data with epsilon "
+            f"{shown(self.epsilon, 4)}, except with probability {self.delta:.3g}. {PRIVATE}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +53,7 @@ class LossStatement:
         return "LossStatement(private: print it for the person it is about, and for nobody else)"
 
     def __str__(self) -> str:
-        mine = "This statement is itself computed from your data: anyone you show it to learns something about them."
-        return f"For person {self.person} alone: {self._said()} {mine}"
+        return f"For person {self.person} alone: {self._said()} {PRIVATE}"
 
     def _said(self) -> str:
         if self.epsilon == inf:

@@ -17,7 +17,7 @@ from bursar.ledger._record import START, Entry, Row, find, read_rows, sealed
 from bursar.ledger._rules import Answered, Rules, history, scope_of
 from bursar.ledger._stores.postgres import Postgres
 from bursar.ledger._stores.store import open_store
-from bursar.ledger._terms import ZCDP, LedgerBudget, Terms, check_terms, exceeded
+from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
@@ -184,17 +184,15 @@ class Ledger(Uncopyable):
         """
         if watch.noise is None:
             raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
-        if self.measure != ZCDP:
-            raise ArgumentError(f"watch: its price is known in rho of zCDP, and this ledger counts {self.measure}")
 
         def work(turn: Turn) -> None:
             if self._rules.watch is not None:
                 raise ArgumentError("this ledger is watched already")
             left = max(0, self.budget_units - self._rules.set_aside() - self._rules.charged)
-            if watch.units > left:
-                raise exceeded(watch.units, self.budget_units, left, self.symbol)
-            public = {"kind": "watched", "people": watch.people, "epsilon": watch.epsilon, "units": watch.units}
-            turn.append(public, {"noise": watch.noise})
+            price = watch.price(self.measure)
+            if price > left:
+                raise exceeded(price, self.budget_units, left, self.symbol)
+            turn.append({"kind": "watched", **watch.public, "units": price}, {"noise": watch.noise})
 
         self.transact(work)
 

@@ -145,7 +145,7 @@ class Rules:
     @property
     def chargeable(self) -> int:
         """The budget without what a watch took of it, units."""
-        return self.terms.budget - (0 if self.watch is None else self.watch.units)
+        return self.terms.budget - (0 if self.watch is None else self.watch.price(self.terms.measure))
 
     def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""

@@ -163,7 +163,9 @@ class Turn:
             return None
         if self._rules.spoke:
             return False
-        if watch.speaks(admission.people.refused(), noise(watch)):
+        people = admission.people
+        missing = people.missing_mass(admission.price) if watch.mass else people.refused()
+        if watch.speaks(missing, noise(watch)):
             self.append({"kind": "spoke"})
             return False
         return True

@@ -73,8 +73,7 @@ class Session(Uncopyable):
                 row for each event, private.
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
-                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which), ``filters.Zcdp`` also
-                pays for a watch.
+                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which).
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
                 there is none, and ``create``.
             table: which table or view of a DuckDB file or connection; that of a connection is read once.
@@ -197,24 +196,29 @@ class Session(Uncopyable):
         """Give back what was reserved."""
         self._ledger.release(key)
 
-    def watch(self, people: int, *, epsilon: float) -> Watch:
-        """Have every answer tell whether too many people are missing from it, because they could not pay.
+    def watch(self, people: int | None = None, *, mass: int | None = None, epsilon: float) -> Watch:
+        """Have every answer tell whether too many people are missing from it, because they could not pay in full.
 
-        From now on each answer's ``complete`` is True, until one question from which about that many people were
-        missing; from there on it is False, for good, and totals are not to be trusted. People who have left, and
-        questions with ``spare``, do not matter.
+        From now on each answer's ``complete`` is True, until one question from which about that many people, or so
+        much, was missing; from there on it is False, for good, and totals are not to be trusted. People who have left,
+        and questions with ``spare``, do not matter. Who is shrunk counts as missing, with ``mass`` for a part.
 
         Args:
-            people: how many may be missing, public.
-            epsilon: the watch's own, public: it costs each person epsilon**2 / 2 of rho, set aside now.
+            people: how many may be missing, public; or
+            mass: how many full clips may be missing of all contributions together, public.
+            epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
 
         Returns:
-            The watch; its ``margin`` tells how sharp it is.
+            The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
+            ``ledger.Watch(people, epsilon)``, or of ``ledger.Watch(mass, epsilon, mass=True)``.
 
         Raises:
             BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
         """
-        watch = Watch(people, epsilon)
+        threshold = people if mass is None else mass
+        if threshold is None or (people is not None and mass is not None):
+            raise ArgumentError("give either people= or mass=")
+        watch = Watch(threshold, epsilon, mass=mass is not None)
         self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
         return watch
 

@@ -12,11 +12,16 @@ from bursar import filters
 from bursar._arrays import Array, Mask
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.individual import AccountsPerPerson, Filter, Losses
-from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
+from bursar.individual import Odometer as PersonOdometer
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
-__all__ = ["TrainingAccounts", "restored_accounts"]
+__all__ = ["TrainingAccounts", "WithoutBudget", "restored_accounts", "restored_odometer"]
+
+Boundary = Odometer | FeldmanZrnic | GaussianRestarts
+"""What a running bound is read off."""
 
 
 class LossCounting:
@@ -42,17 +47,64 @@ class LossCounting:
         return active
 
 
+class WithoutBudget:
+    """Accounts that refuse nobody: every person may contribute up to the clip, in every step; private throughout."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
+        return np.full(self._count, _countable(repeated(step)[0]).sensitivity)
+
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
+        """(n,) bool: who keeps to the sensitivity."""
+        return np.asarray((norms >= 0) & (norms <= _countable(step).sensitivity))
+
+
+class WithOdometer:
+    """Accounts with an odometer beside them, which counts what is charged; private where it is per person.
+
+    Args:
+        accounts: the accounts that are charged.
+        odometer: one for each person, charged for what that person contributes; or one for the worst case.
+    """
+
+    def __init__(self, accounts: AccountsPerPerson, odometer: PersonOdometer | Boundary) -> None:
+        self._accounts, self._odometer = accounts, odometer
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the allowance of the accounts."""
+        return self._accounts.allowance(step)
+
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
+        """(n,) bool: charge each person, and count what those who pay contribute."""
+        active = self._accounts.charge(step, norms)
+        if isinstance(self._odometer, PersonOdometer):
+            self._odometer.charge(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
+        else:
+            self._odometer.charge(step)
+        return active
+
+
 class TrainingAccounts:
     """All accounts of a run. Private throughout; the loop charges them, callbacks never see them.
 
     Args:
-        people: an account for each person, or one public filter for the worst case.
+        people: an account for each person, one public filter for the worst case, or none at all.
         losses: counts of each person's contributions, or None.
+        odometer: running bounds beside the accounts, or None.
         count: the number of people, private.
     """
 
-    def __init__(self, people: Filter | Everybody, losses: Losses | None, count: int) -> None:
-        self.people, self._losses, self._count = people, losses, count
+    def __init__(
+        self,
+        people: Filter | Everybody | WithoutBudget,
+        losses: Losses | None,
+        odometer: PersonOdometer | Boundary | None,
+        count: int,
+    ) -> None:
+        self.people, self._losses, self._count, self.odometer = people, losses, count, odometer
         self.for_questions = self._counted(cast(AccountsPerPerson, people))
         self.for_steps = self.for_questions
 
@@ -61,14 +113,19 @@ class TrainingAccounts:
         self.for_steps = self._counted(accounts)
 
     def _counted(self, accounts: AccountsPerPerson) -> AccountsPerPerson:
-        return accounts if self._losses is None else LossCounting(accounts, self._losses)
+        counted = accounts if self.odometer is None else WithOdometer(accounts, self.odometer)
+        return counted if self._losses is None else LossCounting(counted, self._losses)
 
     def admits(self, mechanism: Mechanism) -> bool:
         """Whether the public filter has room; with accounts per person always, because each is judged by itself."""
         return not isinstance(self.people, Everybody) or self.people.admits(mechanism)
 
     def count_worst_case(self, mechanism: Mechanism) -> None:
-        """Count for each person as much as the mechanism allows, where losses are counted."""
+        """Count for each person as much as the mechanism allows, where losses or bounds are counted."""
+        if isinstance(self.odometer, PersonOdometer):
+            self.odometer.charge(mechanism, np.full(self._count, _countable(mechanism).sensitivity))
+        elif self.odometer is not None:
+            self.odometer.charge(mechanism)
         if self._losses is not None:
             step = _countable(mechanism)
             self._losses.record(step, np.full(self._count, step.sensitivity))
@@ -79,31 +136,36 @@ class TrainingAccounts:
         if isinstance(self.people, Everybody):
             with suppress(BudgetExceeded):  # then it was refused before the crash, too
                 self.people.charge(mechanism, np.zeros(self._count))  # type: ignore[arg-type]  # it was a step
-        else:
+        elif isinstance(self.people, Filter):
             self.people.write_off(mechanism)
 
     def shares(self) -> NDArray[np.float64]:
         """(n,) the share of each person's budget that is used."""
         if isinstance(self.people, Everybody):
             raise ArgumentError("individual=False: all are charged the worst case, so there are no shares to show")
-        spent, left = (np.asarray(part, dtype=np.float64) for part in (self.people.spent(), self.people.left()))
-        most = spent + left
-        shares: NDArray[np.float64] = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
-        if shares.ndim == 1:
-            return shares
-        some_order_is_enough = isinstance(self.people.budget, filters.Renyi)
-        return np.asarray(shares.min(axis=1) if some_order_is_enough else shares.max(axis=1))
+        if isinstance(self.people, WithoutBudget):
+            raise ArgumentError("shares: this run has no budget; read trainer.odometer")
+        return self.people.used()
 
     def to_fields(self) -> dict[str, Any]:
         """The accounts and the loss counts as plain values and tensors, for a checkpoint."""
-        accounts = plain_numbers(self.people.state())
+        accounts = {} if isinstance(self.people, WithoutBudget) else plain_numbers(self.people.state())
         if isinstance(accounts.get("spent"), np.ndarray):
             accounts["spent"] = torch.from_numpy(accounts["spent"])
         if isinstance(accounts.get("shares"), np.ndarray):
             accounts["shares"] = torch.from_numpy(accounts["shares"])
         losses = None if self._losses is None else self._losses.state()
         counts = losses and {name: torch.from_numpy(part) for name, part in losses.items()}
-        return {"accounts": accounts, "losses": counts}
+        return {"accounts": accounts, "losses": counts, "odometer": self._odometer_fields()}
+
+    def _odometer_fields(self) -> dict[str, Any] | None:
+        """The running bounds as plain values and tensors."""
+        if self.odometer is None:
+            return None
+        fields: dict[str, Any] = plain_numbers(self.odometer.state())
+        if isinstance(self.odometer, PersonOdometer):
+            fields["totals"] = torch.from_numpy(fields["totals"])
+        return fields
 
     def add_losses(self, counts: Mapping[str, torch.Tensor] | None) -> None:
         """Add the loss counts of a checkpoint to the fresh ones of this run."""
@@ -136,8 +198,31 @@ def restored_accounts(
     return Everybody(count, type(budget).from_state(state))
 
 
+def restored_odometer(
+    state: dict[str, Any] | None, boundary: Boundary | None, *, individual: bool
+) -> PersonOdometer | Boundary | None:
+    """The running bounds in a checkpoint.
+
+    Raises:
+        ArgumentError: they are not those of the trainer's odometer.
+    """
+    if state is None or boundary is None:
+        if state is not None or boundary is not None:
+            raise ArgumentError("resume: as the checkpoint's run did, give an odometer= or none")
+        return None
+    saved = state.get("boundary", state)
+    if ("boundary" in state) != individual or _parameters(saved) != _parameters(boundary.state()):
+        raise ArgumentError(f"resume: the checkpoint's bounds are not those of odometer={boundary!r}")
+    if individual:
+        return PersonOdometer.from_state(state | {"totals": state["totals"].numpy()})
+    return type(boundary).from_state(state)
+
+
 def _same_promise(saved: dict[str, Any], budget: filters.Filter) -> bool:
-    """Whether a saved filter makes the promise of this one; the first charge may have set its share for failures."""
-    fresh = budget.state()
-    parameters = [{**state["parameters"], "sum_delta": None} for state in (saved, fresh)]
-    return bool(saved["filter"] == fresh["filter"] and parameters[0] == parameters[1])
+    """Whether a saved filter makes the promise of this one."""
+    return _parameters(saved) == _parameters(budget.state())
+
+
+def _parameters(state: dict[str, Any]) -> tuple[object, ...]:
+    """The class and parameters in a saved state, but for the share for failures: the first charge may have set it."""
+    return state.get("filter"), state.get("odometer"), {**state["parameters"], "sum_delta": None}

@@ -9,10 +9,19 @@ from torch import nn
 from bursar import _check, filters
 from bursar.errors import ArgumentError
 from bursar.individual import Filter as PersonFilter
+from bursar.individual import Odometer as PersonOdometer
+from bursar.training._accounts import Boundary
 from bursar.training._default_budget import Recommended, least_noise_multiplier, with_noise
 from bursar.training._loop import Callback
 
-__all__ = ["check_optimizer", "check_options", "checked_callbacks", "refresh_interval", "settled_budget"]
+__all__ = [
+    "check_optimizer",
+    "check_options",
+    "checked_callbacks",
+    "refresh_interval",
+    "settled_budget",
+    "settled_odometer",
+]
 
 
 def check_options(
@@ -20,19 +29,12 @@ def check_options(
     max_grad_norm: float,
     divisor: float,
     slack: float,
-    steps: int | None,
     extra_steps: int,
     pace: float,
-    noise_multiplier: float | None,
-    individual: bool,
 ) -> None:
     _check.positive(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack)
     _check.whole(0, extra_steps=extra_steps)
     _check.within(0, 1, pace=pace)
-    if steps is not None:
-        _check.whole(1, steps=steps)
-    elif individual or noise_multiplier is None:
-        raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
 
 
 def refresh_interval(refresh_every: int | None, sample_rate: float | None) -> int:
@@ -74,6 +76,17 @@ def check_optimizer(optimizer: object, parameters: list[nn.Parameter]) -> None:
         )
 
 
+def settled_odometer(odometer: Boundary | None, *, individual: bool) -> Boundary | None:
+    """A fresh odometer of the trainer's own, if one is given, that can be kept for each person where that is asked."""
+    if odometer is None:
+        return None
+    if not isinstance(odometer, Boundary) or odometer.count:
+        raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
+    if individual:
+        PersonOdometer(1, odometer)  # refuses those that cannot be kept for each person
+    return odometer.fresh()
+
+
 def settled_budget(
     budget: filters.Filter | PersonFilter | None,
     *,
@@ -84,8 +97,21 @@ def settled_budget(
     max_grad_norm: float,
     sample_rate: float | None,
     individual: bool,
+    with_odometer: bool,
 ) -> Recommended:
-    """The public budget of each person, and the noise: as given, or recommended for epsilon and delta."""
+    """The public budget of each person, a filter of its own, and the noise: as given, or for epsilon and delta.
+
+    The budget is None where there is an odometer, and neither a budget nor epsilon is given.
+    """
+    if steps is not None:
+        _check.whole(1, steps=steps)
+    elif individual or noise_multiplier is None:
+        raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
+    if with_odometer and budget is None and epsilon is None and delta is None:
+        if noise_multiplier is None or steps is None:
+            raise ArgumentError("steps and noise_multiplier must be given where there is an odometer and no budget")
+        _check.positive(noise_multiplier=noise_multiplier)
+        return Recommended(None, "", float(noise_multiplier))
     if budget is None:
         return with_noise(
             epsilon=epsilon,
@@ -103,6 +129,6 @@ def settled_budget(
         raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
     if noise_multiplier is not None:
         _check.positive(noise_multiplier=noise_multiplier)
-        return Recommended(public, "", float(noise_multiplier))
+        return Recommended(public.fresh(), "", float(noise_multiplier))
     least = least_noise_multiplier(public, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
-    return Recommended(public, "", least)
+    return Recommended(public.fresh(), "", least)

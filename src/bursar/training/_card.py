@@ -1,6 +1,7 @@
 """The guarantee of a trained model, as data; ``to_markdown`` alone puts it into words. All of it is public."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -10,8 +11,10 @@ from bursar import filters, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism
+from bursar.odometers import Odometer
+from bursar.training._accounts import Boundary
 
-__all__ = ["ADJACENCY", "Card", "build_card"]
+__all__ = ["ADJACENCY", "Card", "build_card", "worst_case"]
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 
@@ -25,6 +28,8 @@ NOTIONS = {
     "Planned": "a number of planned steps, by privacy loss distributions",
 }
 """The notions of the budgets, by class."""
+
+ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
 PEOPLE = {
     "record": "each record is one person, so the caller declares",
@@ -116,7 +121,7 @@ class Card:
             f"- **Between which data sets**: {self.adjacency}.",
             f"- **Who counts as a person**: {PEOPLE[self.people_from]}.",
             f"- **What is covered**: {SCOPE}.",
-            f"- **Notion**: {NOTIONS[self.notion]}; the filter {self.budget}.",
+            f"- **Notion**: {self._notion()}.",
             *([f"- **Why this filter**: {self.why}"] if self.why else []),
             f"- **Why it holds**: {self._theorems()}.",
             f"- **How it was trained**: {self._training()}.",
@@ -136,6 +141,10 @@ class Card:
     @property
     def _promise(self) -> str:
         return f"({shown(self.epsilon, 6)}, {shown(self.delta, 6)})"
+
+    def _notion(self) -> str:
+        notion = NOTIONS.get(self.notion)
+        return f"{ODOMETER}; {self.budget}" if notion is None else f"{notion}; the filter {self.budget}"
 
     def _theorems(self) -> str:
         accounts = ["theory 5.1 for accounts per person"] if self.individual else []
@@ -181,22 +190,46 @@ class Card:
         return "reproducible: not private" if self.reproducible else system
 
 
-def build_card(budget: filters.Filter, *, delta: float | None, **training: Any) -> Card:
+def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> Boundary:
+    """An odometer that was charged the worst case of all that was released. Public."""
+    if odometer is None:
+        raise ArgumentError("give a budget or an odometer")
+    worst = odometer.fresh()
+    for mechanism, times in released.items():
+        for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
+            worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
+    return worst
+
+
+def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:
     """The card of a model. Everything in it is public.
 
     Args:
-        budget: a fresh filter: what each person could spend.
+        budget: a fresh filter: what each person could spend; or an odometer that was charged the worst case.
         delta: at which a budget without a delta of its own is stated.
         training: all other fields of the card: how the model was trained.
 
     Raises:
         ArgumentError: delta is missing, or it is not the budget's own.
 
-    Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds.
+    Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds, or the bound of the
+        odometer for the worst case of all that was released.
     Source: theory 3.2, 3.3, and the theorem of the budget's notion.
     """
     if budget.delta is not None and delta not in (None, budget.delta):
         raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    if not isinstance(budget, filters.Filter):
+        epsilon = budget.epsilon()
+        return Card(
+            epsilon=epsilon,
+            delta=budget.delta,
+            notion=f"odometers.{type(budget).__name__}",
+            budget=repr(budget),
+            measure="epsilon",
+            total=epsilon,
+            theorem="theory 6.1 to 6.3, 6.8",
+            **training,
+        )
     promise = budget.notion.statement(delta)
     left: Any = budget.left
     measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"

@@ -14,9 +14,9 @@ TOLERANCE = 1e-3  # relative: how finely the noise is searched, from above
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """A budget, the reason for it, and the noise. Every field is public."""
+    """A budget (None: there is none), the reason for it, and the noise. Every field is public."""
 
-    budget: filters.Filter
+    budget: filters.Filter | None
     why: str
     noise_multiplier: float
 

@@ -157,7 +157,7 @@ class Loop:
         self._apply(noisy)
         number = self._current.value.step + 1
         self._current.update(step=number)
-        if self._settings.individual:
+        if self._settings.individual and self._settings.budget is not None:
             self.shares.add(number)
 
     def _apply(self, noisy: Sequence[Tensor]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bursar import filters
+from bursar.training._accounts import Boundary
 
 __all__ = ["Settings"]
 
@@ -12,7 +13,10 @@ __all__ = ["Settings"]
 class Settings:
     """What a run's card states, fixed before any private data are read. Every field is public."""
 
-    budget: filters.Filter
+    budget: filters.Filter | None
+    """What each person may spend; None: there is an odometer alone."""
+    odometer: Boundary | None
+    """What running bounds are read off, fresh; None: there are none."""
     max_grad_norm: float
     divisor: float
     noise_multiplier: float

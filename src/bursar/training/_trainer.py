@@ -19,17 +19,25 @@ from torch import Tensor, nn
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
+from bursar.individual import BudgetStatement, Losses, Statement
 from bursar.individual import Filter as PersonFilter
-from bursar.individual import Losses
-from bursar.training._accounts import TrainingAccounts, restored_accounts
+from bursar.individual import Odometer as PersonOdometer
+from bursar.training._accounts import (
+    Boundary,
+    TrainingAccounts,
+    WithoutBudget,
+    restored_accounts,
+    restored_odometer,
+)
 from bursar.training._arguments import (
     check_optimizer,
     check_options,
     checked_callbacks,
     refresh_interval,
     settled_budget,
+    settled_odometer,
 )
-from bursar.training._card import Card, build_card
+from bursar.training._card import Card, build_card, worst_case
 from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
 from bursar.training._distributed import Processes, noise_generator
@@ -60,6 +68,9 @@ class Trainer:
         epsilon, delta: public, in place of a budget. The filter is then the one that ``filters.recommend`` names for
             the noise and rate of the steps, or with accounts per person the best that these can have; the card says
             why.
+        odometer: public. A fresh odometer: running bounds beside the budget, or in place of one (then nobody is ever
+            left out, and steps and noise_multiplier must be given). With individual accounts there is one for each
+            person; see ``Trainer.odometer``.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient.
         steps: public. How many steps; None, without individual accounts: as many as the budget admits.
         noise_multiplier: public. The noise on a sum is N(0, (z C)^2); None: the least noise with which a person who
@@ -97,6 +108,7 @@ class Trainer:
         divisor: float,
         epsilon: float | None = None,
         delta: float | None = None,
+        odometer: Boundary | None = None,
         steps: int | None = None,
         noise_multiplier: float | None = None,
         extra_steps: int = 0,
@@ -114,13 +126,11 @@ class Trainer:
             max_grad_norm=max_grad_norm,
             divisor=divisor,
             slack=slack,
-            steps=steps,
             extra_steps=extra_steps,
             pace=pace,
-            noise_multiplier=noise_multiplier,
-            individual=individual,
         )
-        self._refresh_every, self._slack = refresh_interval(refresh_every, sample_rate), float(slack)
+        self._processes, self._seed, self._slack = Processes(group), seed, float(slack)
+        self._refresh_every = refresh_interval(refresh_every, sample_rate)
         self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
@@ -134,9 +144,11 @@ class Trainer:
             max_grad_norm=max_grad_norm,
             sample_rate=sample_rate,
             individual=individual,
+            with_odometer=odometer is not None,
         )
         self._settings = Settings(
-            budget=chosen.budget.fresh(),  # ours: the card must not change with the caller's
+            budget=chosen.budget,
+            odometer=settled_odometer(odometer, individual=individual),
             why=chosen.why,
             max_grad_norm=float(max_grad_norm),
             divisor=float(divisor),
@@ -149,7 +161,6 @@ class Trainer:
             sample_rate=sample_rate,
             seeded=seed is not None,
         )
-        self._processes, self._seed = Processes(group), seed
 
     @property
     def module(self) -> nn.Module:
@@ -214,7 +225,7 @@ class Trainer:
             if folder is not None:
                 stack.callback(folder.close)
             loaded = None if folder is None else folder.load()
-            accounts = self._accounts(records, losses, shares, None if loaded is None else loaded[0]["accounts"])
+            accounts = self._accounts(records, losses, shares, None if loaded is None else loaded[0])
             loop = Loop(
                 settings=self._settings,
                 module=self._module,
@@ -256,7 +267,7 @@ class Trainer:
             refresh_every=self._refresh_every,
             slack=self._slack,
             individual=self._settings.individual,
-            own_samples=isinstance(self._settings.budget, OWN_SAMPLES),
+            own_samples=isinstance(self._settings.budget, OWN_SAMPLES) and self._settings.odometer is None,
             coins=coins,
         )
 
@@ -272,7 +283,35 @@ class Trainer:
     @property
     def accounts(self) -> PersonFilter | Everybody:
         """The accounts after the run. PRIVATE: for the data holder."""
-        return self._trained().accounts.people
+        people = self._trained().accounts.people
+        if isinstance(people, WithoutBudget):
+            raise ArgumentError("accounts: this run has no budget; read trainer.odometer")
+        return people
+
+    @property
+    def odometer(self) -> PersonOdometer | Boundary:
+        """The running bounds of this run, up to date. With individual accounts PRIVATE, one for each person."""
+        odometer = self._trained().accounts.odometer
+        if odometer is None:
+            raise ArgumentError("odometer: this trainer was made without odometer=")
+        return odometer
+
+    def statement(self, person: int, *, delta: float | None = None) -> BudgetStatement | Statement:
+        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+
+        Args:
+            person: the person's number in ``people``, or the number of the record.
+            delta: public, in (0, 1), for budgets that have none of their own.
+
+        Returns:
+            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        """
+        odometer = self._trained().accounts.odometer
+        if isinstance(odometer, PersonOdometer):
+            return odometer.statement(person)
+        if not isinstance(self.accounts, PersonFilter):
+            raise ArgumentError("statement: individual=False: all are charged the same; the card says what")
+        return self.accounts.statement(person, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
         """What is promised about the trained module, and what it was paid with. Public.
@@ -283,7 +322,7 @@ class Trainer:
         loop, settings = self._trained(), self._settings
         state = loop.run.state
         return build_card(
-            settings.budget,
+            settings.budget or worst_case(settings.odometer, state.released),
             delta=delta,
             why=settings.why,
             individual=settings.individual,
@@ -325,8 +364,8 @@ class Trainer:
     ) -> TrainingAccounts:
         """The caller's accounts, those of the checkpoint, or fresh ones."""
         count, settings = records.person_count, self._settings
-        people: PersonFilter | Everybody
-        if shares is not None and (self._people is not None or not settings.individual):
+        people: PersonFilter | Everybody | WithoutBudget
+        if shares is not None and (self._people is not None or settings.budget is None or not settings.individual):
             raise ArgumentError("shares need individual=True and a filter as the budget")
         if self._people is not None:
             if not settings.individual:
@@ -336,10 +375,21 @@ class Trainer:
             if len(self._people.spent()) != count:
                 raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
             people = self._people
+        elif settings.budget is None:
+            people = WithoutBudget(count)
         elif saved is not None:
-            people = restored_accounts(saved, settings.budget, individual=settings.individual, count=count)
+            people = restored_accounts(saved["accounts"], settings.budget, individual=settings.individual, count=count)
         elif settings.individual:
             people = PersonFilter(count, settings.budget.fresh(), shares=shares)
         else:
             people = Everybody(count, settings.budget.fresh())
-        return TrainingAccounts(people, losses, count)
+        return TrainingAccounts(people, losses, self._running_bounds(count, saved), count)
+
+    def _running_bounds(self, count: int, saved: dict[str, Any] | None) -> PersonOdometer | Boundary | None:
+        """The odometers of the checkpoint, or fresh ones, or None."""
+        boundary, individual = self._settings.odometer, self._settings.individual
+        if saved is not None:
+            return restored_odometer(saved.get("odometer"), boundary, individual=individual)
+        if boundary is None:
+            return None
+        return PersonOdometer(count, boundary) if individual else boundary.fresh()

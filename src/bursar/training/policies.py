@@ -12,8 +12,6 @@ of each class at most. A policy of your own is a function:
 Source: Lécuyer (2021), section 5; theory 1.2, 4.1 (each step's parameters may depend on all earlier outputs)
 """
 
-from math import sqrt
-
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism, Repeated
@@ -21,108 +19,125 @@ from bursar.odometers import Odometer
 from bursar.training._evaluation import correct
 from bursar.training._run import Run
 
-__all__ = ["AdaptiveBatch", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping"]
+__all__ = ["AdaptiveBatch", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
 
 DEVIATIONS = 3.0
-"""A noisy count is more than another if it is larger by so many standard deviations of their difference."""
+"""A noisy count has grown significantly if it grew by so many standard deviations of its noise."""
 
 
 class _Adaptive:
-    """Every so many epochs: how many training examples are right? If no more than last time, pay more for a step."""
+    """Every so many epochs: how many training examples are right, and has the noisy count grown significantly?"""
 
-    def __init__(
-        self,
-        *,
-        by: float,
-        every: int,
-        epoch: int,
-        least: float,
-        sigma: float = 100.0,
-        epochs_left: int = 50,
-    ) -> None:
-        _check.positive(by=by, least=least, sigma=sigma)
+    def __init__(self, *, by: float, every: int, epoch: int, sigma: float) -> None:
+        _check.positive(by=by, sigma=sigma)
         _check.whole(1, every=every, epoch=epoch)
-        _check.whole(0, epochs_left=epochs_left)
-        self._by, self._least, self._sigma = by, least, sigma
-        self._every, self._epoch, self._epochs_left = every * epoch, epoch, epochs_left
+        self._by, self._sigma, self._epoch = by, sigma, epoch
+        self._every = every * epoch
 
     def __call__(self, run: Run) -> None:
-        """Ask when a look is due, and adapt."""
-        memory = run.history.setdefault(type(self).__name__, [])  # [baseline, count, count, ...]
+        """Ask when a look is due, and adapt; the first look has nothing to compare with."""
+        memory = run.history.setdefault(type(self).__name__, [])  # [value at the start, count, count, ...]
         if not memory:
             memory.append(self._value(run))
         if run.step == 0 or run.step % self._every or run.reason is not None:
             return
         memory.append(run.noisy_sum(correct, sigma=self._sigma, name="correct"))
-        if len(memory) < 3:
-            return
-        better = memory[-1] - memory[-2] > DEVIATIONS * sqrt(2.0) * self._sigma
-        self._adapt(run, memory[0], better)
-
-    def _value(self, run: Run) -> float:
-        raise NotImplementedError
-
-    def _adapt(self, run: Run, baseline: float, better: bool) -> None:
-        raise NotImplementedError
-
-    def _enough_left(self, run: Run, step: Mechanism) -> bool:
-        """Whether so many epochs of such steps are still possible."""
-        return run.can_take(step, self._epochs_left * self._epoch)
-
-
-class AdaptiveNoise(_Adaptive):
-    """Less noise when training stalls, more again, up to where it began, when it does not.
-
-    Args:
-        by: public. What is taken off the noise multiplier, or added to it.
-        every: public. Epochs between two looks.
-        epoch: public. Steps of an epoch.
-        least: public. The noise multiplier never falls below this.
-        sigma: public. The noise on the count of right answers, which is charged to the accounts.
-        epochs_left: public. The noise is lowered only while at least so many epochs remain at the lower noise.
-
-    Guarantee: the decisions use noisy counts only, each charged as a Gaussian of sensitivity 1.
-    Source: Lécuyer (2021), section 5.
-    """
+        if len(memory) > 2:
+            self._adapt(run, memory[0], grown=memory[-1] - memory[-2] >= DEVIATIONS * self._sigma)
 
     def _value(self, run: Run) -> float:
         return run.noise_multiplier
 
-    def _adapt(self, run: Run, baseline: float, better: bool) -> None:
-        if better:
-            run.noise_multiplier = min(baseline, run.noise_multiplier + self._by)
-            return
-        lower = max(self._least, run.noise_multiplier - self._by)
-        if self._enough_left(run, run.next_step(noise_multiplier=lower)):
-            run.noise_multiplier = lower
+    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+        raise NotImplementedError
+
+
+class AdaptiveNoise(_Adaptive):
+    """More noise, so a cheaper step, while training gets better; less again, down to where it began, when it stalls.
+
+    Args:
+        by: public. What is added to the noise multiplier after a significant increase, and taken off after none.
+        every: public. Epochs between two looks.
+        epoch: public. Steps of an epoch.
+        sigma: public. The noise on the count of right answers, which is charged to the accounts.
+        epochs_left: public. The noise is raised only while more than so many epochs are possible as things are.
+
+    Guarantee: the decisions use noisy counts only, each charged as a Gaussian of sensitivity 1.
+    Source: Lécuyer (2021), section 5.1.
+    """
+
+    def __init__(
+        self, *, by: float = 0.1, every: int = 10, epoch: int, sigma: float = 100.0, epochs_left: int = 50
+    ) -> None:
+        super().__init__(by=by, every=every, epoch=epoch, sigma=sigma)
+        _check.whole(0, epochs_left=epochs_left)
+        self._epochs_left = epochs_left
+
+    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+        if not grown:
+            run.noise_multiplier = max(start, run.noise_multiplier - self._by)
+        elif _more_are_possible(run, self._epochs_left * self._epoch):
+            run.noise_multiplier += self._by
 
 
 class AdaptiveBatch(_Adaptive):
-    """Smaller batches while training gets better, larger again, up to where it began, when it stalls.
+    """Smaller batches, so a cheaper step, while training gets better; larger again, up to where it began, if it stalls.
 
     Args:
-        by: public. What is taken off the sample rate, or added to it.
-        every, epoch, sigma: as in ``AdaptiveNoise``.
+        by: public. What is taken off the sample rate after a significant increase, and added after none.
+        every, epoch, sigma, epochs_left: as in ``AdaptiveNoise``.
         least: public. The sample rate never falls below this.
-        epochs_left: public. The rate is lowered only while at least so many epochs remain at the lower rate.
 
     Guarantee: the decisions use noisy counts only, each charged as a Gaussian of sensitivity 1.
-    Source: Lécuyer (2021), section 5.
+    Source: Lécuyer (2021), section 5.1.
     """
+
+    def __init__(
+        self, *, by: float, least: float, every: int = 10, epoch: int, sigma: float = 100.0, epochs_left: int = 50
+    ) -> None:
+        super().__init__(by=by, every=every, epoch=epoch, sigma=sigma)
+        _check.positive(least=least)
+        _check.whole(0, epochs_left=epochs_left)
+        self._least, self._epochs_left = least, epochs_left
 
     def _value(self, run: Run) -> float:
         if run.sample_rate is None:
             raise ArgumentError("AdaptiveBatch needs a run with a sample_rate")
         return run.sample_rate
 
-    def _adapt(self, run: Run, baseline: float, better: bool) -> None:
+    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
         now = self._value(run)
-        if not better:
-            run.sample_rate = min(baseline, now + self._by)
-            return
-        lower = max(self._least, now - self._by)
-        if self._enough_left(run, run.next_step(sample_rate=lower)):
-            run.sample_rate = lower
+        if not grown:
+            run.sample_rate = min(start, now + self._by)
+        elif _more_are_possible(run, self._epochs_left * self._epoch):
+            run.sample_rate = min(now, max(self._least, now - self._by))
+
+
+class ReduceNoiseOnPlateau(_Adaptive):
+    """Less noise whenever the noisy count has not grown significantly: for fine-tuning that begins with much noise.
+
+    Args:
+        by: public. What is taken off the noise multiplier.
+        least: public. The noise multiplier never falls below this.
+        every, epoch, sigma: as in ``AdaptiveNoise``.
+
+    Guarantee: the decisions use noisy counts only, each charged as a Gaussian of sensitivity 1.
+    Source: Lécuyer (2021), section 5.2, where the noise begins at 2.0.
+    """
+
+    def __init__(self, *, by: float = 0.1, least: float, every: int = 1, epoch: int, sigma: float = 100.0) -> None:
+        super().__init__(by=by, every=every, epoch=epoch, sigma=sigma)
+        _check.positive(least=least)
+        self._least = least
+
+    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+        if not grown:
+            run.noise_multiplier = min(run.noise_multiplier, max(self._least, run.noise_multiplier - self._by))
+
+
+def _more_are_possible(run: Run, steps: int) -> bool:
+    """Whether more than so many steps are possible as they are now."""
+    return run.can_take(run.next_step(), steps + 1)
 
 
 class DecreasingNoise:
@@ -147,26 +162,45 @@ class DecreasingNoise:
 
 
 class EarlyStopping:
-    """Stops when enough training examples are right, and says what was spent by then.
+    """Stops when enough training examples are right, or when no more get right, and says what was spent by then.
 
     Args:
-        target: public. How many must be right.
+        target: public. How many must be right; None for no target.
+        patience: public. The run stops once the count has not grown significantly (by three standard deviations of its
+            noise) in so many looks since it last did; None: it does not stop for that.
         every: public. Steps between two looks.
         odometer: public. A fresh odometer; it is charged the worst case of everything that is released. After the run
             ``.odometer.ex_post_epsilon()`` says what the model cost, which is less than the budget where it stopped
             early; the attribute is up to date whatever other callbacks have asked since.
         sigma: public. The noise on the count, which is charged to the accounts.
 
+    Raises:
+        ArgumentError: neither a target nor a patience is given, or an argument is out of its range.
+
     Guarantee: the odometer's, at the time of stopping, for every person.
-    Source: theory 6.1 to 6.3; Lécuyer (2021), section 5.
+    Source: theory 6.1 to 6.3; Lécuyer (2021), section 5.2.
     """
 
-    def __init__(self, *, target: float, every: int, odometer: Odometer, sigma: float = 100.0) -> None:
-        _check.positive(target=target, sigma=sigma)
+    def __init__(
+        self,
+        *,
+        target: float | None = None,
+        patience: int | None = None,
+        every: int,
+        odometer: Odometer,
+        sigma: float = 100.0,
+    ) -> None:
+        if target is None and patience is None:
+            raise ArgumentError("EarlyStopping: give target=, patience= or both")
+        if target is not None:
+            _check.positive(target=target)
+        if patience is not None:
+            _check.whole(1, patience=patience)
+        _check.positive(sigma=sigma)
         _check.whole(1, every=every)
         if not isinstance(odometer, Odometer) or odometer.count:
             raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
-        self._target, self._every, self._sigma = target, every, sigma
+        self._target, self._patience, self._every, self._sigma = target, patience, every, sigma
         self._odometer = odometer
         self._run: Run | None = None
         self._charged: dict[Mechanism, int] = {}
@@ -183,13 +217,27 @@ class EarlyStopping:
         return self._odometer
 
     def __call__(self, run: Run) -> None:
-        """Ask when a look is due; stop when the count is above the target by three standard deviations."""
+        """Ask when a look is due, and stop when the counts say so."""
         if self._run not in (None, run):
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run
         _ = self.odometer  # also when the question is refused
         if run.step and run.step % self._every == 0:
-            count = run.noisy_sum(correct, sigma=self._sigma, name="correct")
-            if count - DEVIATIONS * self._sigma >= self._target:
-                run.stop(f"{self._target:g} are right")
+            counts = run.history.setdefault(type(self).__name__, [])
+            counts.append(run.noisy_sum(correct, sigma=self._sigma, name="correct"))
+            self._decide(run, counts)
         _ = self.odometer
+
+    def _decide(self, run: Run, counts: list[float]) -> None:
+        """Stop at the target by three standard deviations, or after too many looks without a significant increase."""
+        margin = DEVIATIONS * self._sigma
+        if self._target is not None and counts[-1] - margin >= self._target:
+            run.stop(f"{self._target:g} are right")
+            return
+        reference, waited = counts[0], 0
+        for count in counts[1:]:
+            waited += 1
+            if count - reference >= margin:
+                reference, waited = count, 0
+        if self._patience is not None and waited >= self._patience:
+            run.stop(f"no significant increase in {waited:d} looks")

@@ -15,8 +15,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, nextafter, sqrt
-from typing import ClassVar
+from math import ceil, inf, nextafter, sqrt
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -242,6 +242,48 @@ class FeldmanZrnic(Restarts):
         _check.between(1, inf, alpha=alpha)
         notion = RenyiFilters(delta=delta, sizes=_sizes(delta, step, sum_delta), alpha=alpha)
         super().__init__(notion, delta=delta, step=_listed(step), alpha=alpha)
+
+    @classmethod
+    def for_plan(cls, plan: mechanisms.Mechanism, *, delta: float, share: float = 1.0) -> Self:
+        """The odometer whose order and size suit a plan.
+
+        A filter of m rounds at the largest cost r leaves less than r of itself unused, and the open one counts whole.
+        So the odometer of somebody who pays s in all stands at no more than s m / (m - 1) + m r, which is least at
+        m = 1 + sqrt(s / r): one round a filter wastes up to half of what uneven contributions cost, and one filter for
+        the whole plan says nothing before the end.
+
+        Args:
+            plan: public. All rounds that may be run; the rounds of the largest cost set the size.
+            delta: failure probability, in (0, 1).
+            share: public, in (0, 1]. s as a share of what the plan costs at full contributions: small where most people
+                contribute little.
+
+        Raises:
+            Unsupported: a round has no cost at one order.
+
+        Guarantee: that of the class; the choice is made from public facts.
+        Source: Feldman & Zrnic (2021), section 5.1, which asks how Delta should be chosen.
+
+        >>> odometer = FeldmanZrnic.for_plan(mechanisms.Repeated(mechanisms.Gaussian(170.0), 104), delta=1e-5)
+        >>> odometer.charge(mechanisms.Repeated(mechanisms.Gaussian(170.0), 104))
+        >>> odometer.filters  # of 12 rounds each
+        9
+        """
+        _check.between(0, 1, delta=delta)
+        _check.positive(share=share)
+        _check.within(0, 1, share=share)
+        leaves = list(mechanisms.in_order(plan))
+
+        def total(alpha: float) -> float:
+            return float(sum(count * renyi.cost(leaf, alpha) for leaf, count in leaves))
+
+        orders = [float(alpha) for alpha in renyi.ORDERS]
+        alpha = min(orders, key=lambda order: float(renyi.epsilon([total(order)], [order], delta=delta)))
+        largest = max((renyi.cost(leaf, alpha) for leaf, _ in leaves), default=0)
+        if not 0 < largest < inf:
+            raise ArgumentError(f"plan={plan!r} costs nothing, or has no bound, at every order")
+        rounds = 1 + ceil(sqrt(share * total(alpha) / largest))
+        return cls(delta=delta, alpha=alpha, step=to_float(int(up(largest)) * rounds))
 
 
 class GaussianRestarts(Restarts):
