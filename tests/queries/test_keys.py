@@ -442,3 +442,24 @@ def test_answers_without_keys_are_empty(tmp_path):
     assert answer(Count(by={"n": [1, 2]}, clip=1, sigma=1.0), [0, 0], "k").keys == [1, 2]
     with pytest.raises(ArgumentError):
         _ = answer(Count(clip=1, sigma=1.0), [0], "k").keys
+
+
+def test_values_do_not_shrink_so_who_cannot_pay_in_full_is_left_out(tmp_path):
+    """A person with less left than the price of all that they keep is in no number, and pays nothing."""
+    for place, make in enumerate((lambda **o: Distinct("n", 2, **o), lambda **o: Keys("n", 1e-9, 2, **o))):
+        for pace in (2, 53):
+            with pytest.raises(ArgumentError, match="pace"):
+                make(rho=0.4, pace=pace)
+        asked = make(rho=0.4)
+        assert asked.pace is None
+        assert question(described(asked)) == asked
+        with opened(tmp_path / f"{place}", budget=filters.Zcdp(rho=0.5)) as session:
+            ann = session.analyst("ann")
+            ann.ask(asked, key="first")
+            kept = naive_values(ROWS, "n", 2)
+            if isinstance(asked, Distinct):  # dee has one value and paid a quarter of the price; the others all of it
+                sums, units = exact(session, asked)
+                assert (sums, list(units)) == ([STEPS * len(kept["dee"])], ["dee"])
+            else:  # a person pays for the root of the number of keys: dee half, the others all of it
+                counts, units = counted(session, asked)
+                assert (dict(counts), list(units)) == (dict.fromkeys(kept["dee"], 1), ["dee"])

@@ -25,7 +25,7 @@ class Distinct(Question):
     A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
     and the value. The answer is about the number of different values that at least one person keeps, in each group: at
     most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n
-    values moves it by at most n, and pays for n.
+    values moves it by at most n, and pays for n; who cannot pay for all of them is left out (``pace`` is None).
     """
 
     column: str
@@ -68,7 +68,8 @@ class Keys(Question):
     then on they are public: ``Count(by={column: answer.keys})``.
 
     Besides its price in rho it costs ``delta``: the chance that a key is told that only one person has. The ledger must
-    be made with a ``keys_delta``, of which all such questions together are paid.
+    be made with a ``keys_delta``, of which all such questions together are paid. Who cannot pay in full is left out
+    (``pace`` is None).
 
     Args:
         column: of text, whole numbers, truth values or dates.
@@ -150,7 +151,9 @@ def _check_most(asked: Distinct | Keys) -> None:
         raise ArgumentError(f"most={asked.most!r} must be at most {_MOST_VALUES}")
     if asked.per_group is not None:
         raise ArgumentError(f"per_group={asked.per_group!r}: most= bounds what a person counts for")
-    set_fields(asked, most=int(asked.most))
+    if asked.pace not in (None, 1):
+        raise ArgumentError(f"pace={asked.pace!r}: values cannot shrink, so who cannot pay in full is left out")
+    set_fields(asked, most=int(asked.most), pace=None)
 
 
 def _set_clip(asked: Distinct | Keys, clip: float) -> None:
