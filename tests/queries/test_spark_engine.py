@@ -348,7 +348,7 @@ def test_accounts_go_through_everything_as_in_tables(rows, path):
                 ann.ask(Count(clip=1, rho=0.33), key="d")
         people = ("ann", "bob", "cy", "dee")
         assert [ours.ledger.spent(each) for each in people] == [theirs.ledger.spent(each) for each in people]
-        assert [len(ours.ledger.charges(each)) for each in people] == [2, 2, 3, 2]
+        assert [len(ours.ledger.charges(each)) for each in people] == [3, 2, 3, 2]  # ann shrank in c
         for each in people:
             assert [line.rho for line in ours.statement(each).lines] == [
                 line.rho for line in theirs.statement(each).lines
