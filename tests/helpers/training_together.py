@@ -72,4 +72,5 @@ if __name__ == "__main__":
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
     weights, spent, answers = train(rank, world, float(sys.argv[4]) or None)
     np.savez(folder / f"{rank}.npz", weights=weights, spent=spent, answers=answers)
+    distributed.barrier()  # neither leaves while the other still talks to it
     distributed.destroy_process_group()

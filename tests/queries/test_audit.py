@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import chi2
 
 from bursar import filters
-from bursar.queries import Count, Session, Sum, _question, _session
+from bursar.queries import Count, Session, Sum, _question, _releases
 from bursar.queries._engines import compiler, duckdb_engine
 
 ROUNDS, PAID = 6, 2
@@ -94,9 +94,9 @@ def a_ninth_charged(monkeypatch):
 
 
 def a_third_of_the_noise(monkeypatch):
-    right = _session.noisy
+    right = _releases.noisy
     smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
-    monkeypatch.setattr(_session, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
+    monkeypatch.setattr(_releases, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
 
 
 @pytest.mark.parametrize("plant", [no_clipping, rows_as_people, a_ninth_charged, a_third_of_the_noise])

@@ -43,7 +43,7 @@ def test_what_is_promised_is_what_is_quoted_and_fits(path, kind, questions):
     with opened(path, rows, budget=getattr(filters, kind)(**terms)) as session:
         share = {session.ledger.symbol: session.ledger.budget / questions * (1 - 1e-12)}
         analyst = session.analyst("ann")
-        asked = People(by={"n": list(range(1500))}, pace=None, **share)
+        asked = People(by={"n": list(range(1500))}, clip=1, pace=None, **share)
         assert analyst.quote(asked).standard_errors["count"] == pytest.approx(wanted, rel=1e-9)
         for key in range(questions):
             values = analyst.ask(asked, key=str(key)).values

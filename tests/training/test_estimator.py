@@ -304,7 +304,9 @@ def test_the_adult_experiment_runs_in_its_quick_form(tmp_path):
         check=True,
         capture_output=True,
     )
-    printed, ours = json.loads((tmp_path / "adult.json").read_text(encoding="utf-8"))
+    as_printed, printed, ours = json.loads((tmp_path / "adult.json").read_text(encoding="utf-8"))
+    assert (as_printed["clip"], as_printed["learning_rate"], as_printed["k_max"]) == (3.70, 1.5, 960)
+    assert abs(as_printed["averaged"]["filtered"]["mean"] - 83.91) < 0.75
     assert printed["epsilon"] == pytest.approx(0.202784, abs=2e-6)
     assert abs(printed["averaged"]["filtered"]["mean"] - 83.91) < 0.75
     assert ours["averaged"]["filtered"]["mean"] >= 84.4

@@ -14,14 +14,11 @@ from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.individual import AccountsPerPerson, Filter, Losses
 from bursar.individual import Odometer as PersonOdometer
 from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
-from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
+from bursar.training._card import Boundary
 from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
 __all__ = ["TrainingAccounts", "WithoutBudget", "restored_accounts", "restored_odometer"]
-
-Boundary = Odometer | FeldmanZrnic | GaussianRestarts
-"""What a running bound is read off."""
 
 
 class LossCounting:

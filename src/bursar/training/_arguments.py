@@ -10,7 +10,7 @@ from bursar import _check, filters
 from bursar.errors import ArgumentError
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
-from bursar.training._accounts import Boundary
+from bursar.training._card import Boundary
 from bursar.training._default_budget import Recommended, least_noise_multiplier, with_noise
 from bursar.training._loop import Callback
 

@@ -11,10 +11,12 @@ from bursar import filters, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Mechanism
-from bursar.odometers import Odometer
-from bursar.training._accounts import Boundary
+from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
-__all__ = ["ADJACENCY", "Card", "build_card", "worst_case"]
+__all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
+
+Boundary = Odometer | FeldmanZrnic | GaussianRestarts
+"""What a running bound is read off."""
 
 ADJACENCY = "add or remove one person, with all of that person's records"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bursar import filters
-from bursar.training._accounts import Boundary
+from bursar.training._card import Boundary
 
 __all__ = ["Settings"]
 

@@ -23,7 +23,6 @@ from bursar.individual import BudgetStatement, Losses, Statement
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
 from bursar.training._accounts import (
-    Boundary,
     TrainingAccounts,
     WithoutBudget,
     restored_accounts,
@@ -37,7 +36,7 @@ from bursar.training._arguments import (
     settled_budget,
     settled_odometer,
 )
-from bursar.training._card import Card, build_card, worst_case
+from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._checkpoint import Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
 from bursar.training._distributed import Processes, noise_generator

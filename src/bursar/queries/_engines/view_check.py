@@ -56,7 +56,7 @@ def check_view(
         given = [name for name, *_ in connection.execute("DESCRIBE source").fetchall()]
         if person not in given:
             return ViewCheck(0, f"column {person!r} is made by the view: whose the rows were is not known")
-        who = f"CAST({quoted(person)} AS VARCHAR)"
+        who = f'(CAST({quoted(person)} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
         drawn = f"SELECT DISTINCT {who} AS person FROM source WHERE {who} IS NOT NULL"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
         whole = f"SELECT * FROM data WHERE {who} IN (SELECT person FROM view_people)"
