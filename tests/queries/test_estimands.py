@@ -120,7 +120,7 @@ def test_the_answer_names_its_estimand():
 
 
 def test_records_of_old_are_about_rows():
-    """An entry that was written before questions said per whom is read as it was asked: about rows, in full or not at all."""
+    """An entry from before questions said per whom, or had a pace, is read as it was asked: about rows, in full."""
     values = {"ask": "mean", "column": "v", "low": 0, "high": 1, "clip": 8.0, "sigma": 60.0}
     assert recorded({"question": values}) == Mean("v", 0, 1, per="row", clip=8.0, sigma=60.0, pace=None)
     asked = Mean("v", 0, 1, sigma=60.0)
