@@ -40,7 +40,7 @@ def test_only_what_applies():
     names = [bound.name for bound in pure.bounds]
     assert "basic composition" in names
     assert "filters.Gaussian" not in names
-    assert "odometers.GaussianRestarts, ten filters" not in names
+    assert "odometers.GaussianRestarts, ten" not in names
     assert pure.bound("basic composition").epsilons[-1] == pytest.approx(2.0)
     with pytest.raises(errors.ArgumentError, match="must be one of"):
         pure.bound("filters.Gaussian")
@@ -62,3 +62,10 @@ def test_more_rounds_than_a_plan_has():
     assert "filters.Planned" not in names
     assert table.bound("filters.Gaussian").epsilons[-1] < math.inf
     assert str(table).splitlines()[1].split() == ["promise", "1", "1000000000"]
+
+
+def test_the_table_of_the_command_line_is_at_most_80_wide():
+    """But for its heading, which names the mechanism."""
+    for step in (m.SampledGaussian(1.0, 1.0, 0.01), m.Gaussian(20.0), m.Pure(0.1)):
+        _, *lines = str(compare(step, rounds=1000, delta=1e-5, points=5)).splitlines()
+        assert max(map(len, lines)) <= 80

@@ -83,7 +83,7 @@ SIZES = {
         epochs_left=3, every=1, batch_by=40, least_batch=80,
     ),
     "features": Size(
-        model="linear", people=50_000, tests=10_000, width=0, batch=512, epochs=100, learning_rate=1.0, sigma=100.0,
+        model="linear", people=50_000, tests=10_000, width=0, batch=512, epochs=100, learning_rate=0.05, sigma=100.0,
         epochs_left=50, every=10,
     ),
     "full": Size(

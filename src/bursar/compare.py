@@ -88,15 +88,15 @@ class Comparison:
 
     def __str__(self) -> str:
         """A table: one line a bound, one column a number of rounds."""
+        rows = [[shown(epsilon, 4) for epsilon in bound.epsilons] for bound in self.bounds]
+        heads = [str(rounds) for rounds in self.rounds]
         width = max(len(bound.name) for bound in self.bounds)
-        lines = [f"{self.mechanism!r}, delta={self.delta:g}: epsilon after so many rounds"]
-        columns = [max(10, len(str(rounds)) + 2) for rounds in self.rounds]
-        heads = "".join(f"{rounds:>{wide}}" for rounds, wide in zip(self.rounds, columns, strict=True))
-        lines.append(f"{'':{width}}  {'promise':9}{heads}")
-        for bound in self.bounds:
-            pairs = zip(bound.epsilons, columns, strict=True)
-            numbers = "".join(f"{shown(epsilon, 4):>{wide}}" for epsilon, wide in pairs)
-            lines.append(f"{bound.name:{width}}  {bound.promise:9}{numbers}")
+        columns = [max(map(len, column)) + 1 for column in zip(heads, *rows, strict=True)]
+        lines = [f"Epsilon after so many rounds of {self.mechanism!r}, at delta={self.delta:g}:"]
+        labels = [("", "promise"), *((bound.name, bound.promise) for bound in self.bounds)]
+        for (name, promise), numbers in zip(labels, [heads, *rows], strict=True):
+            listed = "".join(f"{number:>{wide}}" for number, wide in zip(numbers, columns, strict=True))
+            lines.append(f"{name:{width}} {promise:8}{listed}")
         return "\n".join(lines)
 
 
@@ -157,7 +157,7 @@ def _filters(
         ("filters.Residue", filters.Residue),
         ("filters.Zcdp", filters.Zcdp),
         ("filters.Renyi", filters.Renyi),
-        ("filters.Approximate (Whitehouse et al.)", filters.Approximate),
+        ("filters.Approximate (Whitehouse)", filters.Approximate),
         ("filters.Pure (Feldman & Zrnic)", filters.Pure),
         ("filters.Rogers", filters.Rogers),
     )
@@ -203,12 +203,12 @@ def _odometers(
         yield name, "pathwise", partial(_pathwise, make, mechanism)
         yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
     published: tuple[tuple[str, str, Callable[[], Running]], ...] = (
-        ("odometers.Mixture (Whitehouse et al.)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
-        ("odometers.Stitched (Whitehouse et al.)", "pathwise", lambda: odometers.Stitched(delta=delta)),
+        ("odometers.Mixture (Whitehouse)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
+        ("odometers.Stitched (Whitehouse)", "pathwise", lambda: odometers.Stitched(delta=delta)),
         ("odometers.Lecuyer", "pathwise", lambda: odometers.Lecuyer(delta=delta)),
         ("odometers.Rogers", "pathwise", lambda: odometers.Rogers(delta=delta, people=people)),
-        ("odometers.FeldmanZrnic, ten filters", "restarts", lambda: _feldman_zrnic(plan, delta)),
-        ("odometers.GaussianRestarts, ten filters", "restarts", lambda: _restarts(plan, delta)),
+        ("odometers.FeldmanZrnic, ten", "restarts", lambda: _feldman_zrnic(plan, delta)),
+        ("odometers.GaussianRestarts, ten", "restarts", lambda: _restarts(plan, delta)),
     )
     for name, promise, other in published:
         yield name, promise, partial(_pathwise, other, mechanism)

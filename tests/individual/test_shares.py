@@ -197,3 +197,15 @@ def test_counting_dropouts_needs_prices_that_can_be_given_back():
     with pytest.raises(Unsupported, match="given back"):
         training.stopping.Dropouts(people, training.stopping.SquareRoot(steps=5, sigma=50.0))
     assert not people.spent().any()
+
+
+def test_a_share_of_a_curve_is_that_share_at_every_order():
+    """Half of the budget at each order admits half as many rounds, whichever order binds."""
+    budget = filters.RenyiCurve(orders=[2, 8], values=[2.0, 8.0])
+    for sigma in (5.1, 4.1):
+        people, step = individual.Filter(3, budget, shares=[1.0, 0.5, 0.1]), m.Gaussian(sigma)
+        rounds = np.zeros(3, int)
+        while (active := people.charge(step, np.ones(3))).any():
+            rounds += active
+        assert rounds.tolist() == [int(share * 2 * sigma**2) for share in (1.0, 0.5, 0.1)]
+        assert np.all(people.used() <= 1.0)

@@ -18,6 +18,8 @@ from torch import nn
 from bursar import errors, filters, individual, mechanisms, training
 from bursar.training._checkpoint import Checkpoint
 from bursar.training.stopping import StillActive
+from training_runs import N, trainer
+from training_runs import records as people_and_labels
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_killed.py"
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
@@ -422,3 +424,25 @@ def test_a_run_needs_a_file_system_with_locks(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(errors.ArgumentError, match="cannot be locked"):
         Checkpoint(tmp_path / "run", resume=False)
+
+
+def test_own_shares_survive_a_crash(tmp_path):
+    """The resumed run keeps each person to their own part of the budget, with no need to say it again."""
+    x, y = people_and_labels()
+    shares = np.where(np.arange(N) % 2, 1.0, 0.25)
+
+    def stop(run):
+        if run.step == 7:
+            raise KeyboardInterrupt
+
+    settings = {"noise_multiplier": 4.0, "pace": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        trainer(filters.Gaussian(mu=1.0), **settings).fit(
+            x, y, shares=shares, checkpoint=tmp_path / "run", checkpoint_every=3, callbacks=[stop]
+        )
+    again = trainer(filters.Gaussian(mu=1.0), **settings)
+    again.fit(x, y, checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
+    spent = again.accounts.spent()
+    assert np.all(spent <= shares)
+    assert np.max(spent[shares == 0.25]) > 0.24
+    assert np.array_equal(again.accounts.state()["shares"], shares)

@@ -73,7 +73,7 @@ def compare(
     epochs: Epochs = None,
     delta: Delta = 1e-5,
     people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
-    points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 6,
+    points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
