@@ -90,18 +90,18 @@ def cases(name, who, v, r):
 
 def exact(session, asked):
     """The sums without noise, in a transaction that is undone by an error of the ledger's own kind."""
-    found = []
+    sums = []
     plan = session._rows.plan(asked, described(asked))
 
     def work(turn, offer):
         admitted = turn.admit(offer, key="k", price=asked.price, analyst="a", payment=Payment())
-        found.append(session._rows.sums(plan, admitted.people.rows))
+        sums.append(session._rows.sums(plan, admitted.people.rows))
         raise ArgumentError("undone")
 
     try:
         session._ledger.answer(session._rows.charges(plan), work)
     except ArgumentError:
-        return found[0]
+        return sums[0]
     raise RuntimeError("no sums")
 
 
@@ -110,7 +110,7 @@ def measure(session, asked, truth, seed):
     sums, noise = np.array(exact(session, asked), float), np.random.default_rng(seed)
     plain = replace(asked, clip=asked.at_most, report=None) if asked.at_most is not None else asked
     base = np.array(exact(session, plain), float) if plain is not asked else sums
-    covered, widths, widths_of_noise, values, biased = [], [], [], [], []
+    covered, widths, widths_of_noise, values = [], [], [], []
     for _ in range(RUNS):
         one = answer(
             asked, [round(x) for x in sums + noise.normal(0, asked.spread * STEPS, len(sums))], "k", floor=asked.price
@@ -119,20 +119,20 @@ def measure(session, asked, truth, seed):
             plain, [round(x) for x in base + noise.normal(0, plain.spread * STEPS, len(base))], "k", floor=plain.price
         )
         interval, own = (each[0] if isinstance(each, list) else each for each in (one.truth_interval, two.interval))
-        covered.append(interval is None or interval[0] <= truth <= interval[1])
-        biased.append(interval is None)
-        widths.append(np.nan if interval is None else interval[1] - interval[0])
+        if interval is not None:
+            covered.append(interval[0] <= truth <= interval[1])
+            widths.append(interval[1] - interval[0])
         widths_of_noise.append(own[1] - own[0])
         values.append(one.value[0] if isinstance(one.value, list) else one.value)
     width = float(np.median(widths_of_noise))
     return {
         "truth": float(truth),
         "value": float(np.median([each for each in values if each is not None])),
-        "covered": float(np.mean(covered)),
-        "given": 1 - float(np.mean(biased)),
-        "width": float(np.nanmedian(widths)) if not all(biased) else None,
+        "covered": float(np.mean(covered)) if covered else None,  # of those that are given
+        "given": len(covered) / RUNS,
+        "width": float(np.median(widths)) if widths else None,
         "noise width": width,
-        "ratio": float(np.nanmedian(widths)) / width if width and not all(biased) else None,
+        "ratio": float(np.median(widths)) / width if width and widths else None,
     }
 
 
@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    found = json.loads(options.out.read_text()) if options.out.exists() else {}
+    cases_done = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in ("diabetes", "hie", "movielens", "retail"):
         rows = table(Path(os.environ["BURSAR_DATA"]), name)
         with tempfile.TemporaryDirectory() as folder:
@@ -150,10 +150,10 @@ def main():
                 arrays = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
                 for seed, (case, asked, truth) in enumerate(cases(name, *arrays)):
                     key = f"{name}: {case}"
-                    if key not in found:
-                        found[key] = measure(session, asked, truth, seed)
-                        print(key, found[key], flush=True)
-                        options.out.write_text(json.dumps(found, indent=1) + "\n")
+                    if key not in cases_done:
+                        cases_done[key] = measure(session, asked, truth, seed)
+                        print(key, cases_done[key], flush=True)
+                        options.out.write_text(json.dumps(cases_done, indent=1) + "\n")
 
 
 if __name__ == "__main__":

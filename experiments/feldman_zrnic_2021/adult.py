@@ -16,6 +16,7 @@ The noise is seeded so that the table can be reproduced: these models are experi
 import argparse
 import json
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,9 @@ from bursar.training import LogisticRegression, tables
 from bursar.training.tables import Schema
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "experiments"
+sys.path.append(str(HERE.parent))
+import pages  # noqa: E402
+
 SCHEMAS = {"plain": HERE / "plain.toml", "own": Path(training.__file__).parent / "adult.toml"}
 DELTA = 1e-5
 
@@ -227,16 +230,6 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _insert(text: str, page: Path) -> None:
-    """Replace the table between the marks of an existing page, or write a new page."""
-    marks = ("<!-- table: begin -->\n", "<!-- table: end -->")
-    if not page.is_file():
-        page.write_text(text, encoding="utf-8")
-        return
-    before, rest = page.read_text(encoding="utf-8").split(marks[0])
-    page.write_text(before + marks[0] + text + marks[1] + rest.split(marks[1])[1], encoding="utf-8")
-
-
 def main() -> None:
     """Run, print, and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -250,7 +243,7 @@ def main() -> None:
         name: (features(schema, folder / "adult.data"), features(schema, folder / "adult.test"))
         for name, schema in SCHEMAS.items()
     }
-    out = given.out or (None if given.quick else DOCS)
+    out = given.out or (None if given.quick else pages.DOCS)
     chosen = [row for row in rows() if row.printed == 0.3] if given.quick else rows()
     seeds = 2 if given.quick else given.seeds
     known = {} if out is None else _recorded(out / "adult.json")
@@ -269,7 +262,7 @@ def main() -> None:
     text = table(results)
     print(text)
     if out is not None:
-        _insert(text, out / "adult.md")
+        pages.insert(out / "adult.md", text)
 
 
 def _recorded(file: Path) -> dict[str, dict[str, Any]]:

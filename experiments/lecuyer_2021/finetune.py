@@ -123,19 +123,6 @@ def plan(size: Size) -> mechanisms.Mechanism:
     )
 
 
-def planned_epsilon(size: Size) -> float:
-    """The epsilon of the whole plan, rounded up to the budget that admits it."""
-    low, high = 0.0, 64.0
-    whole = plan(size)
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        if filters.Renyi(epsilon=middle, delta=size.delta, plan=whole).admits(whole):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 def run(name: str, module: nn.Module, size: Size, seed: int, epsilon: float) -> dict[str, Any]:
     """Fine-tune until the target, the budget, or the plan ends."""
     x, y = images("mnist", "train", size.people)
@@ -199,7 +186,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, default=None, help="the folder of finetune.json and finetune.md")
     given = parser.parse_args(arguments)
     size = QUICK if given.quick else WHOLE
-    epsilon = planned_epsilon(size)
+    epsilon = beside("policies").planned_epsilon(plan(size), size.delta)
     print(f"planned for epsilon {epsilon:.3f}", flush=True)
     results = []
     for seed in range(given.seeds):

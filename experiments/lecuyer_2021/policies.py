@@ -16,6 +16,7 @@ experiments on public data, and not private.
 import argparse
 import json
 import os
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +31,9 @@ from bursar.errors import DataError
 from bursar.training import features, policies
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "experiments"
+sys.path.append(str(HERE.parent))
+import pages  # noqa: E402
+
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 POLICIES = ("fixed", "adaptive noise", "adaptive batch")
 
@@ -303,12 +306,7 @@ def record(name: str, size: Any, results: list[dict[str, Any]], text: str, out: 
     out.mkdir(parents=True, exist_ok=True)
     numbers = {"size": asdict(size), "rows": results}
     (out / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    page, begin, end = out / f"{name}.md", "<!-- table: begin -->\n", "<!-- table: end -->"
-    before, after = begin, end + "\n"
-    if page.is_file():
-        whole = page.read_text(encoding="utf-8")
-        before, after = whole.split(begin)[0] + begin, end + whole.split(end)[1]
-    page.write_text(before + text + after, encoding="utf-8")
+    pages.insert(out / f"{name}.md", text)
 
 
 def recorded(size: Size, out: Path) -> list[dict[str, Any]]:
@@ -330,7 +328,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, default=None, help="the folder of policies.json and policies.md")
     options = parser.parse_args(arguments)
     size = SIZES["quick" if options.quick else options.size]
-    out = options.out or (DOCS if not options.quick and options.size == "features" else None)
+    out = options.out or (pages.DOCS if not options.quick and options.size == "features" else None)
     results = [] if out is None else recorded(size, out)
     if not options.page:
         known = data(size, quick=options.quick)

@@ -77,7 +77,7 @@ def asked(
 ) -> list[dict[str, float]]:
     """One question for each period, in a fresh ledger: value, interval, and the share of the clip that is certain."""
     periods = int(rows["period"].to_numpy().max()) + 1
-    found = []
+    answers = []
     with (
         tempfile.TemporaryDirectory() as folder,
         Session.open(
@@ -94,8 +94,8 @@ def asked(
             answer = analyst.ask(question, key=str(period))
             low, high = answer.interval
             certain = (answer.complete_clip or 0) / question.clip
-            found.append({"value": answer.value, "low": low, "high": high, "certain": certain})
-    return found
+            answers.append({"value": answer.value, "low": low, "high": high, "certain": certain})
+    return answers
 
 
 def judged(ledgers: list[list[dict[str, float]]], truth: np.ndarray) -> dict[str, list[float]]:

@@ -239,8 +239,8 @@ def true(node, row):
             inner = true(node.of, row)
             return None if inner is None else not inner
         case And():
-            found = [true(part, row) for part in node.parts]
-            return False if False in found else None if None in found else True
+            parts = [true(part, row) for part in node.parts]
+            return False if False in parts else None if None in parts else True
         case Or():
             return _either([true(part, row) for part in node.parts])
         case In():
@@ -255,8 +255,8 @@ def _regex(pattern):
     return "".join({"%": ".*", "_": "."}.get(letter, re.escape(letter)) for letter in pattern)
 
 
-def _either(found):
-    return True if True in found else None if None in found else False
+def _either(parts):
+    return True if True in parts else None if None in parts else False
 
 
 def _compared(sign, left, right, row):

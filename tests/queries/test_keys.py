@@ -23,7 +23,7 @@ from bursar.queries._questions import described, question
 from bursar.queries._releases import told_keys
 from bursar.queries._thresholds import tail, threshold
 from hockey_sticks import hockey
-from ledgers import RHO, clean, exact
+from ledgers import RHO, clean, counted, exact
 
 DELTA = 1e-6
 ROWS = {
@@ -39,18 +39,6 @@ ROWS = {
 def opened(path, data=None, **options):
     chosen = {"person": "who", "budget": filters.Zcdp(rho=100.0), "ledger": path, "keys_delta": 0.5, **options}
     return Session.open(pa.table(ROWS) if data is None else data, **chosen)
-
-
-def counted(session, asked):
-    """People by key, before noise, and everybody's units."""
-
-    def work(turn, offer):
-        admission = turn.admit(offer, key="exact", price=asked.price, analyst="ann")
-        rows = session.ledger.store.workspace.run(f"SELECT person, units FROM {admission.people.rows}").fetchall()
-        return dict(session._rows.people_by_value(plan, admission.people.rows)), dict(rows)
-
-    plan = session._rows.plan(asked, described(asked))
-    return session.ledger.answer(session._rows.charges(plan), work)
 
 
 def naive_values(rows, column, most):

@@ -45,7 +45,7 @@ from bursar.queries._engines import spark_accounts
 from bursar.queries._prices import STEPS
 from bursar.queries._questions import described
 from crashes import campaign_on_spark
-from ledgers import exact
+from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started
 
 pytestmark = needs_spark
@@ -305,7 +305,7 @@ def test_values_that_people_keep_are_the_same(spark, path):
         assert all(finding.holds for finding in ours.verify(replay=True))
     with opened(path.with_name("d"), table, **options) as theirs:
         for one, each in zip(found, asked, strict=True):
-            assert one == on_duckdb(theirs, each), each
+            assert one == counted(theirs, each), each
     assert len(told.keys) == len(set(told.keys)) == len(told.values)
 
 
@@ -317,18 +317,6 @@ def worked_out(spark, rows, asked):
     return {
         value: int(count) for value, count in spark.sql(plan.sums, admitted=done.charges, **done.tables).collect()
     }, units
-
-
-def on_duckdb(session, asked):
-    """The same on DuckDB."""
-
-    def work(turn, offer):
-        admission = turn.admit(offer, key="exact", price=asked.price, analyst="ann")
-        rows = session.ledger.store.workspace.run(f"SELECT person, units FROM {admission.people.rows}").fetchall()
-        return dict(session._rows.people_by_value(plan, admission.people.rows)), dict(rows)
-
-    plan = session._rows.plan(asked, described(asked))
-    return session.ledger.answer(session._rows.charges(plan), work)
 
 
 def test_accounts_go_through_everything_as_in_tables(rows, path):

@@ -102,9 +102,9 @@ class Payment(NamedTuple):
     def floor(self, left: int, price: int) -> int:
         """Units, at most the price, that every person can pay where everybody has so much left, or more.
 
-        Guarantee: whoever's contribution costs no more, the fixed part included, takes part in full. Where it is the
-            price, nobody is shrunk or left out for lack of budget; where the question has a pace, everybody else's
-            contribution shrinks to no less than what it pays for.
+        Guarantee: a person whose contribution costs no more, the fixed part included, takes part in full. Where it is
+            the price, nobody is shrunk or left out for lack of budget; where the question has a pace, the contribution
+            of each other person shrinks to no less than what it pays for.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
         return min(price, self.allowed(left))

@@ -19,8 +19,8 @@ def release(rows: Rows, plan: Compiled, admitted: object, asked: Question) -> di
     if not isinstance(asked, Keys):
         return {"released": noisy(rows.sums(plan, admitted), asked.mechanism)}
     people = {_plain(value): count for value, count in rows.people_by_value(plan, admitted)}
-    told = told_keys(people, asked)
-    return {"released": [count for _, count in told], "keys": [key for key, _ in told]}
+    counts = told_keys(people, asked)
+    return {"released": [count for _, count in counts], "keys": [key for key, _ in counts]}
 
 
 def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
@@ -40,9 +40,9 @@ def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
     keys = sorted(key for key, count in people.items() if count >= 1)
     mechanism = Gaussian(sigma=asked.noise * STEPS, sensitivity=float(asked.clip_steps))
     counts = noisy([people[key] * STEPS for key in keys], mechanism)
-    told = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
-    told.sort(key=lambda pair: -pair[1])
-    return told[: asked.top]
+    frequent = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
+    frequent.sort(key=lambda pair: -pair[1])
+    return frequent[: asked.top]
 
 
 def _plain(value: Any) -> Key:

@@ -248,7 +248,7 @@ class FeldmanZrnic(Restarts):
         """The odometer whose order and size suit a plan.
 
         A filter of m rounds at the largest cost r leaves less than r of itself unused, and the open one counts whole.
-        So the odometer of somebody who pays s in all stands at no more than s m / (m - 1) + m r, which is least at
+        So the odometer of a person who pays s in all stands at no more than s m / (m - 1) + m r, which is least at
         m = 1 + sqrt(s / r): one round a filter wastes up to half of what uneven contributions cost, and one filter for
         the whole plan says nothing before the end.
 

@@ -152,11 +152,8 @@ def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql
 
 def _compiled_extremes(question: Extremes, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
     """A half in the bucket of each person's largest entry, and one in that of the smallest."""
-    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
-    if question.each_person is not None:
-        people = one_row_each(people, checked_steps(question.each_person), sql)
-    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
-    who, sql = people.who, relation.dialect
+    who, relation = _relation(question, who, kinds, sql)
+    sql = relation.dialect
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     bins, value = question.bins(), number_of(question.column, relation, sql)
     tests = f"{who} IS NOT NULL AND {where.text} AND {sql.present.format(value)}"
@@ -176,12 +173,17 @@ def _compiled_extremes(question: Extremes, who: str, kinds: Mapping[str, str], s
     return Compiled((), table, charges, (*relation.source.parameters, *where.parameters), sums, question.coordinates)
 
 
-def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
+def _relation(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> tuple[str, Relation]:
+    """(whose row it is, the rows that a question reads): those of the data, or one for each person."""
     people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
-    relation = Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
-    who, sql = people.who, relation.dialect
+    return people.who, Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+
+
+def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
+    who, relation = _relation(question, who, kinds, sql)
+    sql = relation.dialect
     parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     keys, joins, cell, tests = _grouping(question, relation)

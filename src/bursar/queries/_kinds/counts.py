@@ -8,7 +8,7 @@ from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.queries._kinds._intervals import total_interval
 from bursar.queries._missing import Missing
-from bursar.queries._noise_bands import Interval, NoiseBand, around
+from bursar.queries._noise_bands import NoiseBand, around
 from bursar.queries._question import Question, make_plain, set_fields
 from bursar.queries._rows import AnyRow, Coordinate
 
@@ -16,13 +16,8 @@ __all__ = ["Count", "People"]
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Question):
-    """How many rows."""
-
-    @property
-    def estimand(self) -> str:
-        """What the answer is about, in words."""
-        return "the number of rows"
+class _Counted(Question):
+    """A question whose answer is one noisy count for each group."""
 
     def width_depends_on_data(self) -> bool:
         """The noise alone."""
@@ -30,10 +25,10 @@ class Count(Question):
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The noisy count."""
-        return _read_count(parts, noise)
+        return parts[0], around(parts[0], noise.margin(1))
 
     def reported(self) -> bool:
-        """The rows that a clip takes away."""
+        """What a clip takes away from the count."""
         return True
 
     def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
@@ -42,7 +37,17 @@ class Count(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class People(Question):
+class Count(_Counted):
+    """How many rows."""
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return "the number of rows"
+
+
+@dataclass(frozen=True, slots=True)
+class People(_Counted):
     """How many people have at least one row, in each group.
 
     With ``spare``, a price in rho: of those, how many can still pay that much afterwards. It tells an analyst when to
@@ -76,22 +81,6 @@ class People(Question):
         """One for a person with a row."""
         return (AnyRow(),)
 
-    def width_depends_on_data(self) -> bool:
-        """The noise alone."""
-        return False
-
-    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
-        """The noisy count."""
-        return _read_count(parts, noise)
-
-    def reported(self) -> bool:
-        """The people that a clip over groups takes away."""
-        return True
-
     def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
         """The interval of the number of people without a clip; with ``spare`` it is not about all people."""
-        return None if self.spare_units else total_interval(parts[0], noise, missing, 0)
-
-
-def _read_count(parts: list[float], noise: NoiseBand) -> tuple[float, Interval]:
-    return parts[0], around(parts[0], noise.margin(1))
+        return None if self.spare_units else _Counted.truth(self, parts, noise, missing)
