@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 _DELIMITERS = ",;|\t"
 _IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
-_BLOCK = 2**23  # bytes that are parsed at a time
+_BLOCK = 2**22  # bytes that are parsed at a time
 _WORKERS = min(4, os.cpu_count() or 1)
 
 

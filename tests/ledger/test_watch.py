@@ -145,6 +145,45 @@ def test_a_watch_tells_when_to_stop_trusting_totals(where):
         assert all(finding.holds for finding in session.verify(replay=True))
 
 
+def test_a_watch_over_one_purpose(where):
+    """It hears the questions for its purpose alone; each watch has its own price, and all are set aside together."""
+    count = Count(clip=2, rho=20.0)
+    with watched(where) as session:
+        first = session.watch(PEOPLE // 2, epsilon=2.0, purpose="weekly")
+        second = session.watch(PEOPLE // 2, epsilon=1.0)
+        for scope in ({"purpose": "weekly"}, {}):
+            with pytest.raises(ArgumentError, match="watched already"):
+                session.watch(5, epsilon=0.1, **scope)
+        with pytest.raises(ArgumentError, match="either analyst= or purpose="):
+            session.watch(5, epsilon=0.1, analyst="ann", purpose="weekly")
+        weekly, other = session.analyst("ann", purpose="weekly"), session.analyst("ann")
+        assert [other.ask(count, key=f"q{number}").complete for number in range(4)] == [True] * 4
+        assert other.ask(count, key="broke").complete is False  # 80 of 97.5 are spent
+        assert [entry.public.get("scope", "all") for entry in session.ledger.entries("spoke")] == ["all"]
+        cheap = Count(clip=2, rho=0.1)
+        assert weekly.ask(cheap, key="all watches are heard").complete is False
+        told = session.statement(7)
+        assert [line.question for line in told.lines[:2]] == [{"ask": "watch"}] * 2
+        both = first.units + second.units
+        assert told.rho == pytest.approx((session.ledger.spent(7) + both) / RHO)
+        assert max(session.ledger.spent(person) for person in range(PEOPLE)) <= 100 * RHO - both
+        assert all(finding.holds for finding in session.verify(replay=True))
+    with watched(where) as session:
+        assert session.analyst("bea").ask(Count(clip=2, rho=0.1), key="again").complete is False
+
+
+def test_watches_of_other_purposes_stay_silent(where):
+    """What is missing from one purpose's questions says nothing of another's."""
+    with watched(where) as session:
+        session.watch(PEOPLE // 2, epsilon=2.0, purpose="weekly")
+        weekly, other = session.analyst("ann", purpose="weekly"), session.analyst("ann", purpose="daily")
+        for number in range(4):
+            assert other.ask(Count(clip=2, rho=20.0), key=f"q{number}").complete is None
+        assert weekly.ask(Count(clip=2, rho=0.1), key="w").complete is True
+        assert other.ask(Count(clip=2, rho=20.0), key="broke").complete is None  # not everybody has 20 left
+        assert session.ledger.entries("spoke") == []
+
+
 def test_a_watch_is_set_aside_from_everybody(where):
     """Its price is left to nobody; it cannot begin when somebody may have spent too much, nor be released or used."""
     with opened(where) as book:

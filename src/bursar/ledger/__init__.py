@@ -8,6 +8,8 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
     shares      what each person has spent on an analyst or a purpose that is limited
 """
 
+from bursar.ledger._backup import backup, restore
+from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
@@ -22,15 +24,22 @@ __all__ = [
     "Answered",
     "Entry",
     "Finding",
+    "Hold",
     "Ledger",
     "Summary",
+    "Training",
     "Turn",
     "Watch",
+    "backup",
     "check_export",
     "check_export_file",
     "export",
     "left_at_worst",
+    "new_claim",
     "on_a_server",
+    "restore",
     "summary",
+    "trainings",
     "verify",
+    "write_off",
 ]

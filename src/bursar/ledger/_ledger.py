@@ -6,28 +6,28 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from bursar import _check
-from bursar._uncopyable import Uncopyable
 from bursar._units import to_float
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import folder_beside
 from bursar.ledger._accounts.parquet import ParquetAccounts
-from bursar.ledger._accounts.postgres import PostgresAccounts
 from bursar.ledger._accounts.tables import TableAccounts
-from bursar.ledger._record import START, Entry, Row, find, read_rows, sealed
-from bursar.ledger._rules import Answered, Rules, history, scope_of
-from bursar.ledger._stores.postgres import Postgres
+from bursar.ledger._opening import accounts_of, create_in, terms_of
+from bursar.ledger._record import Entry, Row, find, read_rows
+from bursar.ledger._remembered import Remembered
+from bursar.ledger._rules import CHARGING, EVERYTHING, Answered, Rules, history, scope_of
 from bursar.ledger._stores.store import open_store
 from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
+from bursar.meaning import Meaning
 
 __all__ = ["Ledger"]
 
 Result = TypeVar("Result")
 
 
-class Ledger(Uncopyable):
+class Ledger(Remembered):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -43,6 +43,7 @@ class Ledger(Uncopyable):
         self._rules = Rules()
         self._turn: Turn | None = None  # while a transaction is open
         self._catch_up()
+        self._tell_witness()
         accounts.clean()
 
     @classmethod
@@ -84,10 +85,10 @@ class Ledger(Uncopyable):
         try:
             if not store.exists():
                 new = None if budget is None or person is None else Terms.of(budget, person, wanted, keys_delta)
-                _create(store, new, create=create)
+                create_in(store, new, create=create)
             store.open(memory_limit=memory_limit, threads=threads)
-            terms = _terms(store)
-            accounts = _accounts_of(store, writer, terms.accounts)
+            terms = terms_of(store)
+            accounts = accounts_of(store, writer, terms.accounts)
             terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind, keys_delta=keys_delta)
             accounts.open(store, terms.person)
             return cls(store, accounts)
@@ -123,7 +124,7 @@ class Ledger(Uncopyable):
             note: dict[str, object] = {}
             if scope not in self._rules.limits:
                 before = self.store.run(
-                    f"SELECT number FROM ledger.record WHERE kind = 'answered' AND {column} = ?", [name]
+                    f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?", [name]
                 )
                 note = self.accounts.open_share(scope, [number for (number,) in before])
             turn.append({"kind": "limited", "scope": scope, "units": units}, note)
@@ -173,11 +174,12 @@ class Ledger(Uncopyable):
 
         self.transact(work)
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: Watch, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """Begin a watch over how many people could not pay; its price is set aside from each person's budget for good.
 
         Args:
             watch: with the threshold's noise.
+            analyst, purpose: public. Over the questions of an analyst, or for a purpose, alone; else over all.
 
         Raises:
             BudgetExceeded: by public facts alone, a person may not have that much left.
@@ -185,14 +187,17 @@ class Ledger(Uncopyable):
         if watch.noise is None:
             raise ArgumentError("watch: its threshold has no noise; Session.watch draws it")
 
+        scope = EVERYTHING if analyst is None and purpose is None else scope_of(analyst, purpose)
+
         def work(turn: Turn) -> None:
-            if self._rules.watch is not None:
-                raise ArgumentError("this ledger is watched already")
-            left = max(0, self.budget_units - self._rules.set_aside() - self._rules.charged)
+            if scope in self._rules.watches:
+                raise ArgumentError(f"{scope or 'this ledger'} is watched already")
+            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged)
             price = watch.price(self.measure)
             if price > left:
                 raise exceeded(price, self.budget_units, left, self.symbol)
-            turn.append({"kind": "watched", **watch.public, "units": price}, {"noise": watch.noise})
+            whose = {"scope": scope} if scope else {}
+            turn.append({"kind": "watched", **watch.public, **whose, "units": price}, {"noise": watch.noise})
 
         self.transact(work)
 
@@ -233,7 +238,11 @@ class Ledger(Uncopyable):
 
         with self.store.lock:  # only its own thread asks whether a transaction is open
             open_turn = self._turn if self.store.inside else None
-            return self.store.transact(begun) if open_turn is None else work(open_turn)
+            if open_turn is not None:
+                return work(open_turn)
+            result = self.store.transact(begun)
+            self._tell_witness()
+            return result
 
     def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
@@ -285,6 +294,14 @@ class Ledger(Uncopyable):
         """
         return self._rules.terms.promise(delta)
 
+    def meaning(self) -> Meaning:
+        """How well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
+
+        Guarantee: no attack on all that is charged within the budget does better.
+        Source: theory 8.1.
+        """
+        return self._rules.terms.meaning()
+
     @property
     def delta(self) -> float | None:
         """The delta at which the budget was given; None if it was given as rho. Public."""
@@ -325,7 +342,7 @@ class Ledger(Uncopyable):
         return [row.entry(private=True) for row in rows]
 
     def history(self) -> Iterator[Answered]:
-        """Every answered question in order, with what was in force before it: for the data holder."""
+        """Every entry that charged people, in order, with what was in force before it: for the data holder."""
         return history(self.rows())
 
     def find(self, key: str) -> Entry | None:
@@ -341,15 +358,19 @@ class Ledger(Uncopyable):
         return self.accounts.spent(self.person(person))
 
     def charges(self, person: object) -> list[tuple[Entry, int]]:
-        """Every question that charged a person, and how many units. Private."""
+        """Every question and training that charged a person, and how many units in the end. Private."""
         charged = dict(self.accounts.charges(self.person(person)))
         listed = ", ".join(f"{question:d}" for question in charged) or "-1"
-        rows = read_rows(self.store.run, f"number IN ({listed})")
-        return [(row.entry(), charged[row.number]) for row in rows]
+        entries = [row.entry() for row in read_rows(self.store.run, f"number IN ({listed})")]
+        for entry in entries:
+            if entry.kind == "settled":
+                charged[int(entry.public["of"])] += charged[entry.number]
+        return [(entry, charged[entry.number]) for entry in entries if entry.kind != "settled"]
 
-    def watched(self) -> Entry | None:
-        """The entry that began the watch over this ledger, if there is one."""
-        return Rules.of(read_rows(self.store.run, "kind = 'watched'")).watched
+    def watched(self) -> list[Entry]:
+        """The entries that began the watches over this ledger."""
+        watches = Rules.of(read_rows(self.store.run, "kind = 'watched'")).watches
+        return [watched.entry for watched in watches.values()]
 
     def close(self) -> None:
         """Release the ledger; another process may open it then."""
@@ -374,24 +395,3 @@ class Ledger(Uncopyable):
             rules.read(row)
             if rules.accounts is not None and rules.accounts != accounts:
                 self.accounts.follow(rules.accounts)
-
-
-def _create(store: Store, terms: Terms | None, *, create: bool) -> None:
-    """Make a ledger that is not there."""
-    if not create:
-        raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
-    if terms is None:
-        why = "is not there, and cannot be made without a budget and a kind of names"
-        raise LedgerError(f"{store.name} {why}", reason="missing")
-    store.create(terms.person, sealed(0, START, terms.public, {}))
-
-
-def _terms(store: Store) -> Terms:
-    return Terms.read(read_rows(store.run, "number = 0")[0].entry().public)
-
-
-def _accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:
-    """The accounts of a ledger: in tables beside its record, or in files."""
-    if writer is not None or kind == ParquetAccounts.kind:
-        return ParquetAccounts(writer)
-    return PostgresAccounts(store) if isinstance(store, Postgres) else TableAccounts()

@@ -30,7 +30,8 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """opened, answered, limited, reserved, released, retired, returned, watched, spoke or delta."""
+        """opened, answered, limited, reserved, released, retired, returned, watched, spoke, delta, training, claimed,
+        settled, written off or witnessed."""
         return str(self.public["kind"])
 
 

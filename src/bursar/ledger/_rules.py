@@ -17,7 +17,24 @@ from bursar.ledger._terms import PURE, Terms, delta_exceeded, exceeded
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import Payment, Person, Share
 
-__all__ = ["Allowance", "Answered", "Reservation", "Rules", "history", "scope_of"]
+__all__ = [
+    "CHARGING",
+    "EVERYTHING",
+    "Allowance",
+    "Answered",
+    "Reservation",
+    "Rules",
+    "Training",
+    "Watched",
+    "history",
+    "scope_of",
+]
+
+CHARGING = ("answered", "training", "settled")
+"""The kinds of entries that charge people, or give something back."""
+
+EVERYTHING = ""
+"""The scope of a watch over all questions."""
 
 
 class Reservation(NamedTuple):
@@ -25,6 +42,30 @@ class Reservation(NamedTuple):
 
     units: int
     whose: Mapping[str, str]
+
+
+class Training(NamedTuple):
+    """A training for which budget is reserved and that was not settled yet. Private, because of the claim.
+
+    Fields:
+        number: of the entry that reserved.
+        analyst, purpose: whose limits it is under.
+        price: units, the most that was reserved for a person.
+        claim: what the process knows that may go on with it and settle it; None once it was written off.
+    """
+
+    number: int
+    analyst: str
+    purpose: str | None
+    price: int
+    claim: str | None
+
+
+class Watched(NamedTuple):
+    """A watch, and the entry that began it. Private, because of the threshold's noise."""
+
+    watch: Watch
+    entry: Entry
 
 
 class Allowance(NamedTuple):
@@ -35,10 +76,10 @@ class Allowance(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A question of the record, and what was in force before it. Private, because of ``gone``.
+    """An entry that charges people, and what was in force before it. Private, because of ``gone``.
 
     Fields:
-        entry: the question's.
+        entry: a question's; or a training's, where it reserved or settled.
         allowance: the most that each person may have spent after it.
         asked: for each limited share the questions asked before it that count.
         gone: the people who had left.
@@ -59,10 +100,15 @@ class Rules:
         terms: of the ledger, once the first entry has been read.
         number, hash: of the last entry read.
         limits: units by scope.
-        reserved: by key.
-        asked: by scope, the numbers of the questions asked in it, whether or not it is limited.
-        watched: the entry that began the watch, if there is one; ``watch`` is the watch, ``spoke`` whether it spoke.
+        reserved: for questions, by key.
+        asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
+            numbers of the entries that reserved and that gave back.
+        trainings: by key, those that reserve budget and are not settled. Private.
+        settled: for each entry that gave back, the number of the entry that had reserved.
+        watches: by scope, "" for all questions, the watch and the entry that began it.
+        spoke: the scopes whose watch spoke.
         gone: the people who have left. Private.
+        witness: the file that remembers the newest entry, if there is one.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
         delta: what questions for keys have cost in delta, exactly.
         charged: the most units that any person can have been charged, by what is public.
@@ -76,11 +122,13 @@ class Rules:
         self.limits: dict[str, int] = {}
         self.reserved: dict[str, Reservation] = {}
         self.asked: dict[str, list[int]] = {}
-        self.watched: Entry | None = None
-        self.watch: Watch | None = None
-        self.spoke = False
+        self.trainings: dict[str, Training] = {}
+        self.settled: dict[int, int] = {}
+        self.watches: dict[str, Watched] = {}
+        self.spoke: set[str] = set()
         self.gone: set[Person] = set()
         self.accounts: str | None = None
+        self.witness: str | None = None
         self.delta = Fraction(0)
         self.charged = 0
         self.charged_by_scope: dict[str, int] = {}
@@ -97,10 +145,15 @@ class Rules:
         """Take in the next entry. Of an answer's public part only the terms are read: price and pace."""
         private = json.loads(row.private)
         self.accounts = private.get("accounts", self.accounts)
-        if row.kind == "answered":
-            self._charge(row)
+        if row.kind in CHARGING:
             for scope in _scopes(str(row.analyst), row.purpose):
                 self.asked.setdefault(scope, []).append(row.number)
+        if row.kind in ("answered", "training"):
+            self._charge(row)
+            if row.kind == "training":
+                price = int(json.loads(row.public)["price"])
+                training = Training(row.number, str(row.analyst), row.purpose, price, str(private["claim"]))
+                self.trainings[str(row.key)] = training
             if row.reserved is not None:
                 self.reserved.pop(row.reserved, None)
         else:
@@ -131,12 +184,20 @@ class Rules:
                 self.reserved[public["name"]] = Reservation(int(public["units"]), public.get("whose", {}))
             case "released":
                 self.reserved.pop(public["name"], None)
+            case "claimed" | "written off":
+                training = self.trainings[public["training"]]
+                self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
+            case "settled":
+                self.settled[entry.number] = self.trainings.pop(public["training"]).number
             case "watched":
-                self.watched, self.watch = entry, Watch.recorded(public, entry.private)
+                watched = Watched(Watch.recorded(public, entry.private), entry)
+                self.watches[public.get("scope", EVERYTHING)] = watched
             case "delta":
                 self.delta += exact(public["delta"])
+            case "witnessed":
+                self.witness = public["where"]
             case "spoke":
-                self.spoke = True
+                self.spoke.add(public.get("scope", EVERYTHING))
             case "retired":
                 self.gone.add(entry.private["person"])
             case "returned":
@@ -144,8 +205,13 @@ class Rules:
 
     @property
     def chargeable(self) -> int:
-        """The budget without what a watch took of it, units."""
-        return self.terms.budget - (0 if self.watch is None else self.watch.price(self.terms.measure))
+        """The budget without what watches took of it, units."""
+        return self.terms.budget - sum(watched.watch.price(self.terms.measure) for watched in self.watches.values())
+
+    def watching(self, analyst: str, purpose: str | None) -> dict[str, Watch]:
+        """The watches over a question, by scope: that over all questions, its analyst's and its purpose's."""
+        scopes = [EVERYTHING, *_scopes(analyst, purpose)]
+        return {scope: self.watches[scope].watch for scope in scopes if scope in self.watches}
 
     def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""
@@ -204,10 +270,10 @@ class Rules:
 
 
 def history(rows: Iterable[Row]) -> Iterator[Answered]:
-    """Every answered question in order, with what was in force before it."""
+    """Every entry that charged people or gave something back, in order, with what was in force before it."""
     rules = Rules()
     for row in rows:
-        if row.kind == "answered":
+        if row.kind in CHARGING:
             allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
             asked = {share.scope: list(rules.asked.get(share.scope, ())) for share in allowance.shares}
             entry, gone, left = row.entry(private=True), frozenset(rules.gone), rules.left(allowance)

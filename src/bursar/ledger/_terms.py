@@ -13,9 +13,9 @@ from math import inf, nextafter, sqrt
 from numbers import Integral
 from typing import Any, Self
 
-from bursar import _check
+from bursar import _check, meaning
 from bursar._units import MEASURE, RANGE, exact, to_float
-from bursar.curves import gaussian, zcdp
+from bursar.curves import approximate, gaussian, tradeoff, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger.interfaces import Person
@@ -118,6 +118,17 @@ class Terms:
             mu = nextafter(sqrt(to_float(2 * self.budget)), inf)
             return float(gaussian.epsilon(mu, delta=delta))
         return total
+
+    def meaning(self) -> meaning.Meaning:
+        """How well anyone can tell whether a person was in, from all that the budget ever pays for."""
+        if self.keys_delta is not None:
+            return meaning.of(tradeoff.from_epsilons(self.promise, points=64))
+        total = to_float(self.budget)
+        if self.measure == ZCDP:
+            return meaning.of(zcdp.Zcdp(total), points=64)
+        if self.measure == GAUSSIAN:
+            return meaning.of(gaussian.Gaussian(nextafter(sqrt(to_float(2 * self.budget)), inf)))
+        return meaning.of(approximate.Approximate(total, 0.0))
 
     def name_of(self, person: object) -> Person:
         """A person's name as the ledger keeps it."""

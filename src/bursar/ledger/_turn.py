@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bursar import _check
+from bursar import _check, _witness
 from bursar.errors import ArgumentError
 from bursar.ledger._record import Entry, find, insert, sealed
-from bursar.ledger._rules import Rules
+from bursar.ledger._rules import Rules, Training
 from bursar.ledger._watch import Watch
-from bursar.ledger.interfaces import Admitted, Offer, Payment, Store
+from bursar.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
 __all__ = ["Admission", "Turn"]
 
@@ -114,6 +114,7 @@ class Turn:
         public: Mapping[str, object],
         *,
         watch_noise: Callable[[Watch], int] | None = None,
+        training: Mapping[str, str] | None = None,
     ) -> Entry:
         """Charge each person admitted and store the finished answer.
 
@@ -122,8 +123,9 @@ class Turn:
             public: the question and its answer. The price, who asked under which key, and ``floor`` are added: the
                 units, at most the price, that every person could still pay, known before the data was looked at.
             watch_noise: draws the noise on the number of missing people; where it is given and the ledger is watched,
-                the answer says whether it is ``complete``: whether the watch is still silent, with this question.
-                Questions with ``spare`` do not matter to the watch.
+                the answer says whether it is ``complete``: whether all watches over it are still silent, with this
+                question. Questions with ``spare`` do not matter to a watch.
+            training: of a training, private: the ``claim`` that may settle it, and the ``order`` of its people.
 
         Guarantee: after the transaction either the answer is stored and each person in it is charged, or neither. All
             that a watch ever tells is paid for: ``Watch``, theory 5.8.
@@ -145,9 +147,36 @@ class Turn:
         paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
         asked |= {name: units for name, units in paid.items() if units}
         asked |= {"delta": admission.delta} if admission.delta else {}
-        entry = {**public, **({} if complete is None else {"complete": complete}), **asked, "kind": "answered"}
+        entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
+        entry["kind"] = "answered" if training is None else "training"
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
-        return self.append(entry, note)
+        return self.append(entry, {**note, **(training or {})})
+
+    def give_back(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
+        """Settle a training: each person pays what was offered, and gets back what was reserved beside it.
+
+        Args:
+            offer: what the training cost each person, at most what was reserved for that person.
+            key: of the training.
+            public: what the record says of it.
+
+        Guarantee: each person remains charged what was offered, whoever else was charged in the meantime.
+        Source: theory 5.12.
+        """
+        training = self._rules.trainings[key]
+        scopes = self._rules.allowance(analyst=training.analyst, purpose=training.purpose, reserved=None).shares
+        note = offer.refund(self._number + 1, training.number, [share.scope for share in scopes])
+        whose = {"analyst": training.analyst, "purpose": training.purpose}
+        return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
+
+    def training(self, key: str) -> Training | None:
+        """What is in force for a training that is not settled."""
+        return self._rules.trainings.get(key)
+
+    def most(self, analyst: str, purpose: str | None) -> int:
+        """Units that nobody can have more of left: the least over the budget and limits, by public facts."""
+        allowance = self._rules.allowance(analyst=analyst, purpose=purpose, reserved=None)
+        return min([allowance.most, *(share.most for share in allowance.shares)])
 
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
@@ -157,15 +186,25 @@ class Turn:
         return row.entry()
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
-        """Whether the watch is still silent, with this question; None where it is not asked."""
-        watch = self._rules.watch
-        if watch is None or noise is None or admission.spare:
+        """Whether every watch over this question is still silent, with this question; None where none is asked."""
+        watches = self._rules.watching(admission.analyst, admission.purpose)
+        if not watches or noise is None or admission.spare:
             return None
-        if self._rules.spoke:
-            return False
-        people = admission.people
-        missing = people.missing_mass(admission.price) if watch.mass else people.refused()
-        if watch.speaks(missing, noise(watch)):
-            self.append({"kind": "spoke"})
-            return False
-        return True
+        people, silent = admission.people, True
+        for scope, watch in watches.items():
+            if scope in self._rules.spoke:
+                silent = False
+                continue
+            missing = people.missing_mass(admission.price) if watch.mass else people.refused()
+            if _spoke(scope, watch, missing, noise):
+                self.append({"kind": "spoke", **({"scope": scope} if scope else {})})
+                silent = False
+        return silent
+
+
+def _spoke(scope: str, watch: Watch, missing: int, noise: Callable[[Watch], int]) -> bool:
+    """Whether a watch speaks, with fresh noise on the number."""
+    part = _witness.Part((scope, watch), "threshold", most=float(MASS if watch.mass else 1), one_way=watch.mass)
+    return _witness.released(
+        lambda: watch.speaks(missing, noise(watch)), exact=float(missing), mechanism=watch, part=part
+    )

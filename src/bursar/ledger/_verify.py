@@ -9,7 +9,7 @@ from bursar._units import exact
 from bursar.errors import DataError, LedgerError
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
-from bursar.ledger._rules import Rules
+from bursar.ledger._rules import CHARGING, Rules
 from bursar.ledger.interfaces import Consistency, Payment
 
 __all__ = ["Finding", "check_export", "export", "verify"]
@@ -96,11 +96,11 @@ class _Checks:
 
     @cached_property
     def _answered(self) -> list[Entry]:
-        return [row.entry(private=True) for row in self._rows if row.kind == "answered"]
+        return [row.entry(private=True) for row in self._rows if row.kind in CHARGING]
 
     @cached_property
     def _consistency(self) -> Consistency:
-        return self._accounts.consistent(self._rules.chargeable)
+        return self._accounts.consistent(self._rules.chargeable, self._rules.settled)
 
     def unbroken(self) -> bool:
         before = START
@@ -125,13 +125,25 @@ class _Checks:
         return self._consistency.sums
 
     def within(self) -> bool:
-        prices = {entry.number: int(entry.public["price"]) for entry in self._answered}
+        prices = {entry.number: int(entry.public.get("price", 0)) for entry in self._answered}
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self._consistency.budget and not dear
+
+    def trainings(self) -> bool:
+        reserved = {entry.number: str(entry.public["key"]) for entry in self._answered if entry.kind == "training"}
+        back = {entry.number: entry for entry in self._answered if entry.kind == "settled"}
+        same = all(
+            entry.public["of"] == self._rules.settled[number]
+            and entry.public["training"] == reserved.get(entry.public["of"])
+            for number, entry in back.items()
+        )
+        return same and len(set(self._rules.settled.values())) == len(back) and self._consistency.budget
 
     def floors(self) -> bool:
         for answered in self._ledger.history():
             public = answered.entry.public
+            if answered.entry.kind == "settled":
+                continue
             payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
             floor = payment.floor(left, int(public["price"]))
             if public.get("floor", floor) != floor:
@@ -168,6 +180,7 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("the charges of every question add up to its recorded total", _Checks.questions),
     ("every account is the sum of its charges", _Checks.sums),
     ("no account is above the budget, and no charge above the price of its question", _Checks.within),
+    ("every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
     ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
     ("what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),

@@ -50,7 +50,7 @@ class Share(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What one question cost one person, in units. Private."""
+    """What one question cost one person, in units; below 0 where something came back. Private."""
 
     question: int
     units: int
@@ -252,6 +252,18 @@ class Offer(Protocol):
             DataError: the data cannot be read.
         """
 
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+        """Give back, under this entry, what an earlier one reserved beside the units that are offered for each person.
+
+        Args:
+            entry: number of the entry that gives back.
+            of: number of the entry that reserved.
+            scopes: the limited scopes that it falls under.
+
+        Raises:
+            LedgerError: more is offered for a person than was reserved; nothing may be written then.
+        """
+
     def close(self) -> None:
         """Remove what was prepared."""
 
@@ -299,8 +311,16 @@ class AccountStore(Protocol):
     def totals(self) -> dict[int, QuestionTotal]:
         """What each question cost all people, by its number."""
 
-    def consistent(self, budget: int) -> Consistency:
-        """Whether accounts and charges agree with each other and with a budget in units."""
+    def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
+        """Whether accounts and charges agree with each other and with a budget in units.
+
+        Args:
+            budget: of each person, units.
+            refunds: for each entry that gave something back, the entry that had reserved it: it gives back no more.
+        """
+
+    def units_of(self, question: int) -> dict[Person, int]:
+        """What an entry charged each person, units."""
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
         """Whether the shares are those of these scopes, each the sum of its questions' charges."""

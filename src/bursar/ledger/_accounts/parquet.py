@@ -179,13 +179,13 @@ class ParquetAccounts(AccountReader):
         _ = self.now
         return self._charged(self._charges)
 
-    def consistent(self, budget: int) -> Consistency:
+    def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
         """Also compare the accounts with what the record says of them."""
         (extent,) = self._store.run(
             f"SELECT count(*), coalesce(sum(spent), 0), coalesce(max(spent), 0) FROM {self.accounts_table()} a"
         )
         noted = extent == (self.now.people, self.now.units, self.now.most)
-        sums, within = super().consistent(budget)
+        sums, within = super().consistent(budget, refunds)
         return Consistency(noted and sums, within)
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
@@ -245,6 +245,10 @@ class _FileOffer:
         in_force = accounts.whole("accounts", now.accounts)
         verdicts = self._writer.judge(self._prepared, in_force, accounts.marks(), spent, most, payment)
         return _FileAdmitted(accounts, self._writer, verdicts)
+
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+        """Refuse: nothing can be reserved for a training here."""
+        raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
 
     def close(self) -> None:
         self._accounts.remove_work()

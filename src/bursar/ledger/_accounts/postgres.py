@@ -4,15 +4,15 @@ People named by text are kept as the bytes of their names in UTF-8, so that no c
 can take two people for one, or lose an account.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from bursar._workspace import Query
 from bursar.errors import LedgerError
-from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of
+from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
 from bursar.ledger._stores.postgres import Postgres
-from bursar.ledger.interfaces import Offer, Payment, Person, Share, Store
+from bursar.ledger.interfaces import Offer, Payment, Person, PrivateNote, Share, Store
 
 __all__ = ["PostgresAccounts"]
 
@@ -119,6 +119,10 @@ class _SentOffer:
         )
         return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", paid, payment, order=_BY_PERSON)
 
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+        """Give back on the server what was reserved beside what was sent."""
+        return refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
+
     def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
         """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others.
 
@@ -156,7 +160,7 @@ class _SentOffer:
             f"FROM {self._offered} o LEFT JOIN {shrunk} s ON s.place = o.place "
             f"{join} JOIN places_of_{admitted} p ON p.place = o.place"
         )
-        if workspace.run(f"SELECT count(*) FROM {admitted}").fetchone() != (admitted_people,):
+        if workspace.run(f"SELECT count(*) FROM {admitted}").fetchall() != [(admitted_people,)]:
             raise LedgerError("who takes part got lost on the way")
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """What is read from accounts the same way wherever they are kept: in tables, or in files read as tables."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bursar.ledger.interfaces import Charge, Consistency, Person, QuestionTotal, Store
@@ -36,7 +36,11 @@ class AccountReader:
         sql = f"SELECT question, sum(units), count(*), max(units) FROM {self.charges_table()} c GROUP BY question"
         return {int(question): QuestionTotal(*map(int, total)) for question, *total in self._store.run(sql)}
 
-    def consistent(self, budget: int) -> Consistency:
+    def units_of(self, question: int) -> dict[Person, int]:
+        rows = self._store.run(f"SELECT person, units FROM {self.charges_table()} c WHERE question = ?", [question])
+        return {self.named(person): int(units) for person, units in rows}
+
+    def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
         accounts, charges, run = self.accounts_table(), self.charges_table(), self._store.run
         twice = f"SELECT person FROM {accounts} a GROUP BY person HAVING count(*) > 1"
         different = (
@@ -44,8 +48,11 @@ class AccountReader:
             f"FULL JOIN {accounts} a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"
         )
         outside = f"SELECT 1 FROM {accounts} a WHERE spent > {budget:d} OR spent < 0"
-        negative = f"SELECT 1 FROM {charges} c WHERE units <= 0"
-        return Consistency(none(run, twice) and none(run, different), none(run, outside) and none(run, negative))
+        given_back = ", ".join(f"{entry:d}" for entry in refunds) or "-1"
+        wrong = f"SELECT 1 FROM {charges} c WHERE (units <= 0) <> (question IN ({given_back}))"
+        within = none(run, outside) and none(run, wrong)
+        within = within and all(none(run, _too_much(charges, entry, of)) for entry, of in refunds.items())
+        return Consistency(none(run, twice) and none(run, different), within)
 
     def stored(self, person: Person) -> object:
         return person
@@ -53,6 +60,14 @@ class AccountReader:
     def named(self, stored: Any) -> Person:
         name: Person = stored
         return name
+
+
+def _too_much(charges: str, entry: int, of: int) -> str:
+    """Who got more back than was reserved, as SQL."""
+    return (
+        f"SELECT 1 FROM {charges} c LEFT JOIN {charges} r ON r.person = c.person AND r.question = {of:d} "
+        f"WHERE c.question = {entry:d} AND -c.units > coalesce(r.units, 0)"
+    )
 
 
 def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:

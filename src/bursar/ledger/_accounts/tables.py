@@ -16,7 +16,7 @@ from bursar.ledger.interfaces import (
     Store,
 )
 
-__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "query_of"]
+__all__ = ["TableAccounts", "TableAdmitted", "TableOffer", "about_the_data", "left_of", "query_of", "refunded"]
 
 
 class TableAccounts(AccountReader):
@@ -101,6 +101,14 @@ class TableOffer:
         rows = f"(SELECT * EXCLUDE (taken, wanted, paid) FROM {self._judged} WHERE taken)"
         return TableAdmitted(self._store, rows, rows, f"SELECT wanted, paid FROM {self._judged}", payment)
 
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+        """Write down what remains, where the accounts are, and give back the rest."""
+        self._store.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT person, units FROM ({self._charges.sql}) c",
+            self._charges.parameters,
+        )
+        return refunded(self._store, self._judged, entry, of, scopes)
+
     def close(self) -> None:
         self._store.workspace.drop([self._judged, *(table.name for table in self._charges.tables)])
 
@@ -160,6 +168,40 @@ class TableAdmitted:
             "(SELECT 1 FROM ledger.shares s WHERE s.person = c.person AND s.scope = ?)",
             [scope, scope],
         )
+
+
+def refunded(store: Store, remains: str, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+    """Give back what an entry reserved beside what remains.
+
+    Args:
+        store: inside a transaction.
+        remains: SQL of a table of person (each once) and units, beside the accounts; units of 0 may be left out.
+        entry, of, scopes: as for ``Offer.refund``.
+    """
+    run = store.run
+    more = (
+        f"SELECT 1 FROM {remains} s LEFT JOIN ledger.charges c ON c.person = s.person AND c.question = {of:d} "
+        "WHERE s.units > coalesce(c.units, 0) OR s.units < 0"
+    )
+    if not none(run, more):
+        raise LedgerError("a training cost somebody more than was reserved", reason="damaged")
+    run(
+        f"INSERT INTO ledger.charges SELECT {entry:d}, c.person, coalesce(s.units, 0) - c.units FROM ledger.charges c "
+        f"LEFT JOIN {remains} s ON s.person = c.person "
+        f"WHERE c.question = {of:d} AND c.units > coalesce(s.units, 0)"
+    )
+    back = f"(SELECT person, units FROM ledger.charges WHERE question = {entry:d}) c"
+    run(f"UPDATE ledger.accounts SET spent = spent + c.units FROM {back} WHERE c.person = accounts.person")
+    for scope in scopes:
+        run(
+            f"UPDATE ledger.shares SET spent = spent + c.units FROM {back} "
+            "WHERE c.person = shares.person AND shares.scope = ?",
+            [scope],
+        )
+    ((units, people),) = run(f"SELECT coalesce(sum(units), 0), count(*) FROM {back}")
+    if not none(run, "SELECT 1 FROM ledger.accounts WHERE spent < 0"):
+        raise LedgerError("the accounts do not add up", reason="damaged")
+    return {"units": int(units), "people": int(people)}
 
 
 def query_of(charges: object) -> Query:

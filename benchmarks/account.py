@@ -1,0 +1,87 @@
+"""One account for questions and trainings: killed across both doors; and how long a ledger's upkeep takes.
+
+    python benchmarks/account.py kills [--kills 500] [--seed N] [--ledger postgresql://...]
+    python benchmarks/account.py upkeep [--people 100000] [--questions 200]
+
+Prints one JSON object. An account above the budget, a release without its charge, or a lost reservation stops the
+kills with an error. The upkeep is that of a ledger in which every question charged all people.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bursar import filters, ledger
+from bursar.queries import Count, Session
+
+HELPER = Path(__file__).parent.parent / "tests" / "helpers" / "account_kills.py"
+
+
+def kills(count: int, seed: int | None, place: str | None) -> dict[str, object]:
+    """Kill so many workers."""
+    start = time.perf_counter()
+    seed = random.randrange(10**6) if seed is None else seed
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [place or f"{folder}/l", folder, str(count), "4", str(seed)]
+        command = [sys.executable, "-W", "ignore", str(HELPER), *arguments]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    seconds = round(time.perf_counter() - start, 1)
+    return {"kills": count, "seed": seed, **json.loads(run.stdout), "undercharged or lost": 0, "seconds": seconds}
+
+
+def upkeep(people: int, questions: int) -> dict[str, object]:
+    """Seconds for statements, checks, a replay and a backup, and megabytes."""
+    table = pa.table({"who": np.arange(people)})
+    told: dict[str, object] = {"people": people, "questions": questions}
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder) / "l"
+        budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
+        with Session.open(table, person="who", budget=budget, ledger=where) as session:
+            start = time.perf_counter()
+            for number in range(questions):
+                session.analyst("ann").ask(Count(clip=1, rho=1e-5), key=str(number))
+            told["seconds a question"] = round((time.perf_counter() - start) / questions, 3)
+            for name, work in (
+                ("statement", lambda: session.statement(people // 2)),
+                ("verify", session.verify),
+                ("verify with replay", lambda: session.verify(replay=True)),
+                ("backup", lambda: ledger.backup(session.ledger, Path(folder) / "copy")),
+            ):
+                start = time.perf_counter()
+                work()
+                told[f"{name}, seconds"] = round(time.perf_counter() - start, 2)
+            start = time.perf_counter()
+            session.ledger.witnessed_by(Path(folder).absolute() / "head")
+            for number in range(10):
+                session.analyst("bob").ask(Count(clip=1, rho=1e-5), key=f"witnessed {number}")
+            told["seconds a question, with a witness"] = round((time.perf_counter() - start) / 10, 3)
+        told["megabytes a question"] = round(where.stat().st_size / 1e6 / (questions + 10), 3)
+    return told
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["kills", "upkeep"])
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--ledger", default=None)
+    parser.add_argument("--people", type=int, default=100_000)
+    parser.add_argument("--questions", type=int, default=200)
+    options = parser.parse_args()
+    if options.what == "kills":
+        print(json.dumps(kills(options.kills, options.seed, options.ledger), indent=1))
+    else:
+        print(json.dumps(upkeep(options.people, options.questions), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""`bursar ledger trainings`, `write-off`, `witness`, `backup` and `restore-backup`: what lies beside the questions."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bursar._units import shown, to_float
+from bursar.cli._json import dumps
+from bursar.cli._options import Json
+from bursar.cli._queries import LedgerName, console, ledger, opened, table_of
+
+__all__ = ["add"]
+
+
+def add(_: typer.Typer) -> None:
+    """Add the commands of this module to `bursar ledger`."""
+    ledger.command("trainings", epilog="Example: bursar ledger trainings people.ledger")(trainings)
+    ledger.command("witness", epilog="Example: bursar ledger witness people.ledger --file people.head")(witness)
+    ledger.command("backup", epilog="Example: bursar ledger backup people.ledger --out people.backup")(backup)
+    ledger.command(
+        "restore-backup", epilog="Example: bursar ledger restore-backup people.backup --out restored.ledger"
+    )(restore_backup)
+    ledger.command("write-off", epilog="Example: bursar ledger write-off people.ledger --key churn")(write_off)
+
+
+def trainings(path: LedgerName, as_json: Json = False) -> None:
+    """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
+    from bursar.ledger import trainings as listed
+
+    with opened(path) as book:
+        found, measure, symbol = listed(book), book.measure, book.symbol
+    if as_json:
+        print(dumps([asdict(each) | {"measure": measure} for each in found]))
+        return
+    table = table_of("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most")
+    for each in found:
+        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
+        table.add_row(*map(str, names), shown(to_float(each.units), 6))
+    console().print(table)
+
+
+def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:
+    """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
+    with opened(path) as book:
+        book.witnessed_by(file.absolute())
+    print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
+
+
+def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file (PRIVATE).")]) -> None:
+    """Copy a ledger's file, whole, and print the head of the copy."""
+    from bursar.ledger import backup as copied
+
+    with opened(path) as book:
+        print(f"head: {copied(book, out)}")
+
+
+def restore_backup(
+    copy: Annotated[Path, typer.Argument(help="A file that `bursar ledger backup` wrote.")],
+    out: Annotated[Path, typer.Option(help="Where the ledger was.")],
+) -> None:
+    """Put a backup where the ledger was lost; refused if its witness saw anything newer."""
+    from bursar.ledger import restore as put_back
+
+    print(f"head: {put_back(copy, out)}")
+
+
+def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name of the training.")]) -> None:
+    """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
+    from bursar.ledger import write_off as given_up
+
+    with opened(path) as book:
+        given_up(book, key)
+    print(f"{key!r} is written off: what it reserved is spent")
