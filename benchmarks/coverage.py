@@ -1,6 +1,6 @@
 """How often truth_intervals cover the truth on real data, and how wide they are.
 
-Exact sums come from a session over the data; the noise of 200 fresh answers is drawn with NumPy, on the same sums, by
+Exact sums come from a session over the data; the noise of 1000 fresh answers is drawn with NumPy, on the same sums, by
 the same law up to rounding. Run: BURSAR_DATA=/folder python benchmarks/coverage.py --out docs/experiments/coverage.json
 Cases that are in the file already are not run again.
 """
@@ -11,19 +11,21 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import duckdb
 import numpy as np
 
 from bursar import filters
 from bursar.errors import ArgumentError
-from bursar.ledger.interfaces import Payment
-from bursar.queries import Count, Mean, People, Quantiles, Session, Sum, Variance
+from bursar.ledger import left_at_worst
+from bursar.queries import Count, Mean, People, Quantiles, Ratio, Session, Sum, Variance
 from bursar.queries._answers import answer
+from bursar.queries._bin_factor import FACTOR_BITS
 from bursar.queries._prices import STEPS
 from bursar.queries._questions import described
 
-RUNS = 200
+RUNS = 1000
 SOURCES = {
     "retail": (
         "online_retail/online_retail.csv.gz",
@@ -38,6 +40,7 @@ SOURCES = {
     ),
     "hie": ("rand_hie/randhie.csv.gz", None, "CAST(mdvis AS DOUBLE) AS v, mdvis > 0 AS b"),
 }
+STEP = {"retail": 1, "movielens": 0.5, "diabetes": 1, "hie": 1}
 BOUNDS = {"retail": (-80995, 80995), "movielens": (0.5, 5), "diabetes": (1, 14), "hie": (0, 77)}
 
 
@@ -68,7 +71,8 @@ def cases(name, who, v, r):
     low, high = BOUNDS[name]
     rho = {"rho": 0.02}
     half = {"clip": max(1, most * 2 / 3), "at_most": most, **rho}
-    edges = np.linspace(low, high + (high - low) / 100, 65) if name != "retail" else np.arange(-2, 62, 1.0)
+    step = STEP[name]  # edges between the values that entries can have
+    edges = np.arange(low, high + 2 * step, step) - step / 2 if name != "retail" else np.arange(-2, 62) - 0.5
     yield "people", People(**rho), len(lengths)
     yield "count", Count(**half), len(v)
     yield "count, clip = at_most", Count(at_most=most, **rho), len(v)
@@ -84,8 +88,24 @@ def cases(name, who, v, r):
     )
     order, weights = np.argsort(v, kind="stable"), 1 / lengths[np.unique(who, return_inverse=True)[1]]
     below = np.cumsum(weights[order])
-    yield "median per person", Quantiles("v", edges, **rho), v[order][np.searchsorted(below, below[-1] / 2)]
-    yield "median per row", Quantiles("v", edges, per="row", **half), np.median(v)
+    read = {"step": step, "bounds_hold": name != "retail"}
+    yield "median per person", Quantiles("v", edges, **read, **rho), v[order][np.searchsorted(below, below[-1] / 2)]
+    yield "median per row", Quantiles("v", edges, per="row", **read, **half), np.sort(v)[(len(v) - 1) // 2]
+    yield "ratio per row", Ratio(numerator_where="r = 1", **half), r.mean()
+
+
+def paced_cases(name, v, r, most):
+    """Questions for people of whom the worst has half of the price left, with and without a report."""
+    low, high = BOUNDS[name]
+    whole = {"at_most": most, "rho": 0.02}
+    yield "count, half left", Count(**whole), len(v)
+    yield "count, half left, report=0.4", Count(report=0.4, **whole), len(v)
+    yield "rate per row, half left", Mean("r", 0, 1, bounds_hold=True, per="row", **whole), r.mean()
+    yield (
+        "mean per row, half left, report=0.4",
+        Mean("v", low, high, bounds_hold=True, per="row", report=0.4, **whole),
+        v.mean(),
+    )
 
 
 def exact(session, asked):
@@ -94,7 +114,7 @@ def exact(session, asked):
     plan = session._rows.plan(asked, described(asked))
 
     def work(turn, offer):
-        admitted = turn.admit(offer, key="k", price=asked.price, analyst="a", payment=Payment())
+        admitted = turn.admit(offer, key="k", price=asked.price, analyst="a", payment=asked.payment)
         sums.append(session._rows.sums(plan, admitted.people.rows))
         raise ArgumentError("undone")
 
@@ -105,15 +125,25 @@ def exact(session, asked):
     raise RuntimeError("no sums")
 
 
+def mixed(asked, sums):
+    """The sums to which noise is added."""
+    factor = asked.bin_factor()
+    if factor is None:
+        return sums
+    blocks = [factor.mixed(sums[start : start + factor.bins]) for start in range(0, len(sums), factor.bins)]
+    return [each / 2**FACTOR_BITS for block in blocks for each in block]
+
+
 def measure(session, asked, truth, seed):
     """Coverage, and the median width over that of the noise of the same price without a report at the same bound."""
-    sums, noise = np.array(exact(session, asked), float), np.random.default_rng(seed)
+    floor = asked.payment.floor(left_at_worst(session.ledger, analyst="a", purpose=None), asked.price)
+    sums, noise = np.array(mixed(asked, exact(session, asked)), float), np.random.default_rng(seed)
     plain = replace(asked, clip=asked.at_most, report=None) if asked.at_most is not None else asked
-    base = np.array(exact(session, plain), float) if plain is not asked else sums
+    base = np.array(mixed(plain, exact(session, plain)), float) if plain is not asked else sums
     covered, widths, widths_of_noise, values = [], [], [], []
     for _ in range(RUNS):
         one = answer(
-            asked, [round(x) for x in sums + noise.normal(0, asked.spread * STEPS, len(sums))], "k", floor=asked.price
+            asked, [round(x) for x in sums + noise.normal(0, asked.spread * STEPS, len(sums))], "k", floor=floor
         )
         two = answer(
             plain, [round(x) for x in base + noise.normal(0, plain.spread * STEPS, len(base))], "k", floor=plain.price
@@ -129,11 +159,16 @@ def measure(session, asked, truth, seed):
         "truth": float(truth),
         "value": float(np.median([each for each in values if each is not None])),
         "covered": float(np.mean(covered)) if covered else None,  # of those that are given
-        "given": len(covered) / RUNS,
-        "width": float(np.median(widths)) if widths else None,
+        "given": float(np.isfinite(widths).sum()) / RUNS,  # with both ends
+        "width": _finite(np.median(widths)) if widths else None,
         "noise width": width,
-        "ratio": float(np.median(widths)) / width if width and widths else None,
+        "ratio": _finite(np.median(widths) / width) if width and widths else None,
     }
+
+
+def _finite(number):
+    """The number; None for an infinite one."""
+    return float(number) if np.isfinite(number) else None
 
 
 def main():
@@ -144,16 +179,24 @@ def main():
     cases_done = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in ("diabetes", "hie", "movielens", "retail"):
         rows = table(Path(os.environ["BURSAR_DATA"]), name)
+        who, v, r = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
+        most = int(np.unique(who, return_counts=True)[1].max())
         with tempfile.TemporaryDirectory() as folder:
-            budget = filters.Zcdp(rho=1e3)
-            with Session.open(rows, person="who", budget=budget, ledger=Path(folder) / "ledger") as session:
-                arrays = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
-                for seed, (case, asked, truth) in enumerate(cases(name, *arrays)):
-                    key = f"{name}: {case}"
-                    if key not in cases_done:
-                        cases_done[key] = measure(session, asked, truth, seed)
-                        print(key, cases_done[key], flush=True)
-                        options.out.write_text(json.dumps(cases_done, indent=1) + "\n")
+            with Session.open(rows, person="who", budget=filters.Zcdp(rho=1e3), ledger=Path(folder) / "a") as session:
+                fill(cases_done, session, name, cases(name, who, v, r), options.out)
+            with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.01), ledger=Path(folder) / "b") as session:
+                session.analyst("a").ask(Count(clip=most, rho=1.0), key="before")
+                fill(cases_done, session, name, paced_cases(name, v, r, most), options.out)
+
+
+def fill(cases_done, session, name, found, out):
+    """Measure the cases that are not done."""
+    for case, asked, truth in found:
+        key = f"{name}: {case}"
+        if key not in cases_done:
+            cases_done[key] = measure(session, asked, truth, crc32(key.encode()))
+            print(key, cases_done[key], flush=True)
+            out.write_text(json.dumps(cases_done, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -36,18 +36,17 @@ with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
     from bursar.queries._where import parse, parse_value
     from bursar.queries.plans import Plan
 
-import pyarrow as pa
-
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, DataError
-from expressions import KINDS, NASTY, value, written
+from expressions import KINDS, value, written
 from expressions import grown as grown_expression
+from joined_rows import PEOPLE, check_joined, given, joined
 
-PEOPLE = 20
 REFUSALS = (ArgumentError, BudgetExceeded, DataError)
 WORDS = ["and", "or", "not", "in", "between", "is null", "is not null", "true", "n", "t", '\\"', "''", "--", ";", "<>"]
+WORDS += ["homes.n", "codes.t", "rows.f", "homes", "."]
 WORDS += [">=", "(", ")", "1e308", "-1", "0x", "'a'", "DROP TABLE", "union select", "ask", "count", "by", "where", "[["]
 WORDS += [
     "questions",
@@ -77,6 +76,9 @@ SEEDS = [
     b"\x07\x03\x05abcdefghijklmnopqrstuvwxyz",
     b"\x08case when n > 1 then lower(t) else substring(t, 1, 2) end",
     b"\x08round(f * n / 7) + number(t) - days(d, date(s))",
+    b"\x09\x03\x05abcdefghijklmnopqrstuvwxyz0123456789",
+    b"\x08homes.f * codes.n + rows.n",
+    b"\x00codes.t = homes.t or rows.t is null and homes.n > 1",
     b"\x04postgresql://user:secret@host:5432/name?sslmode=require&schema=mine",
 ]
 
@@ -108,15 +110,9 @@ class Target:
         self.folder, self.runs = folder, runs
         self.seen: Counter[str] = Counter()
         self.works = (self.filter, self.file, self.words, self.export, self.place, self.tokens, self.grown)
-        self.works += (self.expression, self.column)
-        nasty = {name: [NASTY[name][row % len(NASTY[name])] for row in range(PEOPLE)] for name in "fbds"}
-        rows = nasty | {
-            "who": list(range(PEOPLE)),
-            "n": [i % 7 for i in range(PEOPLE)],
-            "t": ["a", "b", "it's", None] * 5,
-        }
-        options: dict[str, Any] = {"person": "who", "budget": filters.Zcdp(rho=9000.0)}
-        self.session = Session.open(pa.table(rows), ledger=folder / "l", threads=1, **options)
+        self.works += (self.expression, self.column, self.joined)
+        options: dict[str, Any] = {"budget": filters.Zcdp(rho=9000.0), **given()}
+        self.session = Session.open(ledger=folder / "l", threads=1, **options)
         self.start = time.perf_counter()
 
     def filter(self, text: str) -> None:
@@ -171,6 +167,13 @@ class Target:
         wanted = [value(tree, dict(zip(KINDS, row, strict=True))) for row in columns]
         if [entry for (entry,) in entries] != wanted:
             raise RuntimeError(f"other values than Python's: {written(tree)}")
+
+    def joined(self, text: str) -> None:
+        """The same where some columns are those of other tables, found by the person or by a public key."""
+        choices = iter([ord(letter) for letter in text])
+        choose = lambda below: next(choices, 0) % below  # noqa: E731
+        tree = grown_expression(list(KINDS.values())[choose(6)], choose, 3)
+        check_joined(self.session, joined(tree, choose))
 
     def column(self, text: str) -> None:
         """A text in place of a column is an expression, or is refused."""

@@ -174,7 +174,7 @@ def kind_of(node):
     """The kind of an expression that ``grown`` made; of a literal, what it looks like."""
     match node:
         case Column():
-            return KINDS[node.name]
+            return KINDS[node.name.rpartition(".")[2]]
         case Literal():
             named = {bool: "bool", int: "whole", float: "number", str: "text"}
             return named[type(node.value)]

@@ -13,9 +13,9 @@ from bursar._units import MEASURE
 from bursar.errors import ArgumentError
 from bursar.queries import Count, Histogram, Mean, People, Session, Sum
 from bursar.queries._analyst import Asker
+from bursar.queries._asking import _refuse_other
 from bursar.queries._prices import STEPS
 from bursar.queries._questions import described, question
-from bursar.queries._session import _refuse_other
 from bursar.queries.plans import Plan
 from ledgers import RHO, exact
 from plan_files import PLAN, plan_folder

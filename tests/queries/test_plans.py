@@ -7,6 +7,7 @@ import pytest
 from bursar.errors import ArgumentError, DataError, LedgerError
 from bursar.queries.plans import Plan
 from plan_files import PLAN, plan_folder
+from sessions import without_noise
 
 
 @pytest.fixture
@@ -165,3 +166,75 @@ sigma = 200
     assert list(first) == ["{rows} 2011-12-07", "{rows} 2011-12-08", "{rows} 2011-12-09"]
     assert {key: second[key] for key in first} == first
     assert second["{rows} 2011-12-10"].groups == [("x",), ("2011-12-10",)]
+
+
+SHOP = """
+ledger = "people.ledger"
+rho = 1.0
+analyst = "ann"
+person = "who"
+
+[tables.orders]
+data = "events.parquet"
+
+[tables.customers]
+data = "customers.csv"
+person = "id"
+one_row = true
+types = { id = "whole", age = "whole" }
+
+[public.places]
+data = "places.csv"
+key = "code"
+on = "place"
+
+[[questions]]
+key = "by region"
+ask = "count"
+by = { "places.region" = ["north", "south"] }
+where = "customers.age >= 50"
+clip = 5
+sigma = 1000
+
+[[questions]]
+key = "customers"
+ask = "count"
+table = "customers"
+each_person = { orders = "count(orders)" }
+where = "orders >= 5"
+sigma = 1000
+"""
+
+
+def test_a_plan_over_several_tables(folder):
+    """Each is read as its own part of the file says; questions name them, and the ledger is checked against all."""
+    (folder / "customers.csv").write_text("id,age\n" + "".join(f"{k},{k}\n" for k in range(120)))
+    (folder / "places.csv").write_text("code,region\nx,north\ny,south\n")
+    (folder / "plan.toml").write_text(SHOP)
+    plan = Plan.read(folder / "plan.toml")
+    assert [path.name for path in plan.files] == ["events.parquet", "customers.csv", "places.csv"]
+    with plan.look() as session:
+        assert {each.table for each in plan.quote(session).values()} == {"orders", "customers"}
+    with plan.open() as session:
+        assert [without_noise(session, asked) for _, asked in plan.questions] == [[125, 125], [100]]
+        assert [answer.question.table for answer in plan.ask(session).values()] == ["orders", "customers"]
+    assert all(finding.holds for finding in plan.verify(folder / "people.ledger"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[tables.orders]", 'data = "x"\n[tables.orders]', "data stands in"),
+        ('data = "customers.csv"', "", "tables.customers: data is missing"),
+        ('key = "code"', "", "public.places: key is missing"),
+        ('on = "place"', 'of = "place"', "'of' is not known"),
+        ("one_row = true", "one_row = 1", "must be true or false"),
+        ('person = "who"\n', "", "person is missing"),
+        ("[tables.orders]", "[tables]\norders = 3\n[other]", "tables.orders must be a table|'other' is not known"),
+    ],
+)
+def test_tables_of_a_plan_that_make_no_sense(folder, old, new, message):
+    """Each is refused by name before any data are touched."""
+    (folder / "plan.toml").write_text(SHOP.replace(old, new, 1))
+    with pytest.raises(ArgumentError, match=message):
+        Plan.read(folder / "plan.toml")

@@ -36,6 +36,8 @@ def test_a_table_has_a_row_for_each_value(counts):
     assert list(zip(table["low"].to_pylist(), table["high"].to_pylist(), strict=True)) == counts.intervals
     frame = counts.to_pandas()
     assert pa.Table.from_pandas(frame, preserve_index=False).to_pydict() == table.to_pydict()
+    assert frame.attrs["about"] == table.schema.metadata[b"about"].decode() == counts.about
+    assert frame.attrs["estimand"] == counts.estimand
 
 
 def test_values_of_bins_and_levels_have_rows_of_their_own():
@@ -71,6 +73,7 @@ def test_csv_files(counts, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["key"] for row in rows] == ["a key"] * 6 + ["to,tal"]
     assert (rows[-1]["place"], float(rows[-1]["value"])) == ("", 8.0)
+    assert "about the clipped quantity" in rows[-1]["about"]
 
 
 def test_printed_answers_are_short(counts):

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import shops
 from bursar import filters
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
@@ -38,6 +39,7 @@ from bursar.queries import (
     Regression,
     Session,
     Sum,
+    Table,
     Top,
     Variance,
 )
@@ -257,6 +259,24 @@ ROWS = {
 }
 
 
+def test_both_engines_join_the_same(spark, tmp_path):
+    """Columns of other tables, and steps over their rows; what was declared is checked as well."""
+    frame = spark.createDataFrame
+    tables = {"orders": frame(shops.ORDERS), "customers": Table(frame(shops.CUSTOMERS), one_row=True)}
+    public = {name: replace(lookup, data=frame(lookup.data)) for name, lookup in shops.PUBLIC.items()}
+    with pytest.raises(ArgumentError, match="cannot be in one session"):
+        shops.opened(tmp_path / "a", tables=tables)
+    with pytest.raises(DataError, match="'orders' was declared"):
+        shops.opened(
+            tmp_path / "a", tables={"orders": Table(tables["orders"], one_row=True)}, person="customer", public={}
+        )
+    with shops.opened(tmp_path / "a", tables=tables, public=public) as ours, shops.opened(tmp_path / "b") as theirs:
+        found = together(spark, ours._rows, shops.ON_BOTH)
+        assert found == [exact(theirs, asked) for asked in shops.ON_BOTH]
+        with pytest.raises(ArgumentError, match="made in Spark"):
+            ours.check_view("SELECT * FROM data")
+
+
 @pytest.fixture(scope="module")
 def rows(spark):
     return spark.createDataFrame(pa.table(ROWS))
@@ -267,13 +287,15 @@ def holds(found):
 
 
 def test_questions_of_several_columns_are_the_same(spark, rows, path):
-    """Ratios, second moments and tops: the same sums and units on both engines, wide and long."""
+    """Ratios, second moments, tops and mixed bins: the same sums and units on both engines, wide and long."""
     asked = [
         Ratio("amount", "n", numerator_bounds=(0, 9), denominator_bounds=(1, 5), clip=3, **CHEAP),
         Ratio(numerator_where="place = 'x'", by={"place": ["x", "z"]}, clip=2, **CHEAP),
         Covariance({"amount": (-1, 3.5), "n": (0, 7)}, clip=1.5, per_group=1.2, **CHEAP),
         Regression("n", {"amount": (0, 1e6), "n": (0, 7)}, clip=1, by={"place": [*"xyzabc"]}, **CHEAP),
         Top(2, "place", ["y", "x", "nowhere"], count="rows", by={"n": [1, 3, 4]}, clip=4, **CHEAP),
+        Quantiles("amount", tuple(range(-3, 10)), **CHEAP),
+        Quantiles("amount", tuple(range(-3, 10)), by={"place": [*"xyz"]}, clip=0.8, **CHEAP),
     ]
     with opened(path, rows) as ours, opened(path.with_name("d"), pa.table(ROWS)) as theirs:
         found = together(spark, ours._rows, asked)
@@ -377,9 +399,9 @@ def test_people_shrink_as_on_duckdb(rows, path):
         for session in (ours, theirs):
             session.limit(0.7, analyst="ann")
             session.analyst("ann").ask(Count(clip=2, rho=0.5), key="a")
-            asked = Sum("n", 0, 8, by={"place": ["x", "y", "z"]}, clip=1, rho=0.6, pace=2)
+            asked = Sum("n", 0, 8, by={"place": ["x", "y", "z"]}, clip=1, at_most=4, bounds_hold=True, rho=0.6, pace=2)
             answer = session.analyst("ann").ask(asked, key="b")
-            many = Count(by={"n": list(range(40))}, clip=1, rho=0.6, pace=3)
+            many = Count(by={"n": list(range(40))}, clip=1, at_most=2, rho=0.6, pace=3)
 
             def missing(turn, offer, many=many):
                 people = turn.admit(offer, key="c", price=many.price, payment=many.payment, analyst="ann").people

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from bursar import filters
+from bursar._units import shown
 from bursar.curves import zcdp
 from bursar.queries import Count, Sum
 from ledgers import RHO
@@ -23,6 +24,8 @@ def test_statement(path):
         assert told.rho == pytest.approx(4e-4)
         assert told.epsilon == pytest.approx(1.0)
         assert "2 answers used your records" in told.words
+        assert told.guess == session.ledger.meaning().guess() < 0.7
+        assert f"at most {shown(100 * told.guess, 3)} times in 100" in told.words
         assert str(told) == told.words
         assert "private" in repr(told)  # what was spent on somebody is in no repr, log or traceback
         assert not any(character.isdigit() for character in f"{told!r}{told.lines!r}")

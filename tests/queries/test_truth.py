@@ -1,6 +1,7 @@
 """Intervals that cover the quantity without a clip, about all people: what is charged for them, and their coverage."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bursar import filters
+from bursar.errors import ArgumentError
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
 from bursar.queries._answers import answer
 from bursar.queries._prices import STEPS
@@ -162,5 +164,34 @@ def test_truth_is_told_only_where_it_is_known(tmp_path):
         assert "for all people in the data" in known.about
         assert ann.ask(Count(clip=30, at_most=60, rho=0.01), key="count").truth_interval is not None
         ann.ask(Count(clip=1, rho=0.45), key="dear")
-        assert ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4), key="late").truth_intervals is None
-        assert "may be missing" in ann.answers()[-1].about
+        late = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4), key="late")
+        assert "who count for at least 0.16 of themselves" in late.about
+        assert late.truth_interval[0] < late.interval[0]
+        last = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4, pace=None), key="last")
+        assert last.truth_intervals is None
+        assert "may be missing" in last.about
+
+
+def test_quantiles_are_values_that_entries_can_have():
+    """With a step, values and both ends of every interval are multiples of it within their bins."""
+    levels = (0.0, 0.1, 0.5, 0.9, 1.0)
+    edges = [0.0, 1.0, 2.5, 4.0, 7.0, 7.25, 12.0]
+    asked = Quantiles("v", edges, levels, per="total", step=1.0, rho=0.5, bounds_hold=True)
+    whole = np.repeat([0, 1, 2, 3, 5, 7, 12], [40, 10, 30, 70, 20, 20, 60])
+    counts = np.histogram(whole, edges)[0]
+    noise = np.random.default_rng(1)
+    for _ in range(RUNS):
+        one = answer(asked, [round(x) for x in (counts + noise.normal(0, 2, 6)) * STEPS], "k", floor=asked.price)
+        ends = [*one.value, *(end for interval in one.interval + one.truth_interval for end in interval)]
+        assert all(end == round(end) and 0 <= end <= 12 for end in ends)
+        assert all(low <= value <= high for value, (low, high) in zip(one.value, one.interval, strict=True))
+    open_ended = answer(replace(asked, bounds_hold=False), [each * STEPS for each in counts], "k", floor=asked.price)
+    assert open_ended.truth_interval[0][0] == -math.inf
+    assert open_ended.truth_interval[-1][1] == math.inf
+    exactly = answer(replace(asked, rho=None, sigma=0.02), [int(each) * STEPS for each in counts], "k")
+    assert exactly.value[1:4] == [0.0, 3.0, 10.0]
+    assert exactly.interval[2] == (3.0, 3.0)
+    with pytest.raises(ArgumentError, match="step"):
+        Quantiles("v", edges, step=1e-30, rho=0.5)
+    with pytest.raises((ArgumentError, TypeError), match="step"):
+        Quantiles("v", edges, step=math.nan, rho=0.5)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from bursar.errors import DataError
+from bursar.errors import ArgumentError, DataError
 from bursar.queries import Count
 from sessions import CHEAP, opened, without_noise
 
@@ -24,6 +24,7 @@ IMPURE = [
     "SELECT who + 1 AS who, x FROM data",
     "SELECT * FROM data ORDER BY x DESC LIMIT 7",
 ]
+SLOW = "SELECT d.* FROM data d WHERE (SELECT count(*) FROM range(3000000000) r WHERE r.range % 7 = 3) > 0"
 ROWS = pa.table(
     {
         "who": [k % 40 for k in range(400)],
@@ -68,9 +69,8 @@ def test_what_cannot_be_checked_is_said(path, tmp_path):
 
 def test_a_slow_view_is_not_waited_for(path, monkeypatch):
     """The check stops after some seconds and says so; the session opens."""
-    monkeypatch.setattr("bursar.queries._session._CHECK_SECONDS", 0.2)
-    slow = "SELECT d.* FROM data d WHERE (SELECT count(*) FROM range(3000000000) r WHERE r.range % 7 = 3) > 0"
-    with opened(path, ROWS, view=slow) as session:
+    monkeypatch.setattr("bursar.queries._opening.CHECK_SECONDS", 0.2)
+    with opened(path, ROWS, view=SLOW) as session:
         assert "took more than" in session.view_check.skipped
 
 
@@ -79,3 +79,30 @@ def test_sums_in_another_order_are_the_same(path):
     many = pa.table({"who": [k % 7 for k in range(200_000)], "x": [0.1 * (k % 1013) for k in range(200_000)]})
     with opened(path, many, view="SELECT who, sum(x) AS total, avg(x) AS mean FROM data GROUP BY who") as session:
         assert session.view_check.people == 7
+
+
+def test_a_holder_checks_a_view_again(path):
+    """With a larger sample, or before it is used: over the rows that were given."""
+    with opened(path, ROWS, view=PURE[0]) as session:
+        assert session.check_view(sample=40).people == 40
+        assert session.check_view(PURE[1], sample=7).people == 7
+        with pytest.raises(DataError, match="depend on other people's rows"):
+            session.check_view(IMPURE[0], sample=30)
+        with pytest.raises(DataError, match="cannot be read"):
+            session.check_view("SELECT nothing FROM data")
+        with pytest.raises(ArgumentError, match="no column 'who'"):
+            session.check_view("SELECT n FROM data")
+        with pytest.raises(ArgumentError, match="sample=0"):
+            session.check_view(sample=0)
+        assert session.check_view(SLOW, seconds=0.2).skipped is not None
+        assert without_noise(session, Count(clip=100, where="n = 3", **CHEAP))[0] > 0
+
+
+def test_rows_without_a_view_can_be_checked_with_one(path):
+    """The rows that were given are those that questions see."""
+    with opened(path, ROWS) as session:
+        assert session.check_view(PURE[2], sample=5).people == 5
+        with pytest.raises(DataError, match="depend on other people's rows"):
+            session.check_view(IMPURE[1], sample=5)
+        with pytest.raises(ArgumentError, match="the data has no view"):
+            session.check_view()

@@ -15,6 +15,7 @@ texts; arithmetic, ``case`` and functions. An expression may also stand in place
 
 from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote, write_csv
+from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._kinds.bins import Histogram, Quantiles
 from bursar.queries._kinds.counts import Count, People
 from bursar.queries._kinds.entries import Mean, Sum, Variance
@@ -27,6 +28,7 @@ from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Session
 from bursar.queries._statements import Line, Statement, statement
+from bursar.queries._tables import Lookup, Table
 
 __all__ = [
     "Analyst",
@@ -37,6 +39,7 @@ __all__ = [
     "Histogram",
     "Keys",
     "Line",
+    "Lookup",
     "Mean",
     "People",
     "Quantiles",
@@ -48,8 +51,10 @@ __all__ = [
     "Session",
     "Statement",
     "Sum",
+    "Table",
     "Top",
     "Variance",
+    "ViewCheck",
     "ranges",
     "recommend",
     "statement",

@@ -24,9 +24,9 @@ class _Session(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
-    def _ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer: ...
-    def _check(self, asked: Question, who: Asker, *, key: str) -> None: ...
-    def _quote(self, asked: Question, who: Asker) -> Quote: ...
+    def ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer: ...
+    def check(self, asked: Question, who: Asker, *, key: str) -> None: ...
+    def quote(self, asked: Question, who: Asker) -> Quote: ...
 
 
 class Analyst(Uncopyable):
@@ -49,7 +49,7 @@ class Analyst(Uncopyable):
 
     def quote(self, asked: Question) -> Quote:
         """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session._quote(asked, self._who)
+        return self._session.quote(asked, self._who)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -58,7 +58,7 @@ class Analyst(Uncopyable):
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
             BudgetExceeded: it costs more than the whole budget.
         """
-        self._session._check(asked, self._who, key=key)
+        self._session.check(asked, self._who, key=key)
 
     def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
@@ -83,7 +83,7 @@ class Analyst(Uncopyable):
         _check.name(key=key)
         if reserved is not None:
             _check.name(reserved=reserved)
-        return self._session._ask(asked, self._who, key=key, reserved=reserved)
+        return self._session.ask(asked, self._who, key=key, reserved=reserved)
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""

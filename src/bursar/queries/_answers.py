@@ -1,23 +1,25 @@
 """WHAT was answered, and how far noise may have moved it. Everything here is public.
 
-``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and given only where nobody is
-missing for lack of budget.
+``intervals`` are about the noise alone; ``truth_intervals`` also about what was clipped, and what people with little
+budget left could not pay for.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bursar._units import MEASURE, to_float, up
 from bursar.errors import ArgumentError
 from bursar.queries import _results
-from bursar.queries._about import about_in_words
-from bursar.queries._missing import Missing
+from bursar.queries._about import about_in_words, in_table
+from bursar.queries._clips import least_share, nobody_is_clipped
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._prices import STEPS
 from bursar.queries._question import Key, Question
+from bursar.queries._whole import Whole
 from bursar.queries._widths import expected_half_width
 
 if TYPE_CHECKING:
@@ -49,13 +51,16 @@ class Quote:
     fits: int | None = None
     """How many questions of this price every person can certainly still pay, even one who paid the highest price of
     every question so far. Most people can pay more."""
+    table: str | None = None
+    """The table that the question is about, where a session has several."""
 
     def __str__(self) -> str:
         """What matters, in a sentence."""
         price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
-        return f"{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
+        where = "" if self.table is None else f"about table {self.table}: "
+        return f"{where}{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +75,9 @@ class Answer:
     intervals: list[Any]
     """95 % each, for the noise alone."""
     truth_intervals: list[Any] | None
-    """95 % each, for the estimand about all people in the data who have not left, without any clip: the noise, and what
-    was clipped. They rest on what the question declares (``at_most``, ``bounds_hold``). None, for all or for a group,
-    where that cannot be said: ``about`` says why."""
+    """95 % each, for the estimand about all people in the data who have not left, without any clip: the noise, what was
+    clipped, and what a pace took from people who have little budget left. They rest on what the question declares
+    (``at_most``, ``bounds_hold``). None, for all or for a group, where that cannot be said: ``about`` says why."""
     about: str
     """What the intervals are about, in a sentence."""
     rho: float
@@ -109,7 +114,7 @@ class Answer:
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return self.question.estimand
+        return in_table(self.question.estimand, self.question)
 
     @property
     def truth_interval(self) -> Any:
@@ -184,6 +189,7 @@ def quote(question: Question, budget: int, *, left: int, released: Sequence[int]
         epsilon=to_float(question.price) if question.pure else None,
         half_width=expected_half_width(question, released),
         fits=left // question.price,
+        table=question.table,
     )
 
 
@@ -218,7 +224,9 @@ def answer(
         floor: units that every person could still pay for it; see ``Payment.floor``. None where that is not known.
     """
     noise = NoiseBand(question.spread * STEPS / question.steps, question.pure)
+    least = 0.0 if floor is None else least_share(question, floor)
     everybody = floor is not None and floor >= question.price
+    full = everybody and nobody_is_clipped(question)
     values, intervals, truths = [], [], []
     groups: list[tuple[Key, ...]] = question.labels if keys is None else [(each,) for each in keys]
     for group in range(len(groups)):
@@ -226,9 +234,9 @@ def answer(
         value, interval = question.read(parts, noise)
         values.append(value)
         intervals.append(interval)
-        truths.append(_truth(question, parts, released, group, noise) if everybody else None)
+        truths.append(_truth(question, parts, released, group, noise, least, full) if least else None)
     known = None if all(each is None for each in truths) else truths
-    about = about_in_words(question, everybody=everybody, covered=known is not None)
+    about = about_in_words(question, everybody=everybody, least=least, covered=known is not None)
     rho, clip = _rho(question), None if floor is None else question.complete_clip(floor)
     return Answer(key, question, groups, values, intervals, known, about, rho, list(released), clip, complete)
 
@@ -239,16 +247,22 @@ def _parts(question: Question, released: Sequence[int], group: int) -> list[floa
     return [part / question.steps for part in released[start : start + question.coordinates]]
 
 
-def _truth(question: Question, parts: list[float], released: Sequence[int], group: int, noise: NoiseBand) -> Any:
-    """The intervals of a group about what would be without a clip."""
-    if question.nobody_is_clipped:
-        return question.truth(parts, noise, None)
-    if not question.reports:
-        return None
-    cells, size = question.reports // question.groups, question.groups * question.coordinates
-    start, unit = size + group * cells, question.steps * question.report_scale
-    masses = [part / unit for part in released[start : start + cells]]
-    return question.truth(parts, noise, Missing(masses, noise.standard_error / question.report_scale))
+def _truth(
+    question: Question,
+    parts: list[float],
+    released: Sequence[int],
+    group: int,
+    noise: NoiseBand,
+    least: float,
+    full: bool,
+) -> Any:
+    """The intervals of a group about what would be without a clip; ``full`` is whether nothing was taken away."""
+    if not question.report_scale or full:  # the report is noise
+        return question.truth(Whole(parts, noise, parts, noise, least))
+    taken = _parts(question, released[question.groups * question.coordinates :], group)
+    whole = [part + each / question.report_scale for part, each in zip(parts, taken, strict=True)]
+    error = hypot(noise.standard_error, noise.standard_error / question.report_scale)
+    return question.truth(Whole(whole, NoiseBand(error, noise.pure), parts, noise, least))
 
 
 def _rho(question: Question) -> float:

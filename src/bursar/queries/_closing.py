@@ -223,12 +223,13 @@ def with_auto(asked: Question, key: str, analyst: str, purpose: str | None, rele
     if asked.auto_bounds():
         column = str(getattr(asked, "column", ""))
         noise = _some_noise(asked.pure)
-        wanted = Extremes(column=column, where=asked.where, each_person=asked.each_person, **noise)
+        same = {name: getattr(asked, name) for name in ("table", "where", "each_person")}
+        wanted = Extremes(column=column, **same, **noise)
         asked = _chosen(asked, wanted, key, (analyst, purpose), release, _chosen_bounds)
     if asked.clip == "auto":
         asked = _chosen(
             asked,
-            Lengths(of=_with_clip_1(asked), **_some_noise(asked.pure)),
+            Lengths(of=_with_clip_1(asked), table=asked.table, **_some_noise(asked.pure)),
             key,
             (analyst, purpose),
             release,

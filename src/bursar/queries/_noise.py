@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bursar import noise
+from bursar import _witness, noise
 from bursar.mechanisms import Gaussian, Laplace
 
 __all__ = ["laplace", "noisy"]
@@ -28,12 +28,16 @@ def noisy(sums: Sequence[int], mechanism: Gaussian | Laplace) -> list[int]:
         exact = np.clip(np.array(sums, np.int64), -_LARGEST, _LARGEST)
     except OverflowError:
         exact = np.array([max(-_LARGEST, min(_LARGEST, value)) for value in sums], np.int64)
-    if isinstance(mechanism, Laplace):
-        added = exact + noise.discrete_laplace(mechanism.scale, size=len(exact))
-    else:
-        added = exact + noise.rounded_gaussian(mechanism.sigma, size=len(exact))
-    released: list[int] = np.clip(added, -_LARGEST, _LARGEST).tolist()
-    return released
+
+    def release() -> list[int]:
+        if isinstance(mechanism, Laplace):
+            added = exact + noise.discrete_laplace(mechanism.scale, size=len(exact))
+        else:
+            added = exact + noise.rounded_gaussian(mechanism.sigma, size=len(exact))
+        noisy_sums: list[int] = np.clip(added, -_LARGEST, _LARGEST).tolist()
+        return noisy_sums
+
+    return _witness.released(release, exact=exact, mechanism=mechanism)
 
 
 def laplace(scale: float) -> int:

@@ -6,6 +6,8 @@ all contributions, plus noise of standard deviation ``sigma`` on each of its coo
 in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
 
 What every question takes, by keyword:
+    table: which table of people it is about, where a session has several; None for the first. Columns of the others may
+        be used too, as ``customers.age``.
     where: which rows count, a filter (see ``bursar.queries``); None for all.
     by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
         A key may be a range, (low, high), which takes entries from low up to and without high.
@@ -13,8 +15,8 @@ What every question takes, by keyword:
         one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
         is the longest that a contribution can be, and nothing is shrunk.
     at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
-    report: the share of the price for a report on what the clip takes away, up to ``at_most``: 0 for none; None for the
-        share at which ``truth_intervals`` are shortest. There is none where nobody is longer than the clip.
+    report: the share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
+        None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip.
     per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
     sigma: the noise; or
     rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
@@ -33,7 +35,6 @@ A question with an ``error``, or with "auto" for its clip or bounds, is *open*: 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, nextafter, prod, sqrt
@@ -45,15 +46,16 @@ from bursar._units import RANGE
 from bursar.errors import ArgumentError
 from bursar.ledger.interfaces import Payment
 from bursar.mechanisms import Gaussian, Laplace
-from bursar.queries._clips import MOST_CLIP, clip_of, joint_steps, longest, most_in_group, report_of
-from bursar.queries._missing import Missing
+from bursar.queries._bin_factor import BinFactor
+from bursar.queries._clips import MOST_CLIP, clip_of, complete_clip, joint_steps, report_of
+from bursar.queries._keys import LONGEST_KEY, Key, check_column, check_table, checked_keys, keys_by_column
 from bursar.queries._noise_bands import NoiseBand
 from bursar.queries._open import check_auto, check_error
 from bursar.queries._prices import STEPS, price_of, pure_price_of
-from bursar.queries._ranges import Range, as_range, plain_time
 from bursar.queries._rows import Bins, Coordinate, CountRows, EntryBuckets, KeyCells, LengthBuckets, Values
 from bursar.queries._steps import Steps, checked_steps
 from bursar.queries._where import parse
+from bursar.queries._whole import Whole
 
 __all__ = [
     "LARGEST",
@@ -70,16 +72,14 @@ __all__ = [
 _MOST_CELLS = 1_000_000
 _MOST_PACE = 1_000_000
 LARGEST = 1e100
-LONGEST_KEY = 1000
 _MOST_NOISE = 2.0**53
-
-Key = str | int | bool | Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
 
+    table: str | None = None
     where: str | None = None
     by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
     clip: float | str | None = None
@@ -107,7 +107,9 @@ class Question:
     clip_steps: int = field(init=False, repr=False, compare=False)
     """The clip in whole steps, rounded down."""
     report_steps: int = field(init=False, repr=False, compare=False)
-    """The longest report on what is taken away from a person, in whole steps; 0 for no report."""
+    """The longest report on what a clip takes away from a person, in whole steps."""
+    report_scale: float = field(init=False, repr=False, compare=False)
+    """What one full row that was taken away is in the report; 0 for no report."""
     sensitivity_steps: int = field(init=False, repr=False, compare=False)
     """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
     price: int = field(init=False, repr=False, compare=False)
@@ -116,12 +118,7 @@ class Question:
     """What must be left to each person who is counted, after paying; units."""
 
     def __post_init__(self) -> None:
-        if self.where is not None:
-            parse(self.where)
-        keys = _keys(self.by)
-        set_fields(self, by=keys, keys=keys)
-        if self.each_person is not None:
-            set_fields(self, each_person=checked_steps(self.each_person))
+        self._check_rows()
         make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
         if self.per_group is not None:
             _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
@@ -132,7 +129,7 @@ class Question:
             set_fields(self, pace=int(self.pace))
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
-        groups = prod(len(each) for _, each in keys)
+        groups = prod(len(each) for _, each in self.keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
@@ -145,8 +142,9 @@ class Question:
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
         set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
-        length, report = report_of(self, clip)
-        set_fields(self, noise=_noise(self, length), report_steps=floor(report * STEPS))
+        report = report_of(self, clip)
+        set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
+        set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
         set_fields(self, sensitivity_steps=joint_steps(self.clip_steps, self.report_steps, pure=self.pure))
         price = pure_price_of if self.pure else price_of
         set_fields(self, price=price(self.sensitivity_steps, self.noise))
@@ -154,6 +152,17 @@ class Question:
             raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
         if self.noise * STEPS >= _MOST_NOISE:
             raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+
+    def _check_rows(self) -> None:
+        """Refuse rows and groups that make no sense."""
+        if self.table is not None:
+            check_table(table=self.table)
+        if self.where is not None:
+            parse(self.where)
+        keys = keys_by_column(self.by)
+        set_fields(self, by=keys, keys=keys)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
 
     def _check_noise(self) -> None:
         """Refuse noise that is given in more than one way, in none, or out of its range."""
@@ -190,48 +199,43 @@ class Question:
         """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
         return None
 
+    def bin_factor(self) -> BinFactor | None:
+        """How each group's counts of bins are mixed before noise is added; None where each has noise of its own.
+
+        Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
+        """
+        return None
+
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
         return f"the {type(self).__name__.lower()} of rows"
 
+    @property
+    def whole_estimand(self) -> str:
+        """What truth intervals are about, in words."""
+        return self.estimand
+
     def most_in_group(self) -> float | None:
         """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
         return None
 
-    @property
-    def nobody_is_clipped(self) -> bool:
-        """Whether nobody is longer than the clip, or per_group, by what the question is or by what was declared."""
-        most_of_all, in_group = longest(self), most_in_group(self)
-        most = inf if self.at_most is None else self.at_most
-        if self.per_group is not None and self.per_group < min(most, inf if in_group is None else in_group):
-            return False
-        return min(most, inf if most_of_all is None else most_of_all) <= float(self.clip or 0) * (1 + 1e-9)
-
     def reported(self) -> bool:
-        """Whether what a clip takes away from the first coordinate can be reported."""
+        """Whether what is taken away from contributions can be reported, and ``truth`` makes use of it."""
         return False
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+    def truth(self, whole: Whole) -> Any:
         """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
 
         Args:
-            parts, noise: as for ``read``.
-            missing: the report on what was clipped; None where nothing was.
+            whole: what all people have in the group, by the answer and its report.
         """
         return None
 
     @property
     def reports(self) -> int:
-        """Numbers of the report: one for each cell, or none."""
-        if not self.report_steps:
-            return 0
-        return self.groups * (1 if self.bins() is None else self.coordinates)
-
-    @property
-    def report_scale(self) -> float:
-        """What one full row that was taken away is in the report."""
-        return self.report_steps / ((float(self.at_most or 0) - float(self.clip or 0)) * STEPS)
+        """Numbers of the report: one for each of the answer, or none."""
+        return self.groups * self.coordinates if self.report_scale else 0
 
     def values(self) -> Values | None:
         """The values of a column, where they are asked for instead of sums over rows."""
@@ -292,14 +296,16 @@ class Question:
             except people who were retired.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
-        clip = float(self.clip or 0)
+        return complete_clip(self, floor)
+
+    def paid_share(self, floor: int) -> float:
+        """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
         if floor >= self.price:
-            return clip
+            return 1.0
         paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
         if self.pace is None or paid <= 0:
             return 0.0
-        share = paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
-        return clip * (share if self.pure else sqrt(share))
+        return paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
@@ -344,11 +350,6 @@ def _number(value: Any) -> Any:
     return value if plain else float(value)
 
 
-def check_column(column: object) -> None:
-    if not isinstance(column, str) or not 1 <= len(column) <= 1000:
-        raise ArgumentError("column must be a name")
-
-
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ArgumentError(f"{name} must be numbers")
@@ -356,45 +357,3 @@ def checked_numbers(name: str, values: object) -> tuple[float, ...]:
     for value in numbers:
         _check.within(-LARGEST, LARGEST, **{name: value})
     return numbers
-
-
-def _keys(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
-    """{column: keys} as tuples; dates as text; each key once."""
-    pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
-    columns = []
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ArgumentError("by must be {column: keys}")
-        check_column(pair[0])
-        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
-    if len({column for column, _ in columns}) < len(columns):
-        raise ArgumentError("by: each column once")
-    return tuple(columns)
-
-
-def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
-    """The keys of a column, dates as text; each once. ``name`` is the argument's."""
-    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
-        raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
-    checked = tuple(_key(name, value) for value in keys)
-    if not checked or len({(type(key), key) for key in checked}) < len(checked):
-        raise ArgumentError(f"{name}: column {column!r} needs keys, each of them once")
-    if len({isinstance(key, tuple) for key in checked}) > 1:
-        raise ArgumentError(f"{name}: column {column!r} needs either keys or ranges")
-    return checked
-
-
-def _key(name: str, value: Any) -> Key:
-    if hasattr(value, "as_py"):
-        value = value.as_py()  # of Arrow
-    if isinstance(value, date):
-        return plain_time(value)
-    if name == "by" and isinstance(value, tuple | list):
-        return as_range(value)
-    if hasattr(value, "item"):
-        value = value.item()  # a number of NumPy
-    if not isinstance(value, str | int | bool):
-        raise ArgumentError(f"{name}: key {value!r} must be text, a whole number, a truth value or a date")
-    if isinstance(value, str) and len(value) > LONGEST_KEY:  # the record keeps it for ever
-        raise ArgumentError(f"{name}: key {value[:20]!r}... must be at most {LONGEST_KEY} characters")
-    return value

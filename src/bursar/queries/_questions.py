@@ -56,11 +56,12 @@ def described(asked: Question) -> dict[str, object]:
 
 
 def recorded(public: Mapping[str, Any]) -> Question:
-    """The question of an answer's entry, by its public part; also of one from before there was ``per``, or a pace."""
+    """The question of an answer's entry, by its public part; also if from before ``per``, paces or ``correlated``."""
     values = {**public["question"], "pace": public.get("pace")}
     kind = _KINDS.get(values.get("ask", ""))
     by_row = kind is not None and any(each.name == "per" for each in fields(kind)) and "per" not in values
-    return question({**values, "per": "row"} if by_row else values)
+    values = {**values, "per": "row"} if by_row else values
+    return question({**values, "correlated": False} if kind is Quantiles and "correlated" not in values else values)
 
 
 def _plain(value: object) -> object:

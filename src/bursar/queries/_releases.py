@@ -3,7 +3,9 @@
 from datetime import date
 from typing import Any
 
+from bursar import _witness
 from bursar.mechanisms import Gaussian
+from bursar.queries._bin_factor import noisy_mixed
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.rows import Rows
 from bursar.queries._kinds.values import Keys
@@ -17,7 +19,10 @@ __all__ = ["release", "told_keys"]
 def release(rows: Rows, plan: Compiled, admitted: object, asked: Question) -> dict[str, object]:
     """The public part of an answer: noisy sums, and the keys that they belong to where the question lists none."""
     if not isinstance(asked, Keys):
-        return {"released": noisy(rows.sums(plan, admitted), asked.mechanism)}
+        sums, factor, mechanism = rows.sums(plan, admitted), asked.bin_factor(), asked.mechanism
+        if factor is None or not isinstance(mechanism, Gaussian):
+            return {"released": noisy(sums, mechanism)}
+        return {"released": noisy_mixed(sums, factor, mechanism)}
     people = {_plain(value): count for value, count in rows.people_by_value(plan, admitted)}
     counts = told_keys(people, asked)
     return {"released": [count for _, count in counts], "keys": [key for key, _ in counts]}
@@ -38,11 +43,16 @@ def told_keys(people: dict[Key, int], asked: Keys) -> list[tuple[Key, int]]:
     Source: docs/proofs/unknown-keys.md, Theorem 1.
     """
     keys = sorted(key for key, count in people.items() if count >= 1)
+    exact = {key: people[key] * STEPS for key in keys}
     mechanism = Gaussian(sigma=asked.noise * STEPS, sensitivity=float(asked.clip_steps))
-    counts = noisy([people[key] * STEPS for key in keys], mechanism)
-    frequent = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
-    frequent.sort(key=lambda pair: -pair[1])
-    return frequent[: asked.top]
+
+    def release() -> list[tuple[Key, int]]:
+        counts = noisy(list(exact.values()), mechanism)
+        frequent = [(key, count) for key, count in zip(keys, counts, strict=True) if count >= asked.threshold_steps]
+        frequent.sort(key=lambda pair: -pair[1])
+        return frequent[: asked.top]
+
+    return _witness.released(release, exact=exact, mechanism=mechanism)
 
 
 def _plain(value: Any) -> Key:

@@ -1,4 +1,10 @@
-"""Charges every recorded question again, from the data, into a table of its own. For the data holder."""
+"""Charges every recorded question again, from the data, into a table of its own. For the data holder.
+
+Beside the charges there is a running sum for each person, in all and for each scope that is ever limited: a question
+looks at the sums alone, so that all questions together take time in proportion to their number.
+"""
+
+from collections.abc import Collection
 
 from bursar.errors import BursarError
 from bursar.ledger import Answered, Finding, Ledger
@@ -7,54 +13,103 @@ from bursar.queries._questions import described, recorded
 
 __all__ = ["replayed"]
 
+ALL = ""
+"""The scope of the sums over everything."""
+
 
 def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
+
+    What trainings were charged and gave back is taken from the ledger: only the trainer has their records.
 
     Args:
         ledger: open.
         rows: the data beside it.
     """
     what = "charging every question again from the data gives the same accounts"
-    workspace, kind = ledger.store.workspace, ledger.person_kind
-    again = workspace.fresh_name("again")
-    workspace.run(f"CREATE TEMP TABLE {again}(question BIGINT, person {kind}, units BIGINT)")
+    limited = {str(entry.public["scope"]) for entry in ledger.entries("limited")}
+    again = _Again(ledger, rows, limited)
     try:
         for answered in ledger.history():
-            if not _charged(ledger, answered, rows, again):
+            if not again.charge(answered):
                 return Finding(what, False)
-        different = (
-            f"SELECT 1 FROM {again} a FULL JOIN ({ledger.accounts.charged()}) c "
-            "ON a.question = c.question AND a.person = c.person "
-            "WHERE coalesce(a.units, -1) <> coalesce(c.units, -1) LIMIT 1"
-        )
-        return Finding(what, not workspace.run(different).fetchall())
+        return Finding(what, again.agrees())
     finally:
-        workspace.drop([again])
+        again.close()
 
 
-def _charged(ledger: Ledger, answered: Answered, rows: Rows, again: str) -> bool:
-    """Charge one question again, by the plain sums of the charges so far; whether its price is the recorded one."""
-    number = answered.entry.number
-    try:
-        asked = recorded(answered.entry.public)
-        plan = rows.plan(asked, described(asked))
-    except BursarError:  # a column is gone
-        return False
-    charges, workspace = rows.prices(plan), ledger.store.workspace
-    spent = f"SELECT sum(a.units) FROM {again} a WHERE a.person = c.person"
-    left = [f"{answered.allowance.most - asked.spare_units:d} - coalesce(({spent}), 0)"]
-    for scope, most in answered.allowance.shares:
-        listed = ", ".join(f"{before:d}" for before in answered.asked[scope]) or "-1"
-        spent_on_it = f"{spent} AND a.question IN ({listed})"
-        left.append(f"{most - asked.spare_units:d} - coalesce(({spent_on_it}), 0)")
-    pays = asked.payment.sql(f"CAST(least({', '.join(left)}) AS BIGINT)", divide="//")
-    here = f"c.units > 0 AND NOT list_contains(CAST(? AS {ledger.person_kind}[]), c.person)"
-    workspace.make(charges.tables)
-    workspace.run(
-        f"INSERT INTO {again} SELECT {number:d}, c.person, {pays.units} FROM ({charges.sql}) c "
-        f"WHERE {pays.taken} AND {here}",
-        [*charges.parameters, list(answered.gone)],
-    )
-    workspace.drop(table.name for table in charges.tables)
-    return asked.price == int(answered.entry.public["price"])
+class _Again:
+    """The charges and sums so far, in the ledger's workspace.
+
+    Args:
+        ledger, rows: as above.
+        limited: the scopes of which sums are kept.
+    """
+
+    def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str]) -> None:
+        self._ledger, self._rows, self._limited = ledger, rows, limited
+        self._workspace, kind = ledger.store.workspace, ledger.person_kind
+        self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
+        self._recorded = ledger.accounts.charged()
+        self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
+        self._workspace.run(f"CREATE TEMP TABLE {self._sums}(scope VARCHAR, person {kind}, spent BIGINT)")
+
+    def charge(self, answered: Answered) -> bool:
+        """Charge one question again; whether its price is the recorded one."""
+        if not (self._question(answered) if answered.entry.kind == "answered" else self._training(answered)):
+            return False
+        public = answered.entry.public
+        asked = {f"analyst:{public['analyst']}"}
+        asked |= set() if public["purpose"] is None else {f"purpose:{public['purpose']}"}
+        scopes = [ALL, *(scope for scope in sorted(self._limited) if scope in asked)]
+        self._workspace.run(f"INSERT INTO {self._charges} SELECT {answered.entry.number:d}, * FROM {self._new}")
+        self._workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "
+            f"FROM (SELECT * FROM {self._sums} UNION ALL SELECT unnest(CAST(? AS VARCHAR[])), * FROM {self._new}) s "
+            "GROUP BY scope, person",
+            [scopes],
+        )
+        return True
+
+    def agrees(self) -> bool:
+        """Whether these are the charges of the ledger."""
+        different = (
+            f"SELECT 1 FROM {self._charges} a FULL JOIN ({self._recorded}) c "
+            "ON a.question = c.question AND a.person = c.person "
+            "WHERE coalesce(a.units, 0) <> coalesce(c.units, 0) LIMIT 1"
+        )
+        return not self._workspace.run(different).fetchall()
+
+    def close(self) -> None:
+        """Remove the tables."""
+        self._workspace.drop([self._charges, self._new, self._sums])
+
+    def _training(self, answered: Answered) -> bool:
+        self._workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
+            f"WHERE question = {answered.entry.number:d}"
+        )
+        return True
+
+    def _question(self, answered: Answered) -> bool:
+        """Who pays what, by the sums so far."""
+        try:
+            asked = recorded(answered.entry.public)
+            plan = self._rows.plan(asked, described(asked))
+        except BursarError:  # a column is gone
+            return False
+        charges, workspace, joins, left = self._rows.prices(plan), self._workspace, "", []
+        allowed = [(ALL, answered.allowance.most), *answered.allowance.shares]
+        for place, (_, most) in enumerate(allowed):
+            joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
+            left.append(f"{most - asked.spare_units:d} - coalesce(s{place}.spent, 0)")
+        pays = asked.payment.sql(f"least({', '.join(left)})", divide="//")
+        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {self._ledger.person_kind}[]), c.person)"
+        workspace.make(charges.tables)
+        workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT c.person, {pays.units} AS units "
+            f"FROM ({charges.sql}) c{joins} WHERE {pays.taken} AND {here}",
+            [*charges.parameters, *(scope for scope, _ in allowed), list(answered.gone)],
+        )
+        workspace.drop(table.name for table in charges.tables)
+        return asked.price == int(answered.entry.public["price"])

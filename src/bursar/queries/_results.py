@@ -113,32 +113,37 @@ def _size(intervals: Sequence[Any]) -> int:
 
 
 def to_pandas(answer: Answered) -> "pandas.DataFrame":
-    """The table as a data frame."""
+    """The table as a data frame; its ``attrs`` say what the numbers and the intervals are about."""
     with _extras.need("pandas", extra="queries"):
         import pandas
-    return pandas.DataFrame(columns(answer))
+    frame = pandas.DataFrame(columns(answer))
+    frame.attrs |= {"estimand": answer.estimand, "about": answer.about}
+    return frame
 
 
 def to_arrow(answer: Answered) -> "pyarrow.Table":
-    """The table for Arrow."""
+    """The table for Arrow; its metadata say what the numbers and the intervals are about."""
     with _extras.need("pyarrow", extra="queries"):
         import pyarrow
-    return pyarrow.table(columns(answer))
+    return pyarrow.table(columns(answer)).replace_schema_metadata({"estimand": answer.estimand, "about": answer.about})
 
 
 def to_csv(answers: Sequence[Answered], path: Path | str, *, keys: bool) -> None:
-    """Write the tables below each other, with each answer's key before its rows if wanted; replaces a file."""
+    """Write the tables below each other, with each answer's key before its rows if wanted; replaces a file.
+
+    The last column says what the intervals of a row are about.
+    """
     tables = [columns(answer) for answer in answers]
     names = list(dict.fromkeys(name for table in tables for name in table))
     names = [*(name for name in names if name not in _LAST), *(name for name in names if name in _LAST)]
     key = "key" if "key" not in names else "key_"
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*([key] if keys else []), *names])
+        writer.writerow([*([key] if keys else []), *names, "about" if "about" not in names else "about_"])
         for answer, table in zip(answers, tables, strict=True):
             lines = zip(*(table.get(name, [None] * len(table["value"])) for name in names), strict=True)
             first = [answer.key] if keys else []
-            writer.writerows([*first, *("" if cell is None else cell for cell in line)] for line in lines)
+            writer.writerows([*first, *("" if cell is None else cell for cell in line), answer.about] for line in lines)
 
 
 def to_text(answer: Answered) -> str:

@@ -53,6 +53,8 @@ class Entry:
         power: 1 or 2.
         per: row: the sum over the rows; person: their mean, 0 without rows; total: of the total of the rows' entries in
             place of one entry, 0 without rows. Single entries are then cut off at 2^29 scales.
+        widest: if given, in place of the clipped entry what the clipping takes away from it, clipped to these; 0 for
+            an entry in [low, high].
     """
 
     column: str
@@ -62,11 +64,14 @@ class Entry:
     scale: float = 1.0
     power: int = 1
     per: Per = "row"
+    widest: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The sum over a person's rows of the product of two entries, each clipped, moved and scaled with power 1.
+    """The product of two entries, each clipped, moved and scaled with power 1: the sum over a person's rows.
+
+    If both entries are per person, it is the mean over the rows.
 
     Rows without one of the entries count for no coordinate of the question.
     """

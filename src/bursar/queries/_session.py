@@ -9,33 +9,25 @@ from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
-from bursar._workspace import duckdb
-from bursar.errors import ArgumentError, DataError
+from bursar.errors import ArgumentError
 from bursar.filters import Basic, Gaussian, Zcdp
-from bursar.ledger import Entry, Finding, Ledger, Turn, Watch, verify
-from bursar.ledger.interfaces import Offer
-from bursar.queries._analyst import Analyst, Asker
-from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
-from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
-from bursar.queries._engines import sources, view_check
-from bursar.queries._engines.compiler import Compiled
+from bursar.ledger import Finding, Ledger, Watch, verify
+from bursar.queries._analyst import Analyst
+from bursar.queries._asking import Asking
+from bursar.queries._engines import sources
 from bursar.queries._engines.duckdb_engine import DuckDB
+from bursar.queries._engines.given import Given
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
-from bursar.queries._engines.spark_engine import Spark, columns_of, is_data_frame
+from bursar.queries._engines.spark_engine import Spark, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._noise import laplace
-from bursar.queries._question import Question
-from bursar.queries._questions import described, recorded
-from bursar.queries._releases import release
+from bursar.queries._opening import SAMPLE, prepared, view_checked
 from bursar.queries._replay import replayed
-from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Statement, statement
+from bursar.queries._tables import Lookup, given_tables
 
 __all__ = ["Session"]
-
-_SAMPLE = 20  # people for whom a view is checked
-_CHECK_SECONDS = 5.0
 
 
 class Session(Uncopyable):
@@ -44,16 +36,18 @@ class Session(Uncopyable):
     def __init__(self, ledger: Ledger, rows: Rows) -> None:
         self._ledger = ledger
         self._rows = rows
-        self._unreadable = False
-        self._so_far: SoFar | None = None
-        self._view_check: ViewCheck | None = None
+        self._asking = Asking(ledger, rows)
+        self._given: list[Given] = []
+        self._checks: dict[str | None, ViewCheck] = {}
 
     @classmethod
     def open(
         cls,
-        data: Any,
+        data: Any = None,
         *,
-        person: str,
+        tables: Mapping[str, Any] | None = None,
+        public: Mapping[str, Lookup] | None = None,
+        person: str | Mapping[str, str],
         budget: Zcdp | Gaussian | Basic,
         ledger: Path | str,
         table: str | None = None,
@@ -65,13 +59,17 @@ class Session(Uncopyable):
         memory_limit: str | None = None,
         threads: int | None = None,
     ) -> Self:
-        """Open a table and the ledger of the people in it.
+        """Open a table, or several, and the ledger of the people in it.
 
         Args:
             data: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of Parquet or CSV
                 files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame of Spark; one
                 row for each event, private.
+            tables: several such tables by name, in place of ``data``, each its data or a ``Table``: a question is about
+                the rows of one (``Question.table``), and may use columns of others.
+            public: tables that hold nobody's data, by name, in which rows look up columns, each a ``Lookup``.
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
+                Of several tables: one column for all, or {table: column}.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
                 many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which).
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
@@ -96,13 +94,10 @@ class Session(Uncopyable):
             probability.
         Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
         """
-        spark = is_data_frame(data)
-        if not spark and not isinstance(data, str | Path):
-            data = list(map(Path, data)) if _are_paths(data) else sources.as_arrow(data, person=person, table=table)
-            table = table if isinstance(data, list) else None
-        reading = sources.ReadOptions(table, view, types)
-        kind, data, checked = _prepared(data, person, reading, check=check_view)
-        writer = SparkWriter(data.sparkSession) if spark else None
+        given = given_tables(data, person, tables, public, sources.ReadOptions(table, view, types))
+        kind, given, checks = prepared(given, check=check_view)
+        frame = given[0].data
+        writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
         book = Ledger.open(
             ledger,
             budget=budget,
@@ -114,22 +109,51 @@ class Session(Uncopyable):
             writer=writer,
         )
         try:
-            if writer is not None:
-                return cls(book, Spark.open(book, data, writer, person=person))
-            session = cls(book, DuckDB.open(book, data, reading, person=person))
-            session._view_check = checked
-            return session
+            session = cls(book, DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer))
         except BaseException:
             book.close()
             raise
+        session._given, session._checks = given, checks
+        return session
 
     @property
     def view_check(self) -> ViewCheck | None:
         """What the check of the view came to when the session was opened: how many people, and why no more.
 
-        None where there was no view, or no check. For the data holder.
+        None where there was no view, or no check; of several tables with views, the one of fewest people. For the data
+        holder.
         """
-        return self._view_check
+        return min(self._checks.values(), key=lambda each: each.people, default=None)
+
+    def check_view(
+        self, view: str | None = None, *, table: str | None = None, sample: int = SAMPLE, seconds: float = 60.0
+    ) -> ViewCheck:
+        """Check again, with a sample of your own, that a view gives each person rows of that person's rows alone.
+
+        Args:
+            view: SQL over ``data``, the rows that were given for the table; None for the view that it was opened with.
+            table: the name of the table, of several.
+            sample: of how many people, drawn at random.
+            seconds: after which the check stops, and says so.
+
+        Returns:
+            Of how many people rows were compared, and why no more. For the data holder.
+
+        Raises:
+            ArgumentError: there is no view, or the tables are in Spark.
+            DataError: the view gives a person rows that depend on other people's, or cannot be read.
+        """
+        _check.whole(1, sample=sample)
+        _check.within(0.1, 86_400, seconds=seconds)
+        listed = [each.name or "data" for each in self._given]
+        place = listed.index(self._rows.schema.name(table))
+        given, connection = self._given[place], self._ledger.store.workspace.connection
+        if is_data_frame(given.data):
+            raise ArgumentError("check_view: a view over a data frame is made in Spark, and cannot be checked here")
+        if view is None and given.reading.view is None:
+            raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
+        with self._ledger.store.lock:
+            return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
 
     def __repr__(self) -> str:
         return f"Session({self._ledger!r})"
@@ -154,7 +178,7 @@ class Session(Uncopyable):
 
     def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
         """What an analyst may hold: questions and answers."""
-        return Analyst(self, name, purpose)
+        return Analyst(self._asking, name, purpose)
 
     def limit(
         self,
@@ -196,17 +220,28 @@ class Session(Uncopyable):
         """Give back what was reserved."""
         self._ledger.release(key)
 
-    def watch(self, people: int | None = None, *, mass: int | None = None, epsilon: float) -> Watch:
+    def watch(
+        self,
+        people: int | None = None,
+        *,
+        epsilon: float,
+        mass: int | None = None,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> Watch:
         """Have every answer tell whether too many people are missing from it, because they could not pay in full.
 
         From now on each answer's ``complete`` is True, until one question from which about that many people, or so
         much, was missing; from there on it is False, for good, and totals are not to be trusted. People who have left,
-        and questions with ``spare``, do not matter. Who is shrunk counts as missing, with ``mass`` for a part.
+        and questions with ``spare``, do not matter. Who is shrunk counts as missing, with ``mass`` for a part. There
+        may be one watch over all questions, and one for each analyst and each purpose, each at its own price.
 
         Args:
             people: how many may be missing, public; or
             mass: how many full clips may be missing of all contributions together, public.
             epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
+            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone: what is missing from
+                others does not make it speak.
 
         Returns:
             The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
@@ -219,7 +254,7 @@ class Session(Uncopyable):
         if threshold is None or (people is not None and mass is not None):
             raise ArgumentError("give either people= or mass=")
         watch = Watch(threshold, epsilon, mass=mass is not None)
-        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])))
+        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
         return watch
 
     def retire(self, person: object) -> None:
@@ -245,156 +280,3 @@ class Session(Uncopyable):
             return [*findings, replayed(self._ledger, self._rows)] if replay else findings
 
         return self._ledger.snapshot(work)
-
-    def _ask(
-        self, asked: Question, who: Asker, *, key: str, reserved: str | None = None, first_for: str | None = None
-    ) -> Answer:
-        values = described(asked)
-        with self._ledger.store.lock:
-            entry = self._ledger.find(key)
-            if entry is None:
-                if self._unreadable:
-                    raise DataError("the data could not be read for an earlier question; open the session again")
-                closed = self._closed(asked, who, key=key, reserved=reserved)
-                more = {"asked": values if asked.open else None, "first_for": first_for}
-                public = {"question": described(closed), **{k: each for k, each in more.items() if each is not None}}
-                try:
-                    entry = self._answered(closed, public, who, key=key, reserved=reserved)
-                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
-                    self._unreadable = True
-                    raise
-        _refuse_other(entry, values, who, key=key)
-        return answer_of(entry.public, recorded(entry.public) if asked.open else asked)
-
-    def _answered(
-        self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
-    ) -> Entry:
-        """Charge, answer and store a question; the entry under its key, if another writer came first."""
-        plan = self._plan(closed, described(closed))
-
-        def work(turn: Turn, offer: Offer) -> Entry:
-            earlier = turn.find(key)
-            if earlier is not None:  # another writer came first
-                return earlier
-            admission = turn.admit(
-                offer,
-                key=key,
-                price=closed.price,
-                spare=closed.spare_units,
-                payment=closed.payment,
-                analyst=who.analyst,
-                purpose=who.purpose,
-                reserved=reserved,
-                delta=closed.reveals,
-            )
-            released = release(self._rows, plan, admission.people.rows, closed)
-            return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
-
-        return self._ledger.answer(self._rows.charges(plan), work)
-
-    def _closed(self, asked: Question, who: Asker, *, key: str, reserved: str | None) -> Question:
-        """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
-        if asked.error is not None:
-            return self._with_error(asked, who)
-        if not asked.open:
-            return asked
-
-        def release(wanted: Question, its_key: str) -> Entry:
-            entry = self._ledger.find(its_key)
-            if entry is None:
-                if reserved is not None:
-                    raise ArgumentError(
-                        "reserved: ask a question with clip='auto' without it first, to choose the clip"
-                    )
-                self._ask(wanted, who, key=its_key, first_for=key)
-                entry = self._ledger.find(its_key)
-            if entry is None:
-                raise DataError("the record lost an entry")
-            return entry
-
-        self._refuse_measure(asked)
-        return with_auto(asked, key, who.analyst, who.purpose, release)
-
-    def _with_error(self, asked: Question, who: Asker) -> Question:
-        released = self._facts(who).released(described(asked))
-        pure = self._ledger.symbol == "epsilon"
-        return with_error(asked, pure=pure, budget=self._ledger.budget_units, released=released)
-
-    def _facts(self, who: Asker) -> SoFar:
-        self._so_far = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far)
-        return self._so_far
-
-    def _check(self, asked: Question, who: Asker, *, key: str) -> None:
-        _check.name(key=key)
-        values, entry = described(asked), self._ledger.find(key)
-        if entry is not None:
-            _refuse_other(entry, values, who, key=key)
-            return
-        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
-        self._plan(trial, described(trial))
-        if asked.error is None:
-            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
-
-    def _quote(self, asked: Question, who: Asker) -> Quote:
-        facts = self._facts(who)
-        if asked.error is not None:
-            asked = self._with_error(asked, who)
-        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
-        self._plan(trial, described(trial))  # refuses what could not be asked
-        if asked.open:
-            closed = with_known_auto(asked, who.analyst, who.purpose, self._ledger.find)
-            if closed is None:
-                return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
-            trial = closed
-        released = facts.released(described(trial))
-        return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
-
-    def _refuse_measure(self, asked: Question) -> None:
-        if asked.pure != (self._ledger.symbol == "epsilon"):
-            wanted = "sigma= or rho=" if asked.pure else "epsilon="
-            raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
-
-    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
-        """The statements of a question that fits the ledger and the data."""
-        self._refuse_measure(asked)
-        return self._rows.plan(asked, values)
-
-
-def _watch_noise(watch: Watch) -> int:
-    """The noise on the number of missing people."""
-    return laplace(watch.scales[1])
-
-
-def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
-    """Refuse a key that was used for another question, analyst or purpose."""
-    public = entry.public
-    question = public.get("question")
-    if question is not None and question != values and public.get("asked") != values:
-        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
-        if "floor" not in public:
-            question, values = ({**each, "pace": None} for each in (question, values))
-    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
-        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
-
-
-def _are_paths(data: object) -> bool:
-    return isinstance(data, list | tuple) and bool(data) and all(isinstance(each, str | Path) for each in data)
-
-
-def _prepared(
-    data: Any, person: str, reading: sources.ReadOptions, *, check: bool
-) -> tuple[str, Any, ViewCheck | None]:
-    """(How the data name people, the data, what a check of the view came to); before the ledger is touched."""
-    if is_data_frame(data):
-        if reading != sources.ReadOptions():
-            raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
-        return sources.person_type(columns_of(data), person), data, None
-    short, checked = sources.is_short_csv(data), None
-    with duckdb().connect() as connection:
-        kinds = sources.attach(connection, data, reading, person=person, load=short)
-        kind = sources.person_type(kinds, person)
-        if check and reading.view is not None:
-            checked = view_check.check_view(
-                connection, reading.view, kinds, person, sample=_SAMPLE, seconds=_CHECK_SECONDS
-            )
-        return kind, sources.loaded(connection) if short else data, checked

@@ -6,13 +6,14 @@ from typing import Any
 from bursar import _check
 from bursar._units import as_float, exact, shown, to_float
 from bursar.ledger import Entry, Ledger
+from bursar.meaning import sentence
 
 __all__ = ["Line", "Statement", "statement"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Line:
-    """One question that charged a person. Private: rho is a function of that person's data."""
+    """One question or training that charged a person. Private: rho is a function of that person's data."""
 
     number: int
     time: str
@@ -41,6 +42,8 @@ class Statement:
     delta: float
     symbol: str = "rho"
     """Of the measure: rho or epsilon."""
+    guess: float = 1.0
+    """How often a guess whether the person's records were used is right at most, from all that the budget pays for."""
 
     def __repr__(self) -> str:
         return "Statement(private: print it for the person it is about, and for no other person)"
@@ -51,37 +54,39 @@ class Statement:
     @property
     def words(self) -> str:
         """The statement as text for that person."""
-        number = sum(bool(line.key) for line in self.lines)
+        trained = sum(line.question["ask"] == "training" for line in self.lines)
+        number = sum(bool(line.key) for line in self.lines) - trained
         answers = "1 answer" if number == 1 else f"{number} answers"
+        answers += "" if not trained else " and 1 training" if trained == 1 else f" and {trained} trainings"
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
+        share = shown(100 * self.rho / self.budget, 3)
         return (
-            f"{answers} used your records. They cost {self.symbol} = {rho} of your budget of "
-            f"{budget}, which will never be exceeded. So a person who knows all answers that are ever given, and "
-            "everything about all other people, can tell whether your records were there only as well as "
-            f"(epsilon = {epsilon}, delta = {delta})-differential privacy allows."
+            f"{answers} used your records. They used {share} % of your budget, which will never be exceeded. "
+            f"{sentence(self.guess)} (In technical terms: {self.symbol} = {rho} of {budget}; the budget is "
+            f"({epsilon}, {delta})-differential privacy.)"
         )
 
 
 def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> Statement:
-    """Every question that charged a person, the total, and what it means. Private."""
+    """Every question and training that charged a person, the total, and what it means. Private."""
     if delta is None:
         delta = as_float(exact(ledger.delta or 1e-6) + exact(ledger.keys_delta or 0))
     _check.between(0, 1, delta=delta)
     charged = ledger.charges(person)
     lines = [_line(entry, units) for entry, units in charged]
     watched = ledger.watched()
-    watch_units = 0 if watched is None else int(watched.public["units"])
-    if watched is not None:
-        lines.append(_line(watched, watch_units))
+    lines += [_line(entry, int(entry.public["units"])) for entry in watched]
     lines.sort(key=lambda line: line.number)
-    rho = to_float(ledger.spent(person) + watch_units)
+    rho = to_float(ledger.spent(person) + sum(int(entry.public["units"]) for entry in watched))
     budget = to_float(ledger.budget_units)
-    return Statement(tuple(lines), rho, budget, ledger.promise(delta), delta, ledger.symbol)
+    return Statement(tuple(lines), rho, budget, ledger.promise(delta), delta, ledger.symbol, ledger.meaning().guess())
 
 
 def _line(entry: Entry, units: int) -> Line:
-    """A question, or the watch, which is no analyst's."""
+    """A question, a training, or the watch, which is no analyst's."""
     public = entry.public
     asked = public.get("question", {"ask": "watch"})
+    if entry.kind == "training":
+        asked = {"ask": "training", **public["training"]}
     names = public.get("analyst", ""), public.get("purpose"), public.get("key", "")
     return Line(entry.number, public["time"], *names, asked, to_float(units))

@@ -28,6 +28,20 @@
 time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
 before today are counted, and asked later.
 
+Several tables are each a table of the file, in place of ``data``; a question says which one it is about (``table =``),
+and may use columns of others, such as ``customers.age``::
+
+    [tables.orders]
+    data = "orders.parquet"          # also table =, view = and types =; and person =, where they differ
+
+    [tables.customers]
+    data = "customers.parquet"
+    one_row = true                   # each person has at most one row here
+
+    [public.products]                # a table that holds nobody's data
+    data = "products.csv"
+    key = "product_id"               # and on =: the column that holds the key, where it is called otherwise
+
 A question can be written once for many days and names::
 
     [[questions]]
@@ -63,7 +77,7 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, on_a_server
 from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
-from bursar.queries._engines.spark_engine import read_by_spark
+from bursar.queries._plan_tables import check_tables, tables_of
 from bursar.queries._question import Question
 from bursar.queries._questions import question
 from bursar.queries._session import Session
@@ -71,8 +85,12 @@ from bursar.queries._templates import written_out
 
 __all__ = ["Plan"]
 
-_NEEDED = {"data": str, "person": str, "ledger": str, "analyst": str, "questions": list}
+_NEEDED = {"ledger": str, "analyst": str, "questions": list}
 _OPTIONAL: dict[str, type] = {
+    "data": str,
+    "person": str,
+    "tables": dict,
+    "public": dict,
     "epsilon": float,
     "delta": float,
     "rho": float,
@@ -147,6 +165,15 @@ class Plan:
         name = str(self.settings["ledger"])
         return name if on_a_server(name) else self.folder / name
 
+    @property
+    def files(self) -> list[Path]:
+        """Where the rows are, of people and of public tables."""
+        tables = [
+            self.settings,
+            *(each for what in ("tables", "public") for each in self.settings.get(what, {}).values()),
+        ]
+        return [self.folder / each["data"] for each in tables if "data" in each]
+
     def open(self, *, create: bool = True) -> Session:
         """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no."""
         return self._open(self.ledger, create=create and self.settings.get("create", True))
@@ -162,19 +189,13 @@ class Plan:
             yield session
 
     def _open(self, ledger: Path | str, *, create: bool) -> Session:
-        data: Any = self.folder / self.settings["data"]
-        how: dict[str, Any] = {name: self.settings.get(name) for name in ("table", "view", "types")}
-        if "spark" in self.settings:
-            data, how = read_by_spark(self.settings["spark"], data, **how), {}
         return Session.open(
-            data,
-            person=self.settings["person"],
             budget=self.budget,
             ledger=ledger,
             keys_delta=self.settings.get("keys_delta"),
             create=create,
             memory_limit=self.settings.get("memory_limit"),
-            **how,
+            **tables_of(self.settings, self.folder),
         )
 
     def analyst(self, session: Session) -> Analyst:
@@ -266,3 +287,4 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         right = isinstance(value, (int, float) if wanted is float else wanted)
         if not right or (isinstance(value, bool) and wanted is not bool):
             raise ArgumentError(f"{name}={value!r} must be {_NAMES[wanted]}")
+    check_tables(settings)

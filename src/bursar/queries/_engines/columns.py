@@ -264,11 +264,13 @@ def _kind_of_literal(value: object) -> str:
 
 def kind_of(name: str, kinds: Mapping[str, str]) -> str:
     """The kind of a column; refuses those that are not there, or of a type that questions cannot use."""
-    if name not in kinds:
-        raise ArgumentError(f"column {name!r} is not in the data")
-    if kinds[name] == "other":
+    try:
+        kind = kinds[name]  # another table's column says itself why it cannot be joined
+    except KeyError:
+        raise ArgumentError(f"column {name!r} is not in the data") from None
+    if kind == "other":
         raise ArgumentError(f"column {name!r} is of a type that questions cannot use")
-    return kinds[name]
+    return kind
 
 
 def cast(name: str, kind: str, dialect: Dialect) -> str:

@@ -1,8 +1,8 @@
 """A question as SQL: each person's contribution in whole steps, its price, and the sums of those admitted.
 
-The view ``data`` holds the rows. ``charges`` is a query that gives each person's price; ``sums`` adds up the rows of it
-that the ledger admits. Contributions stand beside the prices while there are few coordinates (wide), and in a table
-``cells`` of their own when there are many (long).
+The rows are those of one table of people, with what is joined to them. ``charges`` is a query that gives each person's
+price; ``sums`` adds up the rows of it that the ledger admits. Contributions stand beside the prices while there are few
+coordinates (wide), and in a table ``cells`` of their own when there are many (long).
 
 Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
 steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
@@ -10,7 +10,7 @@ Nothing depends on the order in which an engine adds up: every engine finds the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from math import nextafter
 from typing import Any, NamedTuple
@@ -19,8 +19,11 @@ from bursar.queries._engines.contributions import binned_rows, place_between
 from bursar.queries._engines.coordinates import coordinates_of, number_of
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.joins import Joined
 from bursar.queries._engines.keys import CELLS, Keys, keys_of
 from bursar.queries._engines.relations import Relation
+from bursar.queries._engines.reports import beyond, scale_of, told
+from bursar.queries._engines.schemas import Schema
 from bursar.queries._engines.tables import People, one_row_each
 from bursar.queries._engines.values import value_of, values_form
 from bursar.queries._kinds.lengths import Extremes, Lengths
@@ -60,33 +63,27 @@ class Compiled:
     size: int
     """Numbers in the answer."""
     reports: int = 0
-    """Numbers in the report on what was clipped, which follow: in the long form the last number of each cell."""
+    """Numbers in the report on what was taken away, which follow: in the long form the last ones of each cell."""
 
     def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
         """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
         sums = [0] * (self.size + self.reports)
         for cell, *values in rows:
+            numbers = [int(value or 0) for value in values]
             if self.reports and self.cells is not None:
-                sums[self.size + cell] = int(values.pop() or 0)
-            place = cell * len(values)
-            sums[place : place + len(values)] = [int(value or 0) for value in values]
+                half = len(numbers) // 2
+                sums[self.size + cell * half : self.size + (cell + 1) * half] = numbers[half:]
+                numbers = numbers[:half]
+            place = cell * len(numbers)
+            sums[place : place + len(numbers)] = numbers
         return sums
 
 
 class Compiler:
-    """Compiles questions over one table, each once."""
+    """Compiles questions over the tables of a session, each once."""
 
-    def __init__(self, person: str, person_kind: str, kinds: Mapping[str, str], dialect: Dialect) -> None:
-        """Compile for a table.
-
-        Args:
-            person: the column that says whose row it is.
-            person_kind: BIGINT or VARCHAR, as in the ledger.
-            kinds: the kind of each column.
-            dialect: of the engine.
-        """
-        self._person = dialect.person[person_kind].format(dialect.columns[person])
-        self._kinds, self._dialect = kinds, dialect
+    def __init__(self, schema: Schema, dialect: Dialect) -> None:
+        self.schema, self._dialect = schema, dialect
         self._plans: dict[str, Compiled] = {}
 
     def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
@@ -99,7 +96,7 @@ class Compiler:
         """
         key = repr(described)
         if key not in self._plans:
-            plan = _compiled(question, self._person, self._kinds, self._dialect)
+            plan = _compiled(question, self.schema, self._dialect)
             if len(self._plans) >= _PLANS:
                 self._plans.pop(next(iter(self._plans)), None)
             self._plans[key] = plan
@@ -116,12 +113,12 @@ class _Rows(NamedTuple):
     dialect: Dialect
 
 
-def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
     if isinstance(question, Lengths):
-        return _compiled_lengths(question, who, kinds, sql)
+        return _compiled_lengths(question, schema, sql)
     if isinstance(question, Extremes):
-        return _compiled_extremes(question, who, kinds, sql)
-    rows = _rows(question, who, kinds, sql)
+        return _compiled_extremes(question, schema, sql)
+    rows = _rows(question, schema, sql)
     sql, values = rows.dialect, question.values()
     if values is not None:
         form = values_form(question, values, rows.sql, rows.parameters, sql)
@@ -133,9 +130,9 @@ def _compiled(question: Question, who: str, kinds: Mapping[str, str], sql: Diale
     return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
 
 
-def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compiled:
     """One full row for each person with a contribution to the other question, in the bucket of its length."""
-    rows = _rows(question.of, who, kinds, sql)
+    rows = _rows(question.of, schema, sql)
     sql = rows.dialect
     cells = question.of.groups * question.of.coordinates
     table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
@@ -150,9 +147,9 @@ def _compiled_lengths(question: Lengths, who: str, kinds: Mapping[str, str], sql
     return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
 
 
-def _compiled_extremes(question: Extremes, who: str, kinds: Mapping[str, str], sql: Dialect) -> Compiled:
+def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Compiled:
     """A half in the bucket of each person's largest entry, and one in that of the smallest."""
-    who, relation = _relation(question, who, kinds, sql)
+    who, relation = _relation(question, schema, sql)
     sql = relation.dialect
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
     bins, value = question.bins(), number_of(question.column, relation, sql)
@@ -173,16 +170,16 @@ def _compiled_extremes(question: Extremes, who: str, kinds: Mapping[str, str], s
     return Compiled((), table, charges, (*relation.source.parameters, *where.parameters), sums, question.coordinates)
 
 
-def _relation(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> tuple[str, Relation]:
-    """(whose row it is, the rows that a question reads): those of the data, or one for each person."""
-    people = People(Sql(sql.table.format("data")), who, kinds, sql.columns)
+def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
+    """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
+    people: People | Joined = Joined(schema, schema.name(question.table), sql)
     if question.each_person is not None:
         people = one_row_each(people, checked_steps(question.each_person), sql)
-    return people.who, Relation(people.kinds, replace(sql, columns=people.columns), people.rows)
+    return people.who, Relation(people, sql)
 
 
-def _rows(question: Question, who: str, kinds: Mapping[str, str], sql: Dialect) -> _Rows:
-    who, relation = _relation(question, who, kinds, sql)
+def _rows(question: Question, schema: Schema, sql: Dialect) -> _Rows:
+    who, relation = _relation(question, schema, sql)
     sql = relation.dialect
     parts = coordinates_of(question, relation, sql)
     where = Sql("TRUE") if question.where is None else relation.condition(question.where)
@@ -206,8 +203,9 @@ def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     names = [f"x{place}" for place in range(len(totals))]
     listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
     long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
-    both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
-    sums = f"SELECT cell, {_added(names, sql)}{_reported(names[:1], question, sql)} FROM {both} GROUP BY cell"
+    both = f"{sql.table.format(CELLS)} JOIN {told(question)} USING (person)"
+    kept = "kept" if question.report_scale else "factor"
+    sums = f"SELECT cell, {_added(names, sql, kept)}{_reported(names, question, sql)} FROM {both} GROUP BY cell"
     return _bounded_long(long, names, question, sql), _charges(_lengths_long(names, question, sql), question, sql), sums
 
 
@@ -224,9 +222,11 @@ def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dia
     width = 1 if question.bins() is None else question.coordinates
     groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
     bounded = _bounded_wide(wide, groups, question, sql)
-    lengths = f"SELECT *, {_firm(_length(flat, question))} AS square FROM ({bounded})"
-    added = f"{_added(flat, sql)}{_reported([row[0] for row in grid], question, sql)}"
-    return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {{admitted}}"
+    measured = flat if question.bin_factor() is None else [_sizes(names) for names in groups]
+    lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
+    kept = "kept" if question.report_scale else "factor"
+    added = f"{_added(flat, sql, kept)}{_reported(flat, question, sql)}"
+    return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {told(question)}"
 
 
 def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
@@ -255,6 +255,11 @@ def _length(names: list[str], question: Question) -> str:
     return " + ".join(f"abs({name})" if question.pure else f"{name} * {name}" for name in names)
 
 
+def _sizes(names: list[str]) -> str:
+    """The L1 norm of whole numbers."""
+    return f"({' + '.join(f'abs({name})' for name in names)})"
+
+
 def _firm(square: str) -> str:
     """A sum of whole numbers, as squares are, that is not below the true one: exact if short, else rounded up."""
     return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
@@ -281,7 +286,12 @@ def _joined(question: Question, over: str = "") -> str:
 
 
 def _lengths_long(names: list[str], question: Question, sql: Dialect) -> str:
-    limbs = f"SELECT person, {_limbs(names, question, sql)} FROM {sql.table.format(CELLS)}"
+    cells = sql.table.format(CELLS)
+    if question.bin_factor() is not None:  # of the sums over the bins of each group
+        group = sql.quotient.format("cell", question.coordinates)
+        listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
+        cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, {group})"
+    limbs = f"SELECT person, {_limbs(names, question, sql)} FROM {cells}"
     return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
 
 
@@ -337,48 +347,39 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: D
 
 
 def _charges(squares: str, question: Question, sql: Dialect) -> str:
-    """Each person's price and factor, and the report's part of the factor.
+    """Each person's price and factor; for a report also ``clipped``, the same factor, and the report's ``scale``.
 
     Guarantee: units >= (L2 norm of what the person contributes after clipping, and to the report)**2 / (2 sigma**2), in
-        units of rho; for pure budgets, units >= (its L1 norm) / scale, in units of epsilon.
-    Source: theory 2.9 and 5.1; docs/proofs/noise.md, Theorem 3; docs/proofs/truth-intervals.md.
+        units of rho, where for mixed bins the norm is that of each group's sum over its bins; for pure budgets,
+        units >= (its L1 norm) / scale, in units of epsilon.
+    Source: theory 2.9 and 5.1; docs/proofs: noise.md, Theorem 3; truth-intervals.md; running-counts.md, Theorem 1.
     """
     factor = _shrinking(question)("square", question.clip_steps)
     per_step = double((pure_units_per_step if question.pure else units_per_step)(question.noise))
-    beyond, paid, extra = "", f"{question.price:d}", ""
-    if question.report_steps:
-        clip, scale = double(question.clip_steps), double(question.report_scale * (1 + 1e-12))
-        length = "square" if question.pure else "sqrt(square)"
-        beyond = (
-            f"CASE WHEN {factor} < 1 THEN least({double(question.report_steps)}, "
-            f"greatest(0, {length} * {_ABOVE} - {clip}) * {scale}) ELSE 0 END"
-        )
-        both = (
-            f"{clip} + beyond" if question.pure else f"{double(question.clip_steps**2 * (1 + 1e-15))} + beyond * beyond"
-        )
+    paid, extra, without = f"{question.price:d}", "", "square"
+    if question.report_scale:
+        clip = double(question.clip_steps) if question.pure else double(question.clip_steps**2 * (1 + 1e-15))
+        both = f"{clip} + beyond" if question.pure else f"{clip} + beyond * beyond"
         paid = f"least({question.price:d}, CAST(ceil(({both}) * {_ABOVE} * {per_step}) AS BIGINT))"
-        extra = f", beyond / {clip} AS reported"
-        squares = f"SELECT *, {beyond} AS beyond FROM ({squares})"
+        extra = f", {factor} AS clipped, {scale_of(factor, question)} AS scale"
+        squares, without = f"SELECT *, {beyond(factor, question)} AS beyond FROM ({squares})", "square, beyond"
     units = (
         f"CASE WHEN {factor} < 1 THEN {paid} ELSE least({question.price:d}, "
         f"CAST(ceil(square * {per_step}) AS BIGINT)) END"
     )
-    without = sql.without.format("square, beyond" if question.report_steps else "square")
     return (
-        f"SELECT {without}, CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
+        f"SELECT {sql.without.format(without)}, CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
         f"FROM ({squares}){sql.positive.format('square')}"
     )
 
 
 def _reported(names: list[str], question: Question, sql: Dialect) -> str:
-    """Sums over people of what the clip takes away from these, at the report's scale; exact."""
-    if not question.report_steps:
+    """Sums over people of what is taken away from these, at the report's scale; exact."""
+    if not question.report_scale:
         return ""
-    return "".join(
-        f", {sql.total.format(sql.truncated.format(f'(abs({name}) * (factor * reported))'))}" for name in names
-    )
+    return "".join(f", {sql.total.format(sql.truncated.format(f'({name} * told)'))}" for name in names)
 
 
-def _added(names: list[str], sql: Dialect) -> str:
+def _added(names: list[str], sql: Dialect, factor: str = "factor") -> str:
     """Sums over people, exact."""
-    return ", ".join(sql.total.format(_shrunk(name, sql)) for name in names)
+    return ", ".join(sql.total.format(_shrunk(name, sql, factor)) for name in names)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import floor, frexp
 
 from bursar.queries._engines.dialects import Dialect, double
-from bursar.queries._rows import Bins, Coordinate, Entry
+from bursar.queries._rows import Bins, Coordinate, Entry, Product
 
 __all__ = ["binned_rows", "person_total", "place_between", "row_units", "share_of_rows"]
 
@@ -38,8 +38,12 @@ def row_units(entry: Entry, steps: int, value: str, sql: Dialect) -> str:
 
 
 def away(entry: Entry, value: str) -> str:
-    """An entry, clipped, as its difference from the center."""
+    """An entry, clipped, as its difference from the center; or what the clipping takes away."""
     low, high = double(entry.low), double(entry.high)
+    if entry.widest is not None:
+        first, last = (double(end) for end in entry.widest)
+        taken = f"WHEN {value} < {low} THEN greatest({value}, {first}) - {low} "
+        return f"(CASE {taken}WHEN {value} > {high} THEN least({value}, {last}) - {high} ELSE {double(0)} END)"
     clipped = f"(CASE WHEN {value} < {low} THEN {low} WHEN {value} > {high} THEN {high} ELSE {value} END)"
     return f"({clipped} - {double(entry.center)})" if entry.center else clipped
 
@@ -55,7 +59,7 @@ def person_total(coordinate: Coordinate, place: int, steps: int, sql: Dialect) -
     """
     number = "nullif(CAST(count(*){only} AS DOUBLE), 0)"
     match coordinate:
-        case Entry(per="person"):
+        case Entry(per="person") | Product(first=Entry(per="person")):
             mean = sql.rounded.format(f"(coalesce(sum(u{place}){{only}}, 0) / {number})")
             return f"coalesce({mean}, 0)"
         case Entry(per="total") as entry:

@@ -23,8 +23,8 @@ TYPES = {
     "whole": "CASE WHEN regexp_full_match(trim({0}), '[+-]?[0-9]+') THEN TRY_CAST(trim({0}) AS BIGINT) END",
     "number": "TRY_CAST(trim({0}) AS DOUBLE)",
     "bool": "TRY_CAST(trim({0}) AS BOOLEAN)",
-    "date": f"CAST(try_strptime(trim({{0}}), {_DATE}) AS DATE)",
-    "time": f"try_strptime(trim({{0}}), {_TIME})",
+    "date": f"CAST(coalesce(try_strptime({{0}}, {_DATE}), try_strptime(trim({{0}}), {_DATE})) AS DATE)",
+    "time": f"coalesce(try_strptime({{0}}, {_TIME}), try_strptime(trim({{0}}), {_TIME}))",
 }
 # The types that are guessed where the data holder names none, the first that all of a column's entries fit: 007, +5 and
 # 1_000 are text, which some databases would take for numbers.
@@ -32,7 +32,8 @@ _NUMBER = r"'(?i)\s*-?(((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|inf|
 _CLOCK = r"'\s*[0-9][0-9]?:[0-9][0-9](:[0-9][0-9](\.[0-9]+)?)?\s*'"
 _GUESSED = (
     "CASE WHEN {0} NOT IN ('0', '1', 'y', 'n', 'Y', 'N') AND {0} = trim({0}) THEN TRY_CAST({0} AS BOOLEAN) END",
-    "CASE WHEN CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = trim({0}) THEN TRY_CAST({0} AS BIGINT) END",
+    "CASE WHEN CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = {0} THEN TRY_CAST({0} AS BIGINT) "  # most need no trim
+    "WHEN CAST(TRY_CAST({0} AS BIGINT) AS VARCHAR) = trim({0}) THEN TRY_CAST({0} AS BIGINT) END",
     f"CASE WHEN regexp_full_match({{0}}, {_NUMBER}) THEN TRY_CAST({{0}} AS DOUBLE) END",
     f"CASE WHEN regexp_full_match({{0}}, {_CLOCK}) THEN TRY_CAST(trim({{0}}) AS TIME) END",
     TYPES["date"],
@@ -108,20 +109,20 @@ class _Unfit(DataError):
 
 
 def load_csv(
-    connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool
+    connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool, table: str
 ) -> None:
-    """Make the table ``csv_rows``. Without ``load`` it has no rows, and only the type of ``person`` is certain."""
+    """Make a table of this name. Without ``load`` it has no rows, and only the type of ``person`` is certain."""
     if types is None:
-        _load_guessing(connection, files, person, load=load)
+        _load_guessing(connection, files, person, load=load, table=table)
         return
     unknown = ", ".join(repr(name) for name in types if name not in files.names.values())
     if unknown:
         raise ArgumentError(f"types: {unknown}: no such column in the data")
     entries = {name: TYPES[types.get(name, "text")].format(_entry(name)) for name in files.names.values()}
-    _create(connection, files, entries, files.batches() if load else iter(()))
+    _create(connection, table, files, entries, files.batches() if load else iter(()))
 
 
-def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool) -> None:
+def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool, table: str) -> None:
     """The same, each column of the first type that all of its entries fit; text, where none does or none is there.
 
     The first rows say what is likely. Where a later entry does not fit, all rows are read once more to find what does.
@@ -142,17 +143,18 @@ def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load
                 tested = [entries[person]] if person in entries else entries.values()
                 sql = f"SELECT {', '.join(f'count({entry})' for entry in tested)} FROM batches"
                 _over_batches(connection, sql, files, rows)
-            _create(connection, files, entries, rows if load else iter(()))
+            _create(connection, table, files, entries, rows if load else iter(()))
             return
     possible = {name: _GUESSED if fit is None else fit for name, fit in likely.items()}
     certain = _fitting(connection, files, files.batches(), possible)
     entries = {name: fit[0].format(_entry(name)) if fit else _entry(name) for name, fit in certain.items()}
-    _create(connection, files, entries, files.batches() if load else iter(()))
+    _create(connection, table, files, entries, files.batches() if load else iter(()))
 
 
 def _strictly(name: str, type_: str) -> str:
-    """An entry as SQL that fails where it does not fit the type."""
-    return f"CASE WHEN {_entry(name)} IS NOT NULL THEN coalesce({type_.format(_entry(name))}, error('')) END"
+    """An entry as SQL that fails where it does not fit the type; an empty one is missing."""
+    entry = quoted(name)
+    return f"CASE WHEN {entry} <> '' THEN coalesce({type_.format(entry)}, error('')) END"
 
 
 def _fitting(
@@ -171,10 +173,12 @@ def _fitting(
     return fitting
 
 
-def _create(connection: Any, files: CsvFiles, entries: Mapping[str, str], batches: Iterator["RecordBatch"]) -> None:
+def _create(
+    connection: Any, table: str, files: CsvFiles, entries: Mapping[str, str], batches: Iterator["RecordBatch"]
+) -> None:
     """Make the table out of an SQL expression for each column."""
     listed = ", ".join(f"{entry} AS {quoted(name)}" for name, entry in entries.items())
-    _over_batches(connection, f"CREATE OR REPLACE TEMP TABLE csv_rows AS SELECT {listed} FROM batches", files, batches)
+    _over_batches(connection, f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed} FROM batches", files, batches)
 
 
 def _entry(name: str) -> str:

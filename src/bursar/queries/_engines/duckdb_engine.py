@@ -8,7 +8,9 @@ from bursar.ledger import Ledger
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.given import Given, schema_of
 from bursar.queries._engines.keys import CELLS
+from bursar.queries._engines.schemas import Schema
 from bursar.queries._question import Question
 
 __all__ = ["DuckDB"]
@@ -24,11 +26,21 @@ class DuckDB:
         self._compiler = compiler
 
     @classmethod
-    def open(cls, ledger: Ledger, data: object, reading: sources.ReadOptions, *, person: str) -> Self:
-        """Attach the rows beside the ledger."""
+    def open(cls, ledger: Ledger, given: list[Given]) -> Self:
+        """Attach the tables beside the ledger."""
         workspace = ledger.store.workspace
-        kinds = sources.attach(workspace.connection, data, reading, load=True)
-        return cls(workspace, Compiler(person, ledger.person_kind, kinds, duckdb_dialect(kinds)))
+        kinds = [
+            sources.attach(workspace.connection, each.data, each.reading, load=True, place=place)
+            for place, each in enumerate(given)
+        ]
+        rows = [sources.view_name(place) for place in range(len(given))]
+        dialects = [duckdb_dialect(columns) for columns in kinds]
+        schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
+        return cls(workspace, Compiler(schema, dialects[0]))
+
+    @property
+    def schema(self) -> Schema:
+        return self._compiler.schema
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         return self._compiler.plan(asked, described)

@@ -1,6 +1,7 @@
 """The rows that a question is about: the data, with a column for each expression that the question names.
 
-Wherever a question names a column, an expression may stand. A name that is a column of the data is that column.
+Wherever a question names a column, an expression may stand. A name that is a column of the data is that column; a name
+with a dot may be a column of another table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,9 @@ from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import FilterCompiler, cast, kind_of, literal
 from bursar.queries._engines.dialects import Dialect
 from bursar.queries._engines.functions import Sql
+from bursar.queries._engines.joins import Joined
+from bursar.queries._engines.tables import People
+from bursar.queries._expressions import Column
 from bursar.queries._ranges import End, Range
 from bursar.queries._where import parse, parse_value
 
@@ -35,25 +39,20 @@ class Relation(Mapping[str, str]):
     An expression becomes a column of its own when it is first looked up; ``source`` gives the rows with all of them.
     """
 
-    def __init__(self, kinds: Mapping[str, str], dialect: Dialect, rows: Sql) -> None:
-        """Start from rows.
-
-        Args:
-            kinds: of the columns of the rows.
-            dialect: in which ``columns`` spells those columns, of the alias d.
-            rows: a table or a query in brackets, without an alias.
-        """
-        self._kinds, self._rows = dict(kinds), rows
-        self._taken = {name.casefold() for name in kinds}
-        self._columns = dict(dialect.columns)
-        self._base = FilterCompiler(dict(kinds), replace(dialect, columns=dict(dialect.columns)), "column")
+    def __init__(self, people: People | Joined, dialect: Dialect) -> None:
+        """Start from rows of people."""
+        self._kinds, self._people = dict(people.kinds), people
+        self._taken = {name.casefold() for name in self._kinds}
+        self._columns = dict(people.columns)
+        self._base = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "column")
         self._values: dict[str, Sql] = {}
         self._places: dict[str, Sql] = {}
         self.dialect = replace(dialect, columns=self._columns)
 
     def __getitem__(self, name: str) -> str:
         if name not in self._kinds:
-            kind, value = self._base.value(parse_value(name, name="column"))
+            named = Column(name) if name in self._base.kinds else parse_value(name, name="column")
+            kind, value = self._base.value(named)
             self._kinds[name], self._columns[name] = kind, self._added(self._values, value)
         return self._kinds[name]
 
@@ -122,7 +121,7 @@ class Relation(Mapping[str, str]):
     @property
     def source(self) -> Sql:
         """The rows with a column for each expression looked up so far; a table or a query, without an alias."""
-        rows = self._rows
+        rows = self._people.rows  # with what was joined to them
         for columns in (self._values, self._places):
             if columns:
                 listed = ", ".join(f"{value.text} AS {name}" for name, value in columns.items())

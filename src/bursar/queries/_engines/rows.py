@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from bursar._workspace import Query
 from bursar.queries._engines.compiler import Compiled
+from bursar.queries._engines.schemas import Schema
 from bursar.queries._question import Question
 
 __all__ = ["Rows"]
@@ -12,6 +13,10 @@ __all__ = ["Rows"]
 
 class Rows(Protocol):
     """The people's rows, in an engine that adds up. Private."""
+
+    @property
+    def schema(self) -> Schema:
+        """Which tables there are."""
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""

@@ -1,4 +1,7 @@
-"""Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger."""
+"""Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger.
+
+Where there are several tables, the others are the views ``data_1``, ``data_2`` ..., by their place.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +19,21 @@ from bursar.queries._engines.csv_files import TYPES, CsvFiles, Files, check_pers
 if TYPE_CHECKING:
     from pyarrow import Table
 
-__all__ = ["Loaded", "ReadOptions", "as_arrow", "attach", "is_short_csv", "loaded", "over_source", "person_type"]
+__all__ = [
+    "LOADED",
+    "Loaded",
+    "ReadOptions",
+    "as_arrow",
+    "attach",
+    "is_short_csv",
+    "loaded",
+    "over",
+    "person_type",
+    "view_name",
+]
+
+LOADED = "csv_rows"
+"""The table of rows that were read once, by the place of ``view_name``."""
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".tsv")
 _SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
@@ -47,7 +64,7 @@ class ReadOptions:
 
 
 class Loaded(NamedTuple):
-    """The rows of CSV files, which were read once. Private."""
+    """Rows that were read once. Private."""
 
     rows: "Table"
 
@@ -59,6 +76,7 @@ def attach(
     *,
     person: str | None = None,
     load: bool = False,
+    place: int = 0,
 ) -> dict[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
@@ -69,16 +87,18 @@ def attach(
         person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
         load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
             that all of its entries fit. Other files are read at every question.
+        place: of the table among several.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     try:
         connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
-        rows = _rows(connection, data, options, None if view is not None else person, load)
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {'data' if view is None else 'source'} AS {rows}")
+        rows = _rows(connection, data, options, None if view is not None else person, load, place)
+        whole, source = view_name(place), view_name(place, "source")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
         if view is not None:
             problem = "view: cannot be read as a table"
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW data AS SELECT * FROM ({over_source(view)})")
-        described = connection.execute("DESCRIBE data").fetchall()
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS SELECT * FROM ({over(source, view)})")
+        described = connection.execute(f"DESCRIBE {whole}").fetchall()
     except (duckdb().BinderException, duckdb().CatalogException):
         if view is not None:
             problem += ": are the columns there that it names? The table that was given is called data"
@@ -92,10 +112,15 @@ def attach(
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
 
 
-def person_type(kinds: Mapping[str, str], person: str) -> str:
+def view_name(place: int, what: str = "data") -> str:
+    """What a table is called in the workspace: the first of several has no number."""
+    return f"{what}_{place:d}" if place else what
+
+
+def person_type(kinds: Mapping[str, str], person: str, of: str = "the data") -> str:
     """BIGINT or VARCHAR, by the kind of the person's column."""
     if person not in kinds:
-        raise ArgumentError(f"person={person!r} is no column of the data")
+        raise ArgumentError(f"person={person!r} is no column of {of}")
     if kinds[person] == "whole":
         return "BIGINT"
     if kinds[person] == "text":
@@ -167,9 +192,9 @@ def _with_whole_people(rows: "Table", person: str) -> "Table":
     return rows.set_column(place, person, column.cast(pyarrow.int64()))
 
 
-def over_source(view: str, where: str = "") -> str:
+def over(source: str, view: str, where: str = "") -> str:
     """The data holder's SQL, in which ``data`` is what was given, or some rows of it."""
-    return f"WITH data AS (SELECT * FROM source {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
+    return f"WITH data AS (SELECT * FROM {source} {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
 def is_short_csv(data: object) -> bool:
@@ -182,9 +207,9 @@ def is_short_csv(data: object) -> bool:
     return False
 
 
-def loaded(connection: Any) -> Loaded:
-    """The rows of CSV files that ``attach`` loaded into another connection."""
-    return Loaded(connection.sql("SELECT * FROM csv_rows").to_arrow_table())
+def loaded(connection: Any, table: str) -> Loaded:
+    """The rows of a table of another connection, as ``attach`` made it."""
+    return Loaded(connection.sql(f"SELECT * FROM {table}").to_arrow_table())
 
 
 def _suffix(path: Path) -> str:
@@ -219,24 +244,26 @@ def _rows(
     options: ReadOptions,
     person: str | None,
     load: bool,
+    place: int,
 ) -> str:
     """SQL for the rows."""
+    in_memory, loaded_rows = view_name(place, "rows_in_memory"), view_name(place, LOADED)
     if isinstance(data, Loaded):
-        connection.register("rows_in_memory", data.rows)
-        connection.execute("CREATE OR REPLACE TEMP TABLE csv_rows AS SELECT * FROM rows_in_memory")
-        connection.unregister("rows_in_memory")
-        return "SELECT * FROM csv_rows"
+        connection.register(in_memory, data.rows)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {loaded_rows} AS SELECT * FROM {in_memory}")
+        connection.unregister(in_memory)
+        return f"SELECT * FROM {loaded_rows}"
     if not isinstance(data, str | Path | list | tuple):
         if options.table is not None or options.types is not None:
             raise ArgumentError("table= is for DuckDB files, types= for CSV files")
-        connection.register("rows_in_memory", data)
-        return "SELECT * FROM rows_in_memory"
+        connection.register(in_memory, data)
+        return f"SELECT * FROM {in_memory}"
     files = _files(data)
     path, kind = files.shown, files.listed[0].suffix if files.folder else _suffix(files.listed[0])
     if kind not in _CSV and options.types is not None:
         raise ArgumentError("types= is for CSV files: other columns have types of their own")
     if kind in (".duckdb", ".db"):
-        return _from_database(connection, path, options.table)
+        return _from_database(connection, path, options.table, view_name(place, "source_file"))
     if options.table is not None:
         raise ArgumentError("table= is for DuckDB files")
     if kind in _PARQUET:
@@ -245,15 +272,18 @@ def _rows(
         raise DataError(f"{path}: write it as Parquet first: duckdb -c \"COPY (FROM 'rows.jsonl') TO 'rows.parquet'\"")
     if kind not in _CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
-    load_csv(connection, CsvFiles(files, person), options.types, person, load=load)
-    return "SELECT * FROM csv_rows"
+    load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
+    return f"SELECT * FROM {loaded_rows}"
 
 
-def _from_database(connection: Any, path: Path, table: str | None) -> str:
+def _from_database(connection: Any, path: Path, table: str | None, name: str) -> str:
     if table is None:
         raise ArgumentError(f"table= is missing: which table or view of {path}?")
-    connection.execute(f"ATTACH {text(str(path))} AS source_file (TYPE duckdb, READ_ONLY)")
-    return f"SELECT * FROM source_file.{'.'.join(quoted(part) for part in table.split('.'))}"
+    known = connection.execute("SELECT database_name FROM duckdb_databases() WHERE path = ?", [str(path)]).fetchall()
+    if not known:  # another table may be of the same file, which is attached once
+        connection.execute(f"ATTACH {text(str(path))} AS {name} (TYPE duckdb, READ_ONLY)")
+    database = quoted(known[0][0]) if known else name
+    return f"SELECT * FROM {database}.{'.'.join(quoted(part) for part in table.split('.'))}"
 
 
 def _from_parquet(connection: Any, files: Files, person: str | None) -> str:

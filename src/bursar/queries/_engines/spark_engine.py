@@ -17,14 +17,17 @@ from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
 from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import spark_dialect
+from bursar.queries._engines.given import Given, schema_of
 from bursar.queries._engines.keys import CELLS, Keys
+from bursar.queries._engines.schemas import Schema
+from bursar.queries._engines.sources import view_name
 from bursar.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
 from bursar.queries._question import Question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Spark", "columns_of", "is_data_frame", "read_by_spark"]
+__all__ = ["Spark", "check_frames", "columns_of", "is_data_frame", "read_by_spark"]
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _KINDS = {"float": "number", "double": "number", "string": "text", "boolean": "bool", "date": "date"}
@@ -79,6 +82,23 @@ def columns_of(data: "DataFrame") -> Mapping[str, str]:
     return {name: "other" if "\0" in name else _kind(kind) for name, kind in fields}
 
 
+def _numbered(data: "DataFrame") -> "DataFrame":
+    return data.toDF(*(f"c{place}" for place in range(len(data.columns))))
+
+
+@quiet
+def check_frames(given: list[Given], person_kind: str) -> None:
+    """Refuse a second row where one was declared; for the data holder."""
+    for each in given:
+        if each.person is not None and not each.one_row:
+            continue
+        kinds = columns_of(each.data)
+        found_by = each.found_by(kinds, person_kind, spark_dialect(kinds))
+        sql = f"SELECT 1 FROM {{data}} d WHERE {found_by} IS NOT NULL GROUP BY {found_by} HAVING count(*) > 1 LIMIT 1"
+        if each.data.sparkSession.sql(sql, data=_numbered(each.data)).collect():
+            raise DataError(each.twice)
+
+
 def _kind(spark_type: str) -> str:
     """Of a column, from Spark's name of its type. What another engine would read differently is other."""
     if spark_type in _WHOLE:
@@ -92,19 +112,30 @@ def _kind(spark_type: str) -> str:
 class Spark:
     """Rows in Spark. Private: it belongs to the data holder's session."""
 
-    def __init__(self, ledger: Ledger, compiler: Compiler, data: "DataFrame", writer: SparkWriter) -> None:
+    def __init__(
+        self, ledger: Ledger, compiler: Compiler, data: Mapping[str, "DataFrame"], writer: SparkWriter
+    ) -> None:
         self._ledger = ledger
         self._compiler = compiler
-        self._data = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
-        self._spark = data.sparkSession
+        self._data = {name: _numbered(frame) for name, frame in data.items()}
+        self._spark = next(iter(data.values())).sparkSession
         self._writer = writer
 
     @classmethod
     @quiet
-    def open(cls, ledger: Ledger, data: "DataFrame", writer: SparkWriter, *, person: str) -> Self:
-        """Attach a data frame to a ledger whose accounts Spark writes."""
-        kinds = columns_of(data)
-        return cls(ledger, Compiler(person, ledger.person_kind, kinds, spark_dialect(kinds)), data, writer)
+    def open(cls, ledger: Ledger, given: list[Given], writer: SparkWriter) -> Self:
+        """Attach data frames to a ledger whose accounts Spark writes."""
+        kinds = [columns_of(each.data) for each in given]
+        names = [view_name(place) for place in range(len(given))]
+        dialects = [spark_dialect(columns) for columns in kinds]
+        rows = [dialects[0].table.format(name) for name in names]
+        schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
+        frames = {name: each.data for name, each in zip(names, given, strict=True)}
+        return cls(ledger, Compiler(schema, dialects[0]), frames, writer)
+
+    @property
+    def schema(self) -> Schema:
+        return self._compiler.schema
 
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         return self._compiler.plan(asked, described)
@@ -136,7 +167,7 @@ class Spark:
     def _work_out(self, plan: Compiled) -> WorkedOut:
         """A data frame of each person's price and contribution; long contributions are written to files first."""
         folder = self._writer.scratch()
-        tables: dict[str, Any] = {"data": self._data}
+        tables: dict[str, Any] = dict(self._data)
         for keys in plan.keys:
             folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
             tables[keys.table] = self._keys(keys, folder / f"{keys.table}.parquet")

@@ -11,17 +11,21 @@ from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import FilterCompiler
 from bursar.queries._engines.dialects import Dialect
 from bursar.queries._engines.functions import Sql, filled
-from bursar.queries._expressions import Expression, Literal
+from bursar.queries._engines.joins import Joined
+from bursar.queries._expressions import Column, Expression, Literal, parts
 from bursar.queries._steps import Steps, parse_step
 
 __all__ = ["People", "one_row_each"]
 
 _COUNTED = ("whole", "text", "bool", "date", "time")
+_NUMBERS = ("count", "distinct")  # 0 for a person without rows
 
 
 @dataclass(frozen=True, slots=True)
 class People:
     """Rows of people.
+
+    It has what a ``Joined`` has; nothing can be joined to it.
 
     Fields:
         rows: a table or a query in brackets, without an alias.
@@ -36,24 +40,71 @@ class People:
     columns: Mapping[str, str]
 
 
-def one_row_each(people: People, steps: Steps, dialect: Dialect) -> People:
-    """One row for each person, with a column for each step.
+def one_row_each(people: People | Joined, steps: Steps, dialect: Dialect) -> People:
+    """One row for each person with rows, with a column for each step.
+
+    A step may be about the person's rows of another table. Where the person has none there, what it gives is missing; a
+    number of rows is 0.
 
     Guarantee: the row of each person is a function of that person's rows, whatever other people's are.
     Source: theory 2.6 and docs/proofs/noise.md, Theorem 3: contributions may be any function of a person's rows.
     """
-    compiler = FilterCompiler(people.kinds, replace(dialect, columns=people.columns), "each_person")
-    kinds, columns, listed, parameters = {}, {}, [], list[object]()
-    for place, (name, text) in enumerate(steps):
-        kinds[name], value = _aggregate(*parse_step(text), compiler)
-        columns[name] = f"d.step{place:d}"
-        listed.append(f", {value.text} AS step{place:d}")
-        parameters += value.parameters
+    parsed = [(name, *parse_step(text)) for name, text in steps]
+    tables = [_table_of(people, arguments) for _, _, arguments in parsed]
+    others = {name: Joined(people.schema, name, dialect) for name in tables if name and isinstance(people, Joined)}
+    kinds, columns, beside = {}, {}, []
+    listed: dict[str | None, list[tuple[str, Sql]]] = {table: [] for table in (None, *tables)}
+    for place, ((name, aggregate, arguments), table) in enumerate(zip(parsed, tables, strict=True)):
+        rows, step = others.get(table or "", people), f"step{place:d}"
+        compiler = FilterCompiler(rows.kinds, replace(dialect, columns=rows.columns), "each_person")
+        if aggregate == "count" and isinstance(rows, Joined) and arguments == (Column(rows.name),):
+            arguments = ()  # count(orders): all rows
+        kinds[name], value = _aggregate(aggregate, arguments, compiler)
+        listed[table].append((step, value))
+        columns[name] = f"d.{step}"
+        if table is not None:
+            taken = f"other{tables.index(table):d}.{step}"
+            beside.append(f"coalesce({taken}, 0) AS {step}" if aggregate in _NUMBERS else f"{taken} AS {step}")
+    sql = _grouped(people, listed.pop(None))
+    if beside:
+        joins = {f"other{tables.index(name):d}": _grouped(others[str(name)], each) for name, each in listed.items()}
+        text = " ".join(f"LEFT JOIN {each.text} {alias} ON {alias}.person = d.person" for alias, each in joins.items())
+        parameters = (*sql.parameters, *(each for join in joins.values() for each in join.parameters))
+        sql = Sql(f"(SELECT d.*, {', '.join(beside)} FROM {sql.text} d {text})", parameters)
+    return People(sql, "d.person", kinds, columns)
+
+
+def _grouped(people: People | Joined, listed: list[tuple[str, Sql]]) -> Sql:
+    """A row for each person, with these aggregates under their names."""
+    values = "".join(f", {value.text} AS {step}" for step, value in listed)
+    parameters = [each for _, value in listed for each in value.parameters]
     sql = (
-        f"(SELECT {people.who} AS person{''.join(listed)} FROM {people.rows.text} d "
+        f"(SELECT {people.who} AS person{values} FROM {people.rows.text} d "
         f"WHERE {people.who} IS NOT NULL GROUP BY {people.who})"
     )
-    return People(Sql(sql, (*parameters, *people.rows.parameters)), "d.person", kinds, columns)
+    return Sql(sql, (*parameters, *people.rows.parameters))
+
+
+def _table_of(people: People | Joined, arguments: tuple[Expression, ...]) -> str | None:
+    """The other table of people that a step is about; None for that of the question."""
+    if not isinstance(people, Joined) or not people.schema.named:
+        return None
+    named = [each for argument in arguments for each in _columns(argument)]
+    tables = {table for table in map(people.other_table, named) if table is not None}
+    if len(tables) > 1:
+        raise ArgumentError(
+            f"each_person: a step is about the rows of one table, not of {' and '.join(sorted(tables))}"
+        )
+    for name in named if tables else ():
+        if "." not in name and name not in tables:
+            (table,) = tables
+            raise ArgumentError(f"each_person: column {name!r} stands in a step about {table!r}: name its table")
+    return next(iter(tables), None)
+
+
+def _columns(node: Expression) -> list[str]:
+    """The names of the columns in an expression."""
+    return [node.name] if isinstance(node, Column) else [name for part in parts(node) for name in _columns(part)]
 
 
 def _aggregate(name: str, arguments: tuple[Expression, ...], compiler: FilterCompiler) -> tuple[str, Sql]:

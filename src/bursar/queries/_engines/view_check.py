@@ -1,6 +1,6 @@
 """Whether the data holder's view gives each person rows that follow from that person's rows alone, for some people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose, isnan
 from threading import Timer
@@ -8,7 +8,7 @@ from typing import Any
 
 from bursar._workspace import duckdb, quoted
 from bursar.errors import DataError
-from bursar.queries._engines.sources import over_source
+from bursar.queries._engines.sources import over
 
 __all__ = ["ViewCheck", "check_view"]
 
@@ -33,17 +33,25 @@ class ViewCheck:
 
 
 def check_view(
-    connection: Any, view: str, kinds: Mapping[str, str], person: str, *, sample: int, seconds: float
+    connection: Any,
+    view: str,
+    person: str,
+    *,
+    sample: int,
+    seconds: float,
+    source: str = "source",
+    whole: str = "data",
 ) -> ViewCheck:
     """Run the view over the rows of one person at a time, and compare with that person's rows of the whole view.
 
     Args:
-        connection: to DuckDB, with ``source``, the rows that were given, and ``data``, the view over them.
+        connection: to DuckDB.
         view: SQL over ``data``.
-        kinds: of the view's columns.
         person: the column that says whose row it is.
         sample: of how many people, drawn at random.
         seconds: after which the check stops, and says so.
+        source: the name of the rows that were given.
+        whole: the name of the view over them.
 
     Raises:
         DataError: a person's rows differ. Its message holds no entry.
@@ -53,19 +61,19 @@ def check_view(
     compared = 0
     timer.start()
     try:
-        given = [name for name, *_ in connection.execute("DESCRIBE source").fetchall()]
+        given = [name for name, *_ in connection.execute(f"DESCRIBE {source}").fetchall()]
         if person not in given:
             return ViewCheck(0, f"column {person!r} is made by the view: whose the rows were is not known")
         who = f'(CAST({quoted(person)} AS VARCHAR) COLLATE "binary")'  # two spellings are two people
-        drawn = f"SELECT DISTINCT {who} AS person FROM source WHERE {who} IS NOT NULL"
+        drawn = f"SELECT DISTINCT {who} AS person FROM {source} WHERE {who} IS NOT NULL"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE view_people AS FROM ({drawn}) USING SAMPLE {sample:d} ROWS")
-        whole = f"SELECT * FROM data WHERE {who} IN (SELECT person FROM view_people)"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {whole}")
-        place = list(kinds).index(person)
+        theirs = f"SELECT * FROM {whole} WHERE {who} IN (SELECT person FROM view_people)"
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE view_rows AS {theirs}")
+        place = [name for name, *_ in connection.execute(f"DESCRIBE {whole}").fetchall()].index(person)
         for (name,) in connection.execute("FROM view_people").fetchall():
             beside = connection.execute(f"SELECT * FROM view_rows WHERE {who} = ?", [name]).fetchall()
-            if not _same(_alone(connection, view, who, name, place), beside):
-                if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", whole))):
+            if not _same(_alone(connection, over(source, view, f"WHERE {who} = ?"), name, place), beside):
+                if not _same(*(connection.execute(sql).fetchall() for sql in ("FROM view_rows", theirs))):
                     return ViewCheck(compared, "the view gives other rows each time")
                 raise DataError(_IMPURE)
             compared += 1
@@ -80,9 +88,9 @@ def check_view(
     return ViewCheck(compared)
 
 
-def _alone(connection: Any, view: str, who: str, name: str, place: int) -> list[tuple[Any, ...]]:
+def _alone(connection: Any, sql: str, name: str, place: int) -> list[tuple[Any, ...]]:
     """What the view gives for a person from the rows of that person alone."""
-    rows = connection.execute(over_source(view, f"WHERE {who} = ?"), [name]).fetchall()
+    rows = connection.execute(sql, [name]).fetchall()
     return [row for row in rows if row[place] is not None and str(row[place]) == name]
 
 

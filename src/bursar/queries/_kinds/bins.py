@@ -1,22 +1,26 @@
 """Histograms, and what is read off them."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import hypot, sqrt
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import ceil, floor, inf
 from typing import Any
 
 from bursar import _check
 from bursar.errors import ArgumentError
+from bursar.queries._bin_factor import BinFactor, separate_error, winning_factor
 from bursar.queries._kinds._intervals import total_interval
 from bursar.queries._kinds._words import over_what
-from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import CONFIDENCE, Interval, NoiseBand, around
-from bursar.queries._question import Question, check_column, checked_numbers, set_fields
+from bursar.queries._question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from bursar.queries._rows import PER, Bins, Per
+from bursar.queries._whole import Whole
 
 __all__ = ["Histogram", "Quantiles"]
 
 _MOST_BINS = 4096
+_MOST_STEPS = 2.0**40
+_MOST_MIXED = 2.0**17 * (1 - 1e-9)  # so that noise in whole numbers of 2^-36 stays below 2^53
 _TAIL = (1 - CONFIDENCE) / 2
 
 
@@ -43,7 +47,7 @@ class _Binned(Question):
         return None if self._per == "row" else 1.0
 
     def reported(self) -> bool:
-        """The rows in each bin that a clip takes away."""
+        """What is taken away from each bin."""
         return True
 
     def bins(self) -> Bins:
@@ -86,14 +90,14 @@ class Histogram(_Binned):
         """The noisy counts, each with an interval of its own."""
         return parts, [around(value, noise.margin(1)) for value in parts]
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+    def truth(self, whole: Whole) -> Any:
         """The intervals of the counts without a clip."""
-        return [total_interval(value, noise, missing, place) for place, value in enumerate(parts)]
+        return [total_interval(whole, place) for place in range(len(whole.parts))]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(_Binned):
-    """Quantiles of a column (0.5 is the median), read off a noisy histogram; they lie between the outer edges.
+    """Quantiles of a column (0.5 is the median), read off noisy counts of bins; they lie between the outer edges.
 
     ``per="person"``: half of the people's weight is below the median, where each of a person's rows has a weight of
     1/(their number). ``per="row"``: half of the rows; a clip must be given. ``per="total"``: half of people's totals.
@@ -101,6 +105,13 @@ class Quantiles(_Binned):
 
     levels: tuple[float, ...] = (0.5,)
     per: Per = field(default="person", kw_only=True)
+    step: float | None = field(default=None, kw_only=True)
+    """Declared: entries are multiples of it, and so are the quantiles: 1 for whole numbers. None for any numbers."""
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: no entry, or no total of ``per="total"``, is beyond the outer edges; for ``truth_intervals``."""
+    correlated: bool = field(default=True, kw_only=True)
+    """Whether noise may be correlated over the bins. It then is where, whatever the data, that gives no more noise: see
+    ``bin_factor``. False: each bin has noise of its own, as in a ``Histogram``."""
 
     @property
     def _per(self) -> Per:
@@ -118,7 +129,32 @@ class Quantiles(_Binned):
             raise ArgumentError("levels must be 1 to 100 numbers")
         for level in levels:
             _check.within(0, 1, level=level)
+        for name in ("bounds_hold", "correlated"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"{name}={getattr(self, name)!r} must be True or False")
+        make_plain(self, "step")
+        if self.step is not None:
+            _check.within(1e-100, LARGEST, step=self.step)
         _Binned.__post_init__(self)
+        if self.step is not None and max(map(abs, (self.edges[0], self.edges[-1]))) > _MOST_STEPS * self.step:
+            raise ArgumentError(f"step={self.step!r} must be at least the largest edge over {_MOST_STEPS:g}")
+
+    def bin_factor(self) -> BinFactor | None:
+        """How bins are mixed: for people of one weight each, where each test of each level then has no more noise.
+
+        From 12 bins on for medians, 33 for quartiles. By the question alone; lengths then are sums over a group's bins.
+        Not for rows, pure budgets and ``per_group``, and not where noise is above 2^17 people.
+        """
+        if not self.correlated or self.per == "row" or self.pure or self.per_group is not None:
+            return None
+        if not self.open and self.noise >= _MOST_MIXED:
+            return None
+        return winning_factor(len(self.edges) - 1, self.levels)
+
+    def scales(self) -> dict[str, float]:
+        """One count for each bin, or, where bins are mixed, the count of all."""
+        factor = self.bin_factor()
+        return _Binned.scales(self) if factor is None else {"count of all": factor.error(0.0, factor.bins)}
 
     def several(self) -> tuple[str, tuple[float, ...]]:
         """The levels."""
@@ -129,49 +165,94 @@ class Quantiles(_Binned):
         quantiles = [self._quantile(parts, noise, level) for level in self.levels]
         return [value for value, _ in quantiles], [interval for _, interval in quantiles]
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
-        """The intervals of the quantiles without a clip; None for one that may be beyond the outer edges."""
-        error = noise.standard_error
-        if missing is not None:  # what was clipped and what is missing, added: all of it, with the noise of both
-            parts = [part + mass for part, mass in zip(parts, missing.masses, strict=True)]
-            error = hypot(error, missing.standard_error)
-        intervals = [self._interval(parts, NoiseBand(error, noise.pure), level) for level in self.levels]
-        return [each if self._inner(each) else None for each in intervals]
+    def truth(self, whole: Whole) -> Any:
+        """The intervals of the quantiles without a clip; without an end where they may be beyond an outer edge."""
+        intervals = []
+        for level in self.levels:
+            low, high = self._interval(whole.parts, whole.noise, level, whole.least)
+            if not self.bounds_hold:
+                low = -inf if low == self._first(0) else low
+                high = inf if high == self._last(len(self.edges) - 2) else high
+            intervals.append((low, high))
+        return intervals
 
-    def _inner(self, interval: Interval) -> bool:
-        return self.edges[0] < interval[0] and interval[1] < self.edges[-1]
+    def _first(self, place: int) -> float:
+        """The least value in a bin."""
+        if self.step is None:
+            return self.edges[place]
+        return ceil(Fraction(self.edges[place]) / Fraction(self.step)) * self.step
+
+    def _last(self, place: int) -> float:
+        """The largest value in a bin; the last bin has its upper edge, too."""
+        edge = self.edges[place + 1]
+        if self.step is None:
+            return edge
+        steps = Fraction(edge) / Fraction(self.step)
+        return (floor(steps) if place == len(self.edges) - 2 else ceil(steps) - 1) * self.step
+
+    def _inside(self, place: int, share: float) -> float:
+        """The value in a bin below which there is so much of it, if its values are equally frequent."""
+        low, high = self._first(place), self._last(place)
+        if self.step is None:
+            return low + (high - low) * share
+        values = round((high - low) / self.step) + 1
+        return low + self.step * (max(1, ceil(share * values)) - 1) if values > 0 else high
 
     def _quantile(self, counts: list[float], noise: NoiseBand, level: float) -> tuple[float | None, Interval]:
         """A quantile by interpolation in the bin where it falls, and where it may be."""
-        edges, interval = self.edges, self._interval(counts, noise, level)
-        positive = [max(0.0, count) for count in counts]
+        interval = self._interval(counts, noise, level)
+        positive = self._positive(counts)
         if not sum(positive):
-            return None, (edges[0], edges[-1])
-        wanted, value = level * sum(positive), edges[-1]
+            return None, (self._first(0), self._last(len(counts) - 1))
+        wanted, value = level * sum(positive), self._last(len(counts) - 1)
         for place, count in enumerate(positive):
             if count and wanted <= count:
-                value = edges[place] + (edges[place + 1] - edges[place]) * wanted / count
+                value = self._inside(place, wanted / count)
                 break
             wanted -= count
         return min(max(value, interval[0]), interval[1]), interval
 
-    def _interval(self, counts: list[float], noise: NoiseBand, level: float) -> Interval:
+    def _positive(self, parts: list[float]) -> list[float]:
+        """Counts of the bins that are not negative; where bins are mixed, from running counts that do not fall."""
+        factor = self.bin_factor()
+        if factor is None:
+            return [max(0.0, count) for count in parts]
+        running = [max(0.0, count) for count in factor.running(parts)]
+        rising = accumulate(running, max)
+        falling = list(accumulate(running[::-1], min))[::-1]
+        middle = [(high + low) / 2 for high, low in zip(rising, falling, strict=True)]
+        return [high - low for low, high in pairwise([0.0, *middle])]
+
+    def _interval(self, counts: list[float], noise: NoiseBand, level: float, least: float = 1.0) -> Interval:
         """From the first to the last bin in which a test at its two edges leaves the quantile.
+
+        Args:
+            counts: noisy, of the bins, or mixed.
+            noise: on each.
+            level: of the quantile.
+            least: of the weights, up to 1, that rows have in the counts.
 
         Guarantee: each end is on the wrong side with a probability of at most 2.5 %: the bin of the quantile is left
             out only if the test at one of its own edges errs.
-        Source: docs/proofs/truth-intervals.md, Theorem 4.
+        Source: docs/proofs/truth-intervals.md, Theorem 5; docs/proofs/running-counts.md, Theorem 2.
         """
-        edges, bins = self.edges, len(counts)
-        below, total = 0.0, sum(counts)
+        bins, factor = len(counts), self.bin_factor()
+        running = list(accumulate(counts)) if factor is None else factor.running(counts)
+        total = running[-1]
         left = [True] * bins
+        lower, upper = least * level / (least * level + 1 - level), level / (level + least * (1 - level))
         for edge in range(1, bins):
-            below += counts[edge - 1]
-            errors = sqrt((1 - level) ** 2 * edge + level**2 * (bins - edge)) * noise.standard_error
-            excess, margin = below - level * total, noise.quantile(_TAIL, errors)
-            if excess < -margin:  # less than the level is below the edge: the quantile is not just below it
+            below = running[edge - 1]
+
+            def margin(level: float, edge: int = edge) -> float:
+                error = separate_error(bins, level, edge) if factor is None else factor.error(level, edge)
+                return noise.quantile(_TAIL, error * noise.standard_error)
+
+            if below - lower * total < -margin(
+                lower
+            ):  # less than the level is below: the quantile is not just below it
                 left[edge - 1] = False
-            elif excess > margin:
+            elif below - upper * total > margin(upper):
                 left[edge] = False
-        places = [place for place in range(bins) if left[place]]
-        return (edges[places[0]], edges[places[-1] + 1]) if places else (edges[0], edges[-1])
+        places = [place for place in range(bins) if left[place]] or [0, bins - 1]
+        return tuple(sorted((self._first(places[0]), self._last(places[-1]))))  # type: ignore[return-value]

@@ -7,10 +7,10 @@ from bursar import _check
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.queries._kinds._intervals import total_interval
-from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import NoiseBand, around
 from bursar.queries._question import Question, make_plain, set_fields
 from bursar.queries._rows import AnyRow, Coordinate
+from bursar.queries._whole import Whole
 
 __all__ = ["Count", "People"]
 
@@ -28,12 +28,12 @@ class _Counted(Question):
         return parts[0], around(parts[0], noise.margin(1))
 
     def reported(self) -> bool:
-        """What a clip takes away from the count."""
+        """What is taken away from the count."""
         return True
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+    def truth(self, whole: Whole) -> Any:
         """The interval of the count without a clip."""
-        return total_interval(parts[0], noise, missing, 0)
+        return total_interval(whole, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ class People(_Counted):
         """One for a person with a row."""
         return (AnyRow(),)
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+    def reported(self) -> bool:
+        """With ``spare`` it is not about all people."""
+        return self.spare is None
+
+    def truth(self, whole: Whole) -> Any:
         """The interval of the number of people without a clip; with ``spare`` it is not about all people."""
-        return None if self.spare_units else _Counted.truth(self, parts, noise, missing)
+        return None if self.spare_units else _Counted.truth(self, whole)

@@ -1,18 +1,18 @@
 """Sums, means and variances of a column's entries between bounds."""
 
 from dataclasses import dataclass, field
-from math import floor, sqrt
+from math import floor, hypot, sqrt
 from typing import Any, Literal
 
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.queries._kinds._intervals import mean_interval, total_interval, variance_interval
 from bursar.queries._kinds._words import over_what
-from bursar.queries._missing import Missing
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._prices import STEPS
-from bursar.queries._question import LARGEST, Question, check_column, make_plain, set_fields
+from bursar.queries._question import LARGEST, Question, check_column, checked_numbers, make_plain, set_fields
 from bursar.queries._rows import PER, AnyRow, Coordinate, CountRows, Entry, Per
+from bursar.queries._whole import Whole
 
 __all__ = ["Mean", "Sum", "Variance"]
 
@@ -63,8 +63,45 @@ class _Bounded(Question):
         return low, (low + 1.0 + abs(low) if high == "auto" else high)
 
     def reported(self) -> bool:
-        """What a clip takes away, if the bounds take away nothing."""
+        """What is taken away, if the bounds take away nothing."""
         return self.bounds_hold
+
+
+def _check_widest(asked: "Sum | Mean") -> None:
+    """Refuse declared bounds of all entries that make no sense; called before the rest of the question is checked."""
+    if asked.widest is None:
+        return
+    numbers = checked_numbers("widest", asked.widest)
+    if len(numbers) != 2 or not numbers[0] < numbers[1]:
+        raise ArgumentError(f"widest={asked.widest!r} must be two increasing numbers")
+    set_fields(asked, widest=(float(numbers[0]), float(numbers[1])))
+    if asked.bounds_hold:
+        raise ArgumentError(f"widest={asked.widest!r}: with bounds_hold=True nothing is outside low and high")
+    if isinstance(asked, Mean) and asked.per == "total":
+        raise ArgumentError(f"widest={asked.widest!r} is for entries, not for totals: declare bounds_hold=True")
+
+
+def _beyond(asked: "Sum | Mean") -> float:
+    """How far entries may be outside the bounds, by what is declared; 0 for not at all."""
+    if asked.widest is None:
+        return 0.0
+    low, high = asked.ends
+    beyond = max(low - asked.widest[0], asked.widest[1] - high, 0.0)
+    if 0 < beyond < 1e-9 * max(abs(low), abs(high), high - low):
+        raise ArgumentError(f"widest={asked.widest!r} is too close to low={low!r} and high={high!r}")
+    return beyond
+
+
+def _taken(asked: "Sum | Mean", per: Per) -> tuple[Entry, ...]:
+    """What the bounds take away, where that is reported."""
+    beyond = _beyond(asked)
+    return (Entry(asked.column, *asked.ends, scale=beyond, per=per, widest=asked.widest),) if beyond else ()
+
+
+def _steps_of(asked: Question) -> int:
+    """A row with all numbers at their largest has length 1."""
+    numbers = len(asked.row())
+    return STEPS // numbers if asked.pure else floor(STEPS / sqrt(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +133,22 @@ class _Averaged(_Bounded):
 class Sum(_Bounded):
     """The sum of a column, each entry clipped to [low, high]; a full row is an entry of max(|low|, |high|)."""
 
+    widest: tuple[float, float] | None = field(default=None, kw_only=True)
+    """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
+
+    def __post_init__(self) -> None:
+        _check_widest(self)
+        _Bounded.__post_init__(self)
+
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return f"the sum of {self.column} over rows, each entry clipped to [{self.low}, {self.high}]"
+        return f"{self.whole_estimand}, each entry clipped to [{self.low}, {self.high}]"
+
+    @property
+    def whole_estimand(self) -> str:
+        """The same without bounds."""
+        return f"the sum of {self.column} over rows"
 
     @property
     def full(self) -> float:
@@ -107,12 +156,20 @@ class Sum(_Bounded):
         return max(map(abs, self.ends))
 
     def row(self) -> tuple[Coordinate, ...]:
-        """The entry, as a part of the largest."""
-        return (Entry(self.column, *self.ends, scale=self.full),)
+        """The entry, as a part of the largest; and what the bounds take away, where that is reported."""
+        return Entry(self.column, *self.ends, scale=self.full), *_taken(self, "row")
+
+    def reported(self) -> bool:
+        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        return self.bounds_hold or self.widest is not None
+
+    def _steps(self) -> int:
+        return _steps_of(self)
 
     def scales(self) -> dict[str, float]:
-        """The sum."""
-        return {"sum": self.full}
+        """The sum, and that of what the bounds take away."""
+        step, beyond = STEPS / self.steps, _beyond(self)
+        return {"sum": step * self.full} | ({"sum of what the bounds take away": step * beyond} if beyond else {})
 
     def width_depends_on_data(self) -> bool:
         """The noise alone."""
@@ -122,14 +179,21 @@ class Sum(_Bounded):
         """The noisy sum, in the units of the column."""
         return parts[0] * self.full, around(parts[0] * self.full, noise.margin(1) * self.full)
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
-        """The interval of the sum without a clip."""
-        if not self.bounds_hold:
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the sum without clip and bounds; of both signs only where a pace took nothing away."""
+        if not self.reported():
             return None
-        sign = -1.0 if self.ends[1] <= 0 else 1.0  # what is missing is at least 0 in this direction
-        signed = self.ends[0] < 0 < self.ends[1]
-        low, high = total_interval(sign * parts[0], noise, missing, 0, signed=signed)
-        return tuple(sorted((sign * low * self.full, sign * high * self.full)))
+        low, high = self.ends
+        if self.widest is not None:
+            low, high = min(low, self.widest[0]), max(high, self.widest[1])
+        if len(whole.parts) > 1:
+            whole = whole.with_added(_beyond(self) / self.full)
+        if low < 0 < high:
+            total = around(whole.parts[0] * self.full, whole.noise.margin(1) * self.full)
+            return total if whole.least == 1 else None
+        sign = -1.0 if high <= 0 else 1.0
+        least, most = total_interval(whole.times(sign), 0)
+        return tuple(sorted((sign * least * self.full, sign * most * self.full)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,34 +205,60 @@ class Mean(_Averaged):
     each person's rows, the total clipped to [low, high].
     """
 
+    widest: tuple[float, float] | None = field(default=None, kw_only=True)
+    """A declaration: no entry is outside these. What [low, high] takes away is reported, for ``truth_intervals``."""
+
+    def __post_init__(self) -> None:
+        _check_widest(self)
+        _Averaged.__post_init__(self)
+
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
         return f"the mean of {self._over}"
 
+    @property
+    def whole_estimand(self) -> str:
+        """The same without bounds."""
+        return f"the mean of {over_what(self.column, self.per)}"
+
     def row(self) -> tuple[Coordinate, ...]:
-        """The count, and the sum of differences from the middle."""
-        return self._count(), self._from_middle()
+        """The count, the sum of differences from the middle, and what the bounds take away, where that is reported."""
+        return self._count(), self._from_middle(), *_taken(self, self.per)
+
+    def reported(self) -> bool:
+        """What is taken away, if the bounds take away nothing, or what they take away is reported."""
+        return self.bounds_hold or self.widest is not None
 
     def _steps(self) -> int:
-        """A row with both at their largest has length 1."""
-        return STEPS // 2 if self.pure else floor(STEPS / sqrt(2))
+        return _steps_of(self)
 
     def scales(self) -> dict[str, float]:
-        """The count and the sum of differences."""
-        full = STEPS / self.steps
-        return {"count": full, "sum of differences from the middle": full * self.half}
+        """The count, the sum of differences, and that of what the bounds take away."""
+        full, beyond = STEPS / self.steps, _beyond(self)
+        both = {"count": full, "sum of differences from the middle": full * self.half}
+        return both | ({"sum of what the bounds take away": full * beyond} if beyond else {})
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The quotient, and its interval within the noise."""
-        count, total = parts
+        count, total = parts[:2]
         if count <= 0:
             return None, self.ends
         return self.middle + self.half * _clip(total / count), self._in_units(mean_interval(count, total, noise))
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
-        """The interval of the mean without a clip."""
-        return self._in_units(mean_interval(parts[0], parts[1], noise, missing)) if self.bounds_hold else None
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the mean without clip and bounds."""
+        if not self.reported():
+            return None
+        count, total, *taken = whole.parts
+        if not taken:
+            return self._in_units(mean_interval(count, total, whole.noise, least=whole.least))
+        (low, high), ratio = self.ends, _beyond(self) / self.half
+        first, last = self.widest or (low, high)
+        ends = (min(first, low) - self.middle) / self.half, (max(last, high) - self.middle) / self.half
+        total += ratio * taken[0]
+        reach = hypot(1, ratio)
+        return self._in_units(mean_interval(count, total, whole.noise, least=whole.least, reach=reach, ends=ends))
 
     def _in_units(self, interval: Interval) -> Interval:
         """In the units of the column."""
@@ -192,9 +282,13 @@ class Variance(_Averaged):
         """The count, the sum of differences from the middle and the sum of their squares."""
         return self._count(), self._from_middle(), self._from_middle(power=2)
 
+    @property
+    def whole_estimand(self) -> str:
+        """The same without bounds."""
+        return f"the variance of {over_what(self.column, self.per)}"
+
     def _steps(self) -> int:
-        """A row with all of them at their largest has length 1."""
-        return STEPS // 3 if self.pure else floor(STEPS / sqrt(3))
+        return _steps_of(self)
 
     def scales(self) -> dict[str, float]:
         """The count and the two sums."""
@@ -215,11 +309,12 @@ class Variance(_Averaged):
         low, high = variance_interval(count, total, squares, noise)
         return value * scale, (low * scale, high * scale)
 
-    def truth(self, parts: list[float], noise: NoiseBand, missing: Missing | None) -> Any:
+    def truth(self, whole: Whole) -> Any:
         """The interval of the variance without a clip."""
         if not self.bounds_hold:
             return None
-        low, high = variance_interval(parts[0], parts[1], parts[2], noise, missing)
+        count, total, squares = whole.parts
+        low, high = variance_interval(count, total, squares, whole.noise, least=whole.least)
         return low * self.half**2, high * self.half**2
 
 

@@ -1,7 +1,7 @@
 """Covariances and least squares, from one noisy matrix of second moments."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, product
 from math import floor, inf, sqrt
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.queries._noise_bands import Interval, NoiseBand, around
 from bursar.queries._prices import STEPS
 from bursar.queries._question import LARGEST, Question, check_column, checked_numbers, set_fields
-from bursar.queries._rows import Coordinate, CountRows, Entry, Product
+from bursar.queries._rows import AnyRow, Coordinate, CountRows, Entry, Per, Product
+from bursar.queries._whole import Whole
 
 __all__ = ["Covariance", "Regression"]
 
@@ -31,8 +33,13 @@ Columns = tuple[Column, ...] | Mapping[str, tuple[float, float]]
 class _Moments(Question):
     __slots__ = ()
     columns: Columns  # a field of each question, in its own place
+    bounds_hold: bool
+    per: Per
 
     def __post_init__(self) -> None:
+        _check.one_of(("person", "row"), per=self.per)
+        if not isinstance(self.bounds_hold, bool):
+            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
         set_fields(self, columns=_columns(self.columns))
         Question.__post_init__(self)
 
@@ -43,9 +50,32 @@ class _Moments(Question):
 
     def row(self) -> tuple[Coordinate, ...]:
         """The count, the entries as differences from the middle in halves, and the products of each two of them."""
-        entries = [Entry(name, low, high, low / 2 + high / 2, high / 2 - low / 2) for name, low, high in self.bounded]
+        middles = [(column, _middle(column), _half(column)) for column in self.bounded]
+        entries = [Entry(*column, middle, half, per=self.per) for column, middle, half in middles]
         pairs = combinations_with_replacement(entries, 2)
-        return CountRows(), *entries, *(Product(first, second) for first, second in pairs)
+        return (
+            CountRows() if self.per == "row" else AnyRow(),
+            *entries,
+            *(Product(first, second) for first, second in pairs),
+        )
+
+    def most_in_group(self) -> float | None:
+        """A person is one row at most, unless rows count."""
+        return None if self.per == "row" else 1.0
+
+    @property
+    def _weights(self) -> str:
+        """Whose distribution it is, in words."""
+        person = "per person: each person has one weight, shared by their rows"
+        return person if self.per == "person" else "per row: who has more rows has more weight"
+
+    def reported(self) -> bool:
+        """What is taken away from each number, if the bounds take away nothing."""
+        return self.bounds_hold
+
+    def truth(self, whole: Whole) -> Any:
+        """The intervals without a clip; only where a pace took nothing away."""
+        return self.read(whole.parts, whole.noise)[1] if self.bounds_hold and whole.least == 1 else None
 
     def _steps(self) -> int:
         """A row with all of them at their largest has length 1."""
@@ -73,13 +103,19 @@ class _Moments(Question):
 
 @dataclass(frozen=True, slots=True)
 class Covariance(_Moments):
-    """The covariance matrix of columns, each entry clipped to its bounds: {column: (low, high)}; each row counts alike.
+    """The covariance matrix of columns, each entry clipped to its bounds: {column: (low, high)}.
+
+    ``per="row"``: each row counts alike; a clip must be given. ``per="person"``: each person has one weight, which
+    their rows in the group share equally.
 
     Rows in which one of the columns has no entry count nowhere. The answer is a list of lists in the order of the
     columns, and so are its intervals, each of 95 %; ``correlations`` reads correlations off it.
     """
 
     columns: Columns
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    per: Per = field(default="row", kw_only=True)
 
     def __post_init__(self) -> None:
         _Moments.__post_init__(self)
@@ -87,7 +123,7 @@ class Covariance(_Moments):
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return "covariances of entries clipped to their bounds (per row: who has more rows has more weight)"
+        return f"covariances of entries clipped to their bounds ({self._weights})"
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The matrix, and how far noise may have moved each entry; None where there is no count."""
@@ -125,7 +161,7 @@ class Covariance(_Moments):
 
 @dataclass(frozen=True, slots=True)
 class Regression(_Moments):
-    """The least squares of a column on the others, each entry clipped to its bounds; each row counts alike.
+    """The least squares of a column on the others, each entry clipped to its bounds; ``per`` is as for ``Covariance``.
 
     The answer is a list: the intercept, and the coefficient of each other column in the order of ``columns``, in the
     units of the columns; its intervals are of 95 % each, for the noise on the matrix of second moments. None where the
@@ -134,6 +170,9 @@ class Regression(_Moments):
 
     target: str
     columns: Columns
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    per: Per = field(default="row", kw_only=True)
 
     def __post_init__(self) -> None:
         _Moments.__post_init__(self)
@@ -144,7 +183,7 @@ class Regression(_Moments):
     @property
     def estimand(self) -> str:
         """What the answer is about, in words."""
-        return f"least squares of {self.target} on bounded entries (per row: who has more rows has more weight)"
+        return f"least squares of {self.target} on bounded entries ({self._weights})"
 
     def several(self) -> tuple[str, list[str]]:
         """The intercept and the columns."""

@@ -11,6 +11,7 @@ from bursar.queries._prices import STEPS
 from bursar.queries._question import LARGEST, Question, check_column, checked_numbers, set_fields
 from bursar.queries._rows import Coordinate, CountRows, Entry, Matching
 from bursar.queries._where import parse
+from bursar.queries._whole import Whole
 
 __all__ = ["Ratio"]
 
@@ -35,8 +36,12 @@ class Ratio(Question):
     denominator_bounds: Bounds | None = None
     numerator_where: str | None = None
     denominator_where: str | None = None
+    bounds_hold: bool = False
+    """A declaration: every entry is within the bounds of its part; for ``truth_intervals``."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.bounds_hold, bool):
+            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
         for part in ("numerator", "denominator"):
             bounds = _bounds(part, getattr(self, part), getattr(self, f"{part}_bounds"))
             set_fields(self, **{f"{part}_bounds": bounds})
@@ -68,6 +73,21 @@ class Ratio(Question):
             "numerator": full * _full(self.numerator_bounds),
             "denominator": full * _full(self.denominator_bounds),
         }
+
+    def reported(self) -> bool:
+        """What is taken away from both parts, if the bounds take away nothing."""
+        return self.bounds_hold or (self.numerator is None and self.denominator is None)
+
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the ratio without a clip; after a pace, only where neither part can be negative."""
+        if not self.reported():
+            return None
+        _, (low, high) = self.read(whole.parts, whole.noise)
+        if whole.least == 1:
+            return low, high
+        if any(bounds is not None and bounds[0] < 0 for bounds in (self.numerator_bounds, self.denominator_bounds)):
+            return None
+        return max(0.0, low) * whole.least, max(0.0, high) / whole.least
 
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The quotient, and the quotients that the noise allows (Fieller); None where the denominator may be 0."""

@@ -8,6 +8,7 @@ from bursar.errors import ArgumentError
 from bursar.queries._noise_bands import NoiseBand, around
 from bursar.queries._question import Key, Question, check_column, checked_keys, set_fields
 from bursar.queries._rows import AnyRow, Coordinate, CountRows, KeyCells
+from bursar.queries._whole import Whole
 
 __all__ = ["Top"]
 
@@ -62,8 +63,21 @@ class Top(Question):
         """One count for each key."""
         return {"count of each key": 1.0}
 
+    def reported(self) -> bool:
+        """What is taken away from each count."""
+        return True
+
+    def truth(self, whole: Whole) -> Any:
+        """The intervals without a clip of the keys that came out on top; for all keys together."""
+        margin = whole.noise.margin(len(whole.parts))
+        ends = [around(whole.parts[place], margin) for place in self._places(whole.answered)]
+        return [(low, max(high, high / whole.least)) for low, high in ends]
+
     def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
         """The k largest noisy counts with their keys; and their intervals, for all keys together."""
-        margin = noise.margin(len(parts))
-        places = sorted(range(len(parts)), key=lambda place: (-parts[place], place))[: self.k]
+        margin, places = noise.margin(len(parts)), self._places(parts)
         return [(self.among[place], parts[place]) for place in places], [around(parts[p], margin) for p in places]
+
+    def _places(self, parts: list[float]) -> list[int]:
+        """Of the k largest, largest first."""
+        return sorted(range(len(parts)), key=lambda place: (-parts[place], place))[: self.k]

@@ -11,6 +11,7 @@ from bursar.queries._prices import STEPS
 from bursar.queries._question import Question, check_column, set_fields
 from bursar.queries._rows import Values
 from bursar.queries._thresholds import threshold
+from bursar.queries._whole import Whole
 
 __all__ = ["Distinct", "Keys"]
 
@@ -45,6 +46,10 @@ class Distinct(Question):
     def values(self) -> Values:
         """The values that people keep."""
         return Values(self.column, self.most, people=False)
+
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the number of all different values; only where everybody takes part in full."""
+        return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
 
     def width_depends_on_data(self) -> bool:
         """The noise alone."""

@@ -1,0 +1,183 @@
+"""How a question is asked: from what an analyst says to an answer that is charged and stored."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bursar import _check
+from bursar._uncopyable import Uncopyable
+from bursar.errors import ArgumentError, DataError
+from bursar.ledger import Entry, Ledger, Turn, Watch
+from bursar.ledger.interfaces import Offer
+from bursar.queries._analyst import Asker
+from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
+from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
+from bursar.queries._engines.compiler import Compiled
+from bursar.queries._engines.rows import Rows
+from bursar.queries._noise import laplace
+from bursar.queries._question import Question
+from bursar.queries._questions import described, recorded
+from bursar.queries._releases import release
+from bursar.queries._so_far import SoFar
+
+__all__ = ["Asking"]
+
+
+class Asking(Uncopyable):
+    """The questions of a session: rows, and the ledger that they are charged to."""
+
+    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._unreadable = False
+        self._so_far: SoFar | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record and the accounts. Private."""
+        return self._ledger
+
+    def ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer:
+        """The answer under a key, which is charged and stored if it is not there."""
+        return self._asked(self._named(asked), who, key=key, reserved=reserved)
+
+    def _asked(
+        self, asked: Question, who: Asker, *, key: str, reserved: str | None = None, first_for: str | None = None
+    ) -> Answer:
+        values = described(asked)
+        with self._ledger.store.lock:
+            entry = self._ledger.find(key)
+            if entry is None:
+                if self._unreadable:
+                    raise DataError("the data could not be read for an earlier question; open the session again")
+                closed = self._closed(asked, who, key=key, reserved=reserved)
+                more = {"asked": values if asked.open else None, "first_for": first_for}
+                public = {"question": described(closed), **{k: each for k, each in more.items() if each is not None}}
+                try:
+                    entry = self._answered(closed, public, who, key=key, reserved=reserved)
+                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
+                    self._unreadable = True
+                    raise
+        _refuse_other(entry, values, who, key=key)
+        same = entry.public.get("question") == values  # else it is closed now, or older than a field of questions
+        return answer_of(entry.public, asked if same else recorded(entry.public))
+
+    def _answered(
+        self, closed: Question, public: Mapping[str, object], who: Asker, *, key: str, reserved: str | None
+    ) -> Entry:
+        """Charge, answer and store a question; the entry under its key, if another writer came first."""
+        plan = self._plan(closed, described(closed))
+
+        def work(turn: Turn, offer: Offer) -> Entry:
+            earlier = turn.find(key)
+            if earlier is not None:  # another writer came first
+                return earlier
+            admission = turn.admit(
+                offer,
+                key=key,
+                price=closed.price,
+                spare=closed.spare_units,
+                payment=closed.payment,
+                analyst=who.analyst,
+                purpose=who.purpose,
+                reserved=reserved,
+                delta=closed.reveals,
+            )
+            released = release(self._rows, plan, admission.people.rows, closed)
+            return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
+
+        return self._ledger.answer(self._rows.charges(plan), work)
+
+    def _closed(self, asked: Question, who: Asker, *, key: str, reserved: str | None) -> Question:
+        """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
+        if asked.error is not None:
+            return self._with_error(asked, who)
+        if not asked.open:
+            return asked
+
+        def release(wanted: Question, its_key: str) -> Entry:
+            entry = self._ledger.find(its_key)
+            if entry is None:
+                if reserved is not None:
+                    raise ArgumentError(
+                        "reserved: ask a question with clip='auto' without it first, to choose the clip"
+                    )
+                self._asked(wanted, who, key=its_key, first_for=key)
+                entry = self._ledger.find(its_key)
+            if entry is None:
+                raise DataError("the record lost an entry")
+            return entry
+
+        self._refuse_measure(asked)
+        return with_auto(asked, key, who.analyst, who.purpose, release)
+
+    def _with_error(self, asked: Question, who: Asker) -> Question:
+        released = self._facts(who).released(described(asked))
+        pure = self._ledger.symbol == "epsilon"
+        return with_error(asked, pure=pure, budget=self._ledger.budget_units, released=released)
+
+    def _facts(self, who: Asker) -> SoFar:
+        self._so_far = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far)
+        return self._so_far
+
+    def check(self, asked: Question, who: Asker, *, key: str) -> None:
+        """Refuse what could not be asked under this key whatever the data."""
+        _check.name(key=key)
+        asked = self._named(asked)
+        values, entry = described(asked), self._ledger.find(key)
+        if entry is not None:
+            _refuse_other(entry, values, who, key=key)
+            return
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))
+        if asked.error is None:
+            self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
+
+    def quote(self, asked: Question, who: Asker) -> Quote:
+        """What a question would cost at worst, from public facts alone."""
+        facts, asked = self._facts(who), self._named(asked)
+        if asked.error is not None:
+            asked = self._with_error(asked, who)
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        self._plan(trial, described(trial))  # refuses what could not be asked
+        if asked.open:
+            closed = with_known_auto(asked, who.analyst, who.purpose, self._ledger.find)
+            if closed is None:
+                return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
+            trial = closed
+        released = facts.released(described(trial))
+        return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
+
+    def _refuse_measure(self, asked: Question) -> None:
+        if asked.pure != (self._ledger.symbol == "epsilon"):
+            wanted = "sigma= or rho=" if asked.pure else "epsilon="
+            raise ArgumentError(f"question: this ledger counts {self._ledger.measure}, so give {wanted}")
+
+    def _plan(self, asked: Question, values: Mapping[str, object]) -> Compiled:
+        """The statements of a question that fits the ledger and the data."""
+        self._refuse_measure(asked)
+        return self._rows.plan(asked, values)
+
+    def _named(self, asked: Question) -> Question:
+        """The question with the name of its table, where the tables have names: the record must tell which it was."""
+        if not isinstance(asked, Question) or not self._rows.schema.named or asked.table is not None:
+            return asked
+        return replace(asked, table=self._rows.schema.name(None))
+
+
+def _watch_noise(watch: Watch) -> int:
+    """The noise on the number of missing people."""
+    return laplace(watch.scales[1])
+
+
+def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
+    """Refuse a key that was used for another question, analyst or purpose."""
+    public = entry.public
+    question = public.get("question")
+    if question is not None and question != values and public.get("asked") != values:
+        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
+        if "correlated" not in public.get("question", {}):
+            question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
+        if "floor" not in public:
+            question, values = ({**each, "pace": None} for each in (question, values))
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
+        raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")

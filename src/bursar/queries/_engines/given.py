@@ -1,0 +1,65 @@
+"""A table as the data holder gave it: its rows, how they are read, and what was declared of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bursar.queries._engines.columns import cast
+from bursar.queries._engines.dialects import Dialect
+from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
+from bursar.queries._engines.sources import ReadOptions
+
+__all__ = ["Given", "schema_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A table of people, or a public one.
+
+    Fields:
+        name: as questions name it; None for the only one.
+        data: where the rows are, or the rows. Private.
+        reading: how they are read.
+        person: the column that says whose row it is; None in public tables.
+        one_row: whether it was declared that each person has at most one row.
+        key, on: of a public table, see ``PublicTable``.
+    """
+
+    name: str | None
+    data: Any = field(repr=False)
+    reading: ReadOptions = field(default_factory=ReadOptions)
+    person: str | None = None
+    one_row: bool = False
+    key: str = ""
+    on: str = ""
+
+    def label(self, alone: str = "data") -> str:
+        """The table in a message; ``alone`` where it has no name."""
+        return alone if self.name is None else f"table {self.name!r}"
+
+    @property
+    def twice(self) -> str:
+        """What is wrong where there are two rows of a person, or of a key, though one was declared."""
+        if self.person is None:
+            return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
+        return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
+
+    def found_by(self, kinds: Mapping[str, str], person_kind: str, dialect: Dialect) -> str:
+        """Whose row it is, or the key of a public one, as SQL over the alias d."""
+        if self.person is not None:
+            return dialect.person[person_kind].format(dialect.columns[self.person])
+        return cast(self.key, kinds[self.key], dialect)
+
+
+def schema_of(
+    given: list[Given], kinds: Sequence[Mapping[str, str]], rows: list[str], person_kind: str, dialects: list[Dialect]
+) -> Schema:
+    """The tables of a session, from the kinds of columns, the SQL of the rows and the SQL of the columns of each."""
+    people, public = {}, {}
+    for each, columns, sql, dialect in zip(given, kinds, rows, dialects, strict=True):
+        if each.person is None:
+            public[str(each.name)] = PublicTable(sql, columns, dialect.columns, each.key, each.on)
+        else:
+            who = each.found_by(columns, person_kind, dialect)
+            people[each.name or "data"] = PeopleTable(sql, columns, dialect.columns, who, each.one_row)
+    return Schema(people, public, named=all(each.name is not None for each in given))

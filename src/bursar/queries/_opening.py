@@ -1,0 +1,165 @@
+"""What is checked of the tables of a session before its ledger is touched."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bursar._workspace import duckdb, quoted
+from bursar.errors import ArgumentError, DataError
+from bursar.queries._engines import sources
+from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.given import Given
+from bursar.queries._engines.keys import key_kind
+from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame
+from bursar.queries._engines.view_check import ViewCheck, check_view
+
+__all__ = ["CHECK_SECONDS", "SAMPLE", "prepared"]
+
+SAMPLE = 20  # people for whom a view is checked
+CHECK_SECONDS = 5.0
+
+
+def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict[str | None, ViewCheck]]:
+    """(How the data name people, the tables, what checks of views came to).
+
+    Rows of short CSV files and of public tables are read once, here.
+
+    Raises:
+        ArgumentError: a column is missing or of the wrong kind.
+        DataError: what was declared of a table does not hold, or a view mixes people.
+    """
+    if any(is_data_frame(each.data) for each in given):
+        kind = _person_kind(given, [_columns_of(each) for each in given])
+        check_frames(given, kind)
+        return kind, given, {}
+    with duckdb().connect() as connection:
+        short = [_is_loaded(each) for each in given]
+        kinds = [
+            sources.attach(connection, each.data, each.reading, person=each.person or each.key, load=load, place=place)
+            for place, (each, load) in enumerate(zip(given, short, strict=True))
+        ]
+        person = _person_kind(given, kinds)
+        _check_spelling(connection, given)
+        checked = {}
+        for place, each in enumerate(given):
+            _check_rows(connection, each, kinds[place], person, place)
+            if check and each.reading.view is not None and each.person is not None:
+                checked[each.name] = view_checked(connection, each, place, sample=SAMPLE, seconds=CHECK_SECONDS)
+        return (
+            person,
+            [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)],
+            checked,
+        )
+
+
+def view_checked(
+    connection: Any, given: Given, place: int, *, sample: int, seconds: float, view: str | None = None
+) -> ViewCheck:
+    """Check the view of a table, or one over the rows that questions see.
+
+    Args:
+        connection: to DuckDB, with the table.
+        given: the table, whose view it is unless
+        view: is another one, over its rows.
+        place: of the table.
+        sample, seconds: as of ``check_view``.
+    """
+    whole, source = sources.view_name(place), sources.view_name(place, "source")
+    sql = given.reading.view
+    if view is not None:
+        source = source if sql is not None else whole
+        whole, sql = "view_given", view
+        _make_view(connection, sources.over(source, view), str(given.person))
+    try:
+        return check_view(
+            connection, str(sql), str(given.person), sample=sample, seconds=seconds, source=source, whole=whole
+        )
+    finally:
+        if view is not None:
+            connection.execute("DROP VIEW IF EXISTS view_given")
+
+
+def _make_view(connection: Any, sql: str, person: str) -> None:
+    """A view to be checked, as ``view_given``."""
+    named = None
+    try:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW view_given AS {sql}")
+        named = [name for name, *_ in connection.execute("DESCRIBE view_given").fetchall()]
+    except duckdb().Error:  # its message may quote entries
+        pass
+    if named is None:
+        raise DataError("view: cannot be read as a table: are the columns there that it names?")
+    if person not in named:
+        raise ArgumentError(f"view: it has no column {person!r}, which says whose row it is")
+
+
+def _is_loaded(given: Given) -> bool:
+    """Whether all rows are read at once: they are wanted for a check, or are few."""
+    return given.person is None or given.one_row or sources.is_short_csv(given.data)
+
+
+def _with_rows(connection: Any, given: Given, short: bool, place: int) -> Given:
+    """A table with its rows where they were read."""
+    if given.person is None:
+        rows = sources.loaded(connection, sources.view_name(place))
+        return replace(given, data=rows, reading=sources.ReadOptions())
+    if short and sources.is_short_csv(given.data):
+        return replace(given, data=sources.loaded(connection, sources.view_name(place, sources.LOADED)))
+    return given
+
+
+def _columns_of(given: Given) -> Mapping[str, str]:
+    if not is_data_frame(given.data):
+        raise ArgumentError(
+            "tables: data frames of Spark and other tables cannot be in one session: make all of them one"
+        )
+    if given.reading != sources.ReadOptions():
+        raise ArgumentError("table=, view= and types= are not for data frames of Spark: say it in Spark")
+    return columns_of(given.data)
+
+
+def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]]) -> str:
+    """How the tables name people: BIGINT or VARCHAR, all of them; refuses keys of public tables that are not there."""
+    people = {}
+    for each, columns in zip(given, kinds, strict=True):
+        if each.person is not None:
+            people[sources.person_type(columns, each.person, each.label("the data"))] = each
+        elif each.key not in columns:
+            raise ArgumentError(f"public: {each.name!r} has no column {each.key!r}, its key")
+        else:
+            key_kind(each.key, columns)
+    if len(people) > 1:
+        (one, other) = people.values()
+        raise ArgumentError(
+            f"person: {one.label()} names people by {one.person!r}, {other.label()} by {other.person!r}: "
+            "one holds whole numbers and the other text; cast one of them in a view"
+        )
+    return next(iter(people))
+
+
+def _check_spelling(connection: Any, given: list[Given]) -> None:
+    """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
+    types = set()
+    for place, each in enumerate(given):
+        if each.person is not None:
+            described = f"DESCRIBE SELECT {quoted(each.person)} FROM {sources.view_name(place)}"
+            types.add(connection.execute(described).fetchall()[0][1] == "UUID")
+    if len(types) > 1:
+        raise ArgumentError("person: some tables name people by UUID and others by text; cast one of them in a view")
+
+
+def _check_rows(connection: Any, given: Given, kinds: Mapping[str, str], person_kind: str, place: int) -> None:
+    """Refuse a second row where one was declared; for the data holder."""
+    if given.person is not None and not given.one_row:
+        return
+    found_by = given.found_by(kinds, person_kind, duckdb_dialect(kinds))
+    rows = f"SELECT 1 FROM {sources.view_name(place)} d WHERE {found_by} IS NOT NULL GROUP BY {found_by}"
+    problem = f"{given.label()} cannot be read"
+    try:
+        twice = connection.execute(f"{rows} HAVING count(*) > 1 LIMIT 1").fetchall()
+        if not twice:
+            return
+        problem = given.twice
+    except duckdb().Error:  # its message may quote entries
+        pass
+    raise DataError(problem)
