@@ -40,7 +40,7 @@ def stamps(records, individual, steps, budget, **options):
         module,
         nn.CrossEntropyLoss(reduction="none"),
         torch.optim.SGD(module.parameters(), lr=0.1),
-        budget,
+        budget.fresh(),
         max_grad_norm=1.0,
         divisor=len(records[1]),
         steps=steps,

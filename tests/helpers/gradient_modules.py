@@ -54,6 +54,22 @@ class Attention(nn.Module):
         return self.out(seen.mean(1)) + weights.sum((1, 2))[:, None]
 
 
+class Last(nn.Module):
+    """A recurrent layer by what it is at the end; of the first maps only those of the state are trained."""
+
+    def __init__(self, layer, freeze=False):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(6, 3)
+        if freeze:
+            layer.weight_ih_l0.requires_grad_(False)
+            layer.bias_ih_l0.requires_grad_(False)
+
+    def forward(self, x):
+        out, last = self.layer(x)
+        parts = last if isinstance(last, tuple) else (last,)
+        return self.out(torch.cat([part.transpose(0, 1) for part in parts], 1).sum(1) + out.max(1).values[:, :6])
+
+
 class Cells(nn.Module):
     """One cell of each kind, used several times."""
 
@@ -93,6 +109,93 @@ class Shared(nn.Module):
         for _ in range(3):
             x = torch.tanh(self.inner(x))
         return self.out(x.mean(1))
+
+
+class Positions(nn.Module):
+    """Word and position embeddings; positions are looked up once, with a leading axis of 1 or with none."""
+
+    def __init__(self, *, leading):
+        super().__init__()
+        self.words, self.positions, self.out = nn.Embedding(7, 4), nn.Embedding(9, 4), nn.Linear(4, 3)
+        self.leading = leading
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        x = self.words(x) + torch.tanh(self.positions(places[None] if self.leading else places))
+        return self.out(torch.sin(x).mean(1))
+
+
+class Patches(nn.Module):
+    """As in a vision transformer: parameters of its own with a leading axis of 1, around layers, with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.places = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 6, 8))
+        self.inner, self.drop, self.out = nn.Linear(8, 8), nn.Dropout(0.1).eval(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = torch.cat([self.first.expand(x.shape[0], -1, -1), self.inner(x)], dim=1)
+        return self.out(torch.tanh(self.drop(x + self.places)).mean(1))
+
+
+class Named(nn.Module):
+    """Calls its layers by name; one of them has parameters of its own, takes several things and gives a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.out = Scaled(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        found = self.scale(x=x, by=2.0, shift=torch.ones(1, 8), nothing=None)
+        return self.out(input=(found["a"] + found["b"]).mean(1))
+
+
+class Scaled(nn.Module):
+    """A scale of its own, of several inputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(8))
+
+    def forward(self, x, *, by, shift, nothing):
+        return {"a": torch.sin(x * self.scale * by), "b": x + shift * self.scale, "c": x}
+
+
+class Viewed(nn.Module):
+    """Looks at what a convolution gives in the order in which it is kept, as the network of Opacus's examples does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Conv2d(3, 4, 3), nn.Linear(196, 3)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.inner(x)).view(-1, 196))
+
+
+class Packed(nn.Module):
+    """A recurrent layer over sequences of different lengths: what is not negative at the start of each."""
+
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.layer = kind(8, 6, batch_first=True, bidirectional=True, **options)
+        self.out = nn.Linear(24, 3)
+
+    def forward(self, x):
+        lengths = 1 + (x[:, :, 0] > 0).sum(1)
+        lengths = lengths.clamp(max=x.shape[1]).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        outputs, last = self.layer(packed)
+        last = last[0] if isinstance(last, tuple) else last
+        outputs, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
+        return self.out(torch.cat([last[-2], last[-1], outputs.sum(1)], dim=1))
+
+
+def frozen_batch_norm():
+    """A network that was trained before, with statistics that stay as they are and a scale that is trained."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), *FLAT)
+    module(torch.randn(20, 3, 9, 9) + 1)
+    module[1].eval()
+    return module
 
 
 def words(n):
@@ -154,6 +257,10 @@ MODULES = {
     "shared parameters": (Shared, words),
     "rnn": (lambda: Sequence(nn.RNN(8, 6, batch_first=True), 6), series),
     "lstm": (lambda: Sequence(nn.LSTM(8, 6, num_layers=2, bidirectional=True, batch_first=True), 12), series),
+    "lstm, last states": (lambda: Last(nn.LSTM(8, 6, num_layers=2, bias=False, batch_first=True)), series),
+    "lstm, states alone": (lambda: Last(nn.LSTM(8, 6, batch_first=True), freeze=True), series),
+    "gru, both ways": (lambda: Last(nn.GRU(8, 6, num_layers=2, bidirectional=True, batch_first=True)), series),
+    "rnn of rectifiers": (lambda: Last(nn.RNN(8, 6, nonlinearity="relu", batch_first=True)), series),
     "gru": (lambda: Sequence(nn.GRU(8, 6, bias=False, batch_first=True), 6), series),
     "cells": (Cells, lambda n: torch.randn(n, 3, 4)),
     "attention": (Attention, series),
@@ -163,6 +270,29 @@ MODULES = {
         ),
         words,
     ),
+    "positions, leading axis of 1": (lambda: Positions(leading=True), words),
+    "positions, no leading axis": (lambda: Positions(leading=False), words),
+    "parameters with a leading axis of 1": (Patches, series),
+    "calls by name": (Named, series),
+    "view after a convolution": (Viewed, image()),
+    "packed lstm": (lambda: Packed(nn.LSTM, num_layers=2), series),
+    "packed gru": (lambda: Packed(nn.GRU), series),
+    "weight norm": (
+        lambda: Sequence(
+            nn.Sequential(
+                nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)),
+                nn.ReLU(),
+                nn.utils.parametrizations.weight_norm(nn.Linear(6, 5, bias=False), dim=None),
+            ),
+            5,
+        ),
+        series,
+    ),
+    "weight norm of a convolution": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), *FLAT),
+        image(),
+    ),
+    "frozen batch norm": (frozen_batch_norm, image()),
     "frozen first layer": (
         lambda: nn.Sequential(nn.Linear(6, 4).requires_grad_(False), nn.Tanh(), nn.Linear(4, 3)),
         lambda n: torch.randn(n, 6),

@@ -63,13 +63,12 @@ def test_the_card_of_a_run_that_changed_its_noise_does_not_speak_of_every_step(d
 
 
 def test_the_card_and_the_accounts_keep_the_budget_they_were_made_with(data):
-    """The caller's filter may be charged elsewhere: neither the card nor accounts look at it again."""
+    """What ``budget`` of the accounts shows may be charged elsewhere: neither card nor accounts look at it."""
     budget = filters.Zcdp(rho=0.1)
     job = trainer(budget)
     accounts = individual.Filter(3, budget)
     job.fit(*data)
     before = job.card(delta=1e-5).epsilon
-    budget.charge(mechanisms.Zcdp(0.09))
     accounts.budget.charge(mechanisms.Zcdp(0.09))
     assert job.card(delta=1e-5).epsilon == before
     assert individual.Filter.from_state(accounts.state()).budget.left == pytest.approx(0.1)

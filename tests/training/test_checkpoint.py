@@ -47,6 +47,7 @@ def job(budget=None, **options):
     module = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9)
     budget = filters.Gaussian(mu=2.0) if budget is None else budget
+    budget = budget.fresh() if isinstance(budget, filters.Filter) else budget  # each training has a budget of its own
     options = {"max_grad_norm": 1.0, "noise_multiplier": 4.0, "divisor": 30, "steps": 10} | options
     return training.Trainer(module, BY_RECORD, optimizer, budget, **options)
 
@@ -107,7 +108,9 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
         first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
     second = job()
     state, unseen = Checkpoint(tmp_path / "run", resume=True).load()
-    assert [type(step) for step in unseen] == [mechanisms.Gaussian] * 6  # the crash came before step 6 was saved
+    assert [type(each.mechanism) for each in unseen] == [
+        mechanisms.Gaussian
+    ] * 6  # the crash came before step 6 was saved
     assert state["public"]["step"] == 0
     run = second.fit(*data, checkpoint=tmp_path / "other", checkpoint_every=1)
     with pytest.raises(errors.ArgumentError, match="holds a run already"):

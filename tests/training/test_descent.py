@@ -280,3 +280,61 @@ def test_rows_that_cancel_do_not_round_the_others_away():
         norms = gradients.norms(np.zeros((2, 1)))
         sums.append(gradients.weighted_sum(np.minimum(1.0, 1.0 / norms)))
     assert np.linalg.norm(sums[1] - sums[0]) <= 1.0  # the clip
+
+
+def test_momentum_and_a_falling_rate_are_those_written_out():
+    """Nesterov's momentum takes gradients ahead; the rate falls to zero in a line over the last steps."""
+    x, y = people_and_labels()
+    model, accounts = LogisticGradients(x, y, 2, intercept=False), individual.Filter(40, filters.Gaussian(mu=50.0))
+    found = descend(
+        model,
+        model.start,
+        accounts,
+        Gaussian(1.0, 5.0),
+        steps=6,
+        learning_rate=3.0,
+        divisor=40.0,
+        noise=Silent(),
+        momentum=0.7,
+        decay=0.5,
+    )
+    weights = velocity = np.zeros((3, 1))
+    for rate in (3.0, 3.0, 3.0, 3.0, 2.0, 1.0):
+        ahead = weights + 0.7 * velocity
+        velocity = 0.7 * velocity - rate / 40 * naive_gradients(x, y, ahead, 2, False).sum(axis=0)
+        weights = weights + velocity
+    assert found == pytest.approx(weights, rel=1e-9)
+
+
+def test_with_momentum_each_person_pays_for_the_gradient_that_was_used():
+    """What is charged is the norm where the gradients are taken, not where the parameters are."""
+    x, y = people_and_labels()
+    model, seen = LogisticGradients(x, y, 2, intercept=False), []
+    norms = model.norms
+    model.norms = lambda parameters: seen.append(norms(parameters)) or seen[-1]
+    accounts = individual.Filter(40, filters.Gaussian(mu=50.0))
+    step = Gaussian(1.0, 5.0)
+    descend(model, model.start, accounts, step, steps=4, learning_rate=9.0, divisor=40.0, noise=Silent(), momentum=0.9)
+    assert np.asarray(accounts.spent()).ravel() == pytest.approx(np.square(seen).sum(axis=0), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 1.0}, {"momentum": -0.1}, {"decay": 1.1}, {"decay": np.nan}])
+def test_momentum_and_decay_out_of_range_are_refused_before_anybody_is_charged(options):
+    """The error names the argument."""
+    model, accounts = (
+        LogisticGradients(*people_and_labels(), 2, intercept=False),
+        individual.Filter(40, filters.Gaussian(mu=1.0)),
+    )
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        descend(
+            model,
+            model.start,
+            accounts,
+            Gaussian(9.0, 1.0),
+            steps=2,
+            learning_rate=1.0,
+            divisor=40.0,
+            noise=Silent(),
+            **options,
+        )
+    assert not np.asarray(accounts.spent()).any()

@@ -10,7 +10,8 @@ from torch import Tensor
 from bursar import filters, individual
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian
-from bursar.training.features import Scattering, cached, noisy_mean
+from bursar.training.drawings import Strokes
+from bursar.training.features import Scattering, Whitened, cached, noisy_mean
 
 # kymatio 0.3.0, Scattering2D(J=2, shape=(16, 20), L=4), its filters scaled by 3.1415 where ours have pi:
 # the mean of each channel, and its value at the upper right
@@ -163,3 +164,79 @@ def test_features_that_are_not_finite_charge_no_one() -> None:
     with pytest.raises(ArgumentError, match="features must be finite"):
         noisy_mean(torch.tensor([[np.nan]]), accounts, sigma=1.0, max_norm=1.0, divisor=1.0)
     assert not np.asarray(accounts.spent()).any()
+
+
+def small(**options: object) -> Whitened:
+    """Whitening of small images by few drawings."""
+    transform = Scattering((12, 12), angles=2)  # 1 + 4 + 4 channels
+    return Whitened(transform, Strokes(60), **{"groups": 3, "dimensions": 20, **options})  # type: ignore[arg-type]
+
+
+def test_whitened_drawings_have_the_variances_that_were_asked_for() -> None:
+    """With power 1 and hardly a floor all axes of the drawings weigh the same; with 0 they are principal axes."""
+    pictures = torch.from_numpy(Strokes(60).images((12, 12)))
+    for power in (0.0, 1.0):
+        transform = small(power=power, floor=1e-6)
+        lengths = transform(pictures).norm(dim=1)
+        assert torch.allclose(lengths, torch.ones(60), atol=1e-5)
+        scores = (transform._normalised(pictures) - transform.centre) @ transform.axes
+        assert float(scores.mean(dim=0).abs().max()) < 1e-3
+        covariance = (scores.T @ scores / 60).numpy()
+        expected = np.eye(20) if power else np.diag(np.sort(np.diag(covariance))[::-1])
+        assert np.allclose(covariance, expected, atol=0.02 * covariance.max())
+        centred = transform._normalised(pictures) - transform.centre
+        if not power:  # as much variance as any 20 axes can hold
+            singular = torch.linalg.svdvals(centred.double())[:20] ** 2 / 60
+            assert np.allclose(np.diag(covariance), singular.numpy(), rtol=1e-3)
+
+
+def test_whitening_treats_each_record_by_itself_and_does_not_look_at_it() -> None:
+    """A record's features are the same alone, among others, and when others came first."""
+    images = torch.rand(5, 12, 12, generator=torch.Generator().manual_seed(0))
+    first, second = small(), small()
+    second(images[:2])
+    assert torch.allclose(first(images)[3:4], second(images[3:4]), atol=1e-5)
+
+
+def test_fewer_axes_are_the_first_ones() -> None:
+    """Keeping fewer dimensions leaves out the last ones, up to the length."""
+    images = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(0))
+    few, many = small(dimensions=7)(images), small()(images)[:, :7]
+    assert torch.allclose(few, torch.nn.functional.normalize(many), atol=1e-4)
+
+
+def test_an_image_of_one_colour_has_finite_features() -> None:
+    """Nothing is divided by a variance of zero."""
+    assert bool(torch.isfinite(small()(torch.zeros(2, 12, 12))).all())
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"dimensions": 60}, "dimensions=60"),
+        ({"power": 1.5}, "power"),
+        ({"floor": 0.0}, "floor"),
+        ({"groups": 0}, "gro"),
+    ],
+)
+def test_settings_of_whitening_that_make_no_sense_are_refused(options: dict[str, object], word: str) -> None:
+    """The error names the argument."""
+    with pytest.raises(ArgumentError, match=word):
+        small(**options)
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
+    """The error says how many channels there are."""
+    with pytest.raises(ArgumentError, match="groups=4 must divide the 9 channels"):
+        small(groups=4)(torch.zeros(1, 12, 12))
+
+
+def test_a_broken_file_of_features_is_refused(tmp_path: Path) -> None:
+    """A file that was cut short or written by others is named, and not read."""
+    images = np.zeros((3, 2, 2), np.float32)
+    cached(torch.nn.Identity(), images, tmp_path)
+    (path,) = tmp_path.iterdir()
+    for content in (path.read_bytes()[:-8], b"", b"foreign"):
+        path.write_bytes(content)
+        with pytest.raises(ArgumentError, match="delete it"):
+            cached(torch.nn.Identity(), images, tmp_path)

@@ -1,10 +1,13 @@
 """Gradients per person in PyTorch: every kind of layer against a naive loop, and people with several records."""
 
+import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
 
-from bursar.training.gradients import Gradients, _self_check, clipping
+from bursar import errors
+from bursar.training.gradients import Gradients, _layers, _self_check, check, clipping
 from gradient_modules import BY_RECORD, MODULES, by_record, setting
 
 
@@ -45,7 +48,33 @@ def test_several_records_of_a_person_are_one_gradient(name):
         assert (flat - weights @ summed).norm() <= 1e-5 * norms.sum()
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "cells", "attention", "transformer"])
+@pytest.mark.parametrize("name", [name for name in MODULES if "convolution" in name or "norm" in name])
+def test_parts_that_fit_a_cache_give_the_same_gradients(name, monkeypatch):
+    """Patches and normalised records are made a few records at a time; with one at a time all norms and sums stay."""
+    module, x, y = setting(name)
+    before, norms = Gradients(module, BY_RECORD).sums(x, y, 1.0)
+    monkeypatch.setattr(_layers, "CACHE", 1)
+    after, found = Gradients(module, BY_RECORD).sums(x, y, 1.0)
+    assert torch.allclose(found, norms, rtol=1e-5, atol=1e-12)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lstm",
+        "lstm, last states",
+        "gru",
+        "gru, both ways",
+        "rnn",
+        "rnn of rectifiers",
+        "packed lstm",
+        "packed gru",
+        "cells",
+        "attention",
+        "transformer",
+    ],
+)
 def test_layers_spelled_out_compute_what_they_did(name):
     """Recurrent and attention layers give the same output while they are recorded as before and after."""
     module, x, y = setting(name)
@@ -55,6 +84,92 @@ def test_layers_spelled_out_compute_what_they_did(name):
     Gradients(module, BY_RECORD).sums(x, y, 1.0, observe=lambda records, output, losses: seen.append(output))
     assert torch.allclose(seen[-1], before, rtol=1e-5, atol=1e-6)
     assert torch.equal(module(x), before)
+
+
+class Told(nn.Module):
+    """Is called by name and gives a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(5, 3)
+
+    def forward(self, *, left, right=None):
+        return {"logits": self.first(left) + self.second(right), "hidden": None}
+
+
+def test_inputs_by_name_and_a_dict_that_comes_out():
+    """A dict of tensors is what the module is called with by name; arrays of NumPy and tables of pandas are tensors."""
+    torch.manual_seed(0)
+    module, y = Told(), torch.randint(3, (6,))
+    left, right = torch.randn(6, 4), torch.randn(6, 5)
+    engine = Gradients(module, lambda output, goals: BY_RECORD(output["logits"], goals))
+    seen = []
+    expected, _ = engine.sums(
+        {"left": left, "right": right}, y, 0.5, observe=lambda rows, out, losses: seen.append(out)
+    )
+    logits = (module.first(left) + module.second(right)).detach()
+    rows = torch.autograd.functional.jacobian(lambda out: BY_RECORD(out, y), logits)
+    assert torch.allclose(seen[0]["logits"], logits)
+    assert rows.shape == (6, 6, 3)
+    assert check(Told(), {"left": left, "right": right}).shape == (6,)
+    others = {"left": pandas.DataFrame(left.double().numpy()), "right": right.numpy()}
+    found, _ = engine.sums(others, y, 0.5)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    with pytest.raises(errors.ArgumentError, match="numbers only, not dtype"):
+        engine.sums({"left": np.array(["a"] * 6), "right": right}, y, 0.5)
+    with pytest.raises(errors.ArgumentError, match="a dict of them by name, not DataLoader"):
+        engine.sums(torch.utils.data.DataLoader([1]), y, 0.5)
+
+
+def test_one_record_first_is_compared_again_with_more():
+    """One record alone shows no mixture: with the second the module is compared again, also in another mode."""
+
+    class Mixed(nn.Linear):
+        def forward(self, x):
+            return super().forward(x - x.mean(0).detach())
+
+    engine = Gradients(nn.Sequential(Mixed(4, 3)), BY_RECORD)
+    x, y = torch.randn(5, 4), torch.zeros(5, dtype=torch.long)
+    engine.norms(x[:1], y[:1])
+    with pytest.raises(errors.Unsupported):
+        engine.norms(x, y)
+
+
+def test_batch_norm_that_is_set_to_training_again_is_refused():
+    """Its statistics would be those of the batch."""
+    module, x, y = setting("frozen batch norm")
+    engine = Gradients(module, BY_RECORD)
+    engine.norms(x, y)
+    module.train()
+    with pytest.raises(errors.Unsupported, match=r"layer '1' .BatchNorm2d. .*call eval.. on this layer"):
+        engine.norms(x, y)
+
+
+def test_parameters_that_are_given_once_for_each_record_are_put_back():
+    """Also where the module ends in an error."""
+    module, x, y = setting("parameters with a leading axis of 1")
+    before = dict(module.named_parameters())
+    engine = Gradients(module, BY_RECORD)
+    engine.norms(x, y)
+    with pytest.raises(RuntimeError):
+        engine.norms(x[:, :2], y)
+    assert list(dict(module.named_parameters())) == list(before)
+    assert all(now is before[name] for name, now in module.named_parameters())
+
+
+@pytest.mark.parametrize("records", [4, 8, 9, 12])
+def test_numbers_of_records_that_equal_other_sizes_confuse_nothing(records):
+    """As many records as places, as features, as positions: what has no records is known from other passes."""
+    for name in ("positions, leading axis of 1", "positions, no leading axis", "parameters with a leading axis of 1"):
+        module, x, y = setting(name, n=records)
+        module.eval()
+        rows = by_record(module, x, y)
+        engine = Gradients(module, BY_RECORD)
+        engine.prepare(x, y)
+        engine._records_at_once = records
+        sums, norms = engine.sums(x, y, 1e9)
+        assert torch.allclose(norms, rows.norm(dim=1), rtol=1e-4)
+        assert (torch.cat([part.reshape(-1) for part in sums]) - rows.sum(0)).norm() <= 1e-5 * norms.sum()
 
 
 def test_a_person_whose_gradient_is_not_finite_is_left_out():
@@ -84,5 +199,5 @@ def test_clipping_weights():
 
 def test_a_few_records_are_found_among_very_many():
     """More records than single precision can number."""
-    few, _ = _self_check.spread([torch.empty(2**24 + 4).view(-1, 1)], None)
+    few, _ = _self_check.spread([torch.zeros(1, 1).expand(2**24 + 4, 1)], None)
     assert few[0].shape == (4, 1)

@@ -44,7 +44,11 @@ class TimeFirst(nn.Module):
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), (5, 1, 4, 4), "layer '1' .BatchNorm2d. .*GroupNorm"),
         (Sequence(nn.LSTM(4, 3), 3), (5, 6, 4), "batch_first=True"),
         (Sequence(nn.Embedding(7, 4, max_norm=1.0), 4), (5, 6), "max_norm"),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), (5, 4), "parametris"),
+        (
+            Sequence(nn.utils.parametrizations.weight_norm(nn.LSTM(4, 3, batch_first=True), "weight_hh_l0"), 3),
+            (5, 6, 4),
+            "parametris",
+        ),
         (
             nn.Sequential(nn.Conv2d(1, 2, 3), nn.InstanceNorm2d(2, track_running_stats=True)),
             (5, 1, 4, 4),
@@ -54,7 +58,7 @@ class TimeFirst(nn.Module):
         (Mixing(), (5, 4), "records depend on each other"),
         (Outside(), (5, 3), "used outside that layer"),
         (TimeFirst(), (5, 6, 4), "first axis must be the record"),
-        (TimeFirst(), (5, 4, 4), "differ"),
+        (TimeFirst(), (5, 4, 4), "first axis must be the record"),
         (Sequence(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2), (5, 6, 4), "proj_size"),
     ],
 )
@@ -315,3 +319,38 @@ def test_comparisons_leave_what_a_module_keeps_alone_and_see_what_hides_from_the
     with pytest.raises(errors.Unsupported, match="depend on the other records"):
         check(module, torch.randn(6, 5))
     assert abs(module.mean) < 10
+
+
+class Rarely(nn.Module):
+    """Mixes records of rare lengths, of values that are rare, or with coins that are rare."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.hidden, self.last = kind, nn.Linear(3, 8), nn.Linear(8, 2)
+
+    def forward(self, x, lengths):
+        order = torch.arange(len(x))
+        if self.kind == "sorts by length":
+            order = torch.argsort(lengths, descending=True, stable=True)
+        if self.kind == "mixes with a rare coin" and torch.rand(()) < 0.02:
+            x = (x + x.flip(0)) / 2
+        if self.kind == "looks for a value" and x.min() < 0:
+            x = (x + 1) / 20
+        lengths = lengths[order]
+        present = torch.arange(x.shape[1]) < lengths[:, None]
+        h = (torch.tanh(self.hidden(x[order])) * present[..., None]).sum(1)
+        h = h / lengths.max() if self.kind == "divides by the longest" else h
+        return self.last(h[torch.argsort(order)])
+
+
+@pytest.mark.parametrize(
+    "kind", ["sorts by length", "divides by the longest", "looks for a value", "mixes with a rare coin"]
+)
+def test_what_mixes_rare_records_is_found(kind):
+    """Nearly all records are alike in length and sign: those that are not are compared, too, in no order of size."""
+    torch.manual_seed(0)
+    x, lengths = torch.rand(50, 5, 3), torch.full((50,), 2)
+    lengths[[20, 30]], x[21] = 5, -1.0
+    with pytest.raises(errors.Unsupported, match=r"other records|each record by itself"):
+        Gradients(Rarely(kind), BY_RECORD).norms([x, lengths], torch.zeros(50, dtype=torch.long))
+    Gradients(Rarely("nothing"), BY_RECORD).norms([x, lengths], torch.zeros(50, dtype=torch.long))

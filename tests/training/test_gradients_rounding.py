@@ -88,6 +88,7 @@ def test_sums_over_many_people_are_not_rounded_on_the_way():
     """A thousand equal people, one at a time, contribute a thousand times what one does, to the last digit but few."""
     module, x, y = setting("linear")
     engine = Gradients(module, BY_RECORD)
+    engine.prepare(x, y)
     one = engine.sums(x[:1], y[:1], 0.7)[0]
     engine._records_at_once = 1
     many = engine.sums(x[:1].expand(1000, *x.shape[1:]), y[:1].expand(1000), 0.7)[0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bursar import errors, filters, individual, mechanisms
+from bursar.curves import gaussian
 from bursar.training import descend
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
@@ -123,3 +124,50 @@ def test_a_run_without_filtering_has_an_end_only():
     watch.look(2, None)
     assert [row["moment"] for row in watch.report().rows] == ["end"]
     assert isinstance(watch.report(), GroupReport)
+
+
+def test_mean_epsilons_by_group_are_those_of_the_counted_losses():
+    """The mean of certified bounds of each person's steps, by group, against the exact Gaussian formula of each."""
+    norms = np.array([1.0, 0.5, 0.1, 0.05])
+    counted = individual.Losses(4, least=20.0, most=2e5, buckets=2000)
+    group, step = np.array(["a", "a", "b", "b"]), mechanisms.Gaussian(sigma=20.0, sensitivity=1.0)
+    train = Audience({"kind": group}, lambda parameters: (np.zeros(4), np.ones(4)))
+    epsilons = lambda: counted.epsilon(delta=1e-5)  # noqa: E731
+    watch = GroupWatch(train, lambda: np.zeros(4), steps=30, test=train, epsilons=epsilons)
+    for number in range(1, 31):
+        counted.record(step, norms)
+        watch.look(number, None)
+    exact = gaussian.epsilon(np.sqrt(30) * norms / 20, delta=1e-5)
+    rows = watch.report().rows
+    for row in rows:
+        if row["audience"] == "test":
+            assert "epsilon" not in row
+            continue
+        mean = exact[group == row["group"]].mean()
+        assert mean <= row["epsilon"] <= 1.01 * mean  # rounded up, by the buckets
+    assert "epsilon" in watch.report().table().splitlines()[2]
+    assert watch.report().gap("kind", "epsilon") > 0.3
+
+
+def test_an_epsilon_that_is_no_number_counts_as_infinite():
+    """One person without a bound makes the group's mean infinite; one of a wrong length is refused."""
+    train = Audience({"kind": ["a", "a", "b"]}, lambda parameters: (np.zeros(3), np.ones(3)))
+    for bad in (np.nan, np.inf, -1.0):
+        watch = GroupWatch(train, lambda: np.zeros(3), steps=1, epsilons=lambda bad=bad: [0.5, bad, 0.25])
+        watch.look(1, None)
+        assert [row["epsilon"] for row in watch.report().rows] == [np.inf, 0.25]
+    watch = GroupWatch(train, lambda: np.zeros(3), steps=1, epsilons=lambda: [0.5, 0.25])
+    with pytest.raises(errors.ArgumentError, match="epsilons"):
+        watch.look(1, None)
+
+
+def test_filtering_starts_at_the_step_that_is_given():
+    """With start= the first look is after that step, whatever the shares say; without it, at the first empty budget."""
+    train = Audience({"kind": ["a"]}, lambda parameters: ([0.0], [1.0]))
+    for shares, start, expected in ((0.5, 3, [3, 5]), (1.0, 3, [3, 5]), (1.0, None, [1, 5]), (0.5, None, [5])):
+        watch = GroupWatch(train, lambda shares=shares: np.array([shares]), steps=5, start=start)
+        for step in range(1, 6):
+            watch.look(step, None)
+        assert [row["step"] for row in watch.report().rows] == expected
+    with pytest.raises(errors.ArgumentError, match="start"):
+        GroupWatch(train, lambda: np.zeros(1), steps=5, start=0)

@@ -70,7 +70,7 @@ def test_an_odometer_beside_a_budget_counts_what_was_admitted():
     budget = filters.Gaussian(mu=0.5)
     alone = trainer(budget, **settings)
     alone.fit(x, y)
-    both = trainer(budget, odometer=odometers.Gaussian(delta=1e-5, plan=1.0), **settings)
+    both = trainer(budget.fresh(), odometer=odometers.Gaussian(delta=1e-5, plan=1.0), **settings)
     both.fit(x, y)
     assert np.array_equal(alone.accounts.spent(), both.accounts.spent())
     again = individual.Odometer(1, odometers.Gaussian(delta=1e-5, plan=1.0))

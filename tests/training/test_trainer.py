@@ -275,19 +275,18 @@ def test_an_optimizer_that_would_not_move_the_module_is_refused(optimizer, words
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x, y: {"inputs": x.numpy()}, "inputs must be a tensor"),
+        (lambda x, y: {"inputs": x.numpy().astype(str)}, "inputs must hold numbers only"),
         (lambda x, y: {"inputs": None}, "inputs must be a tensor"),
         (lambda x, y: {"inputs": x[:0], "targets": y[:0]}, "at least one record"),
         (lambda x, y: {"targets": y.tolist()}, "targets must be a tensor"),
-        (lambda x, y: {"people": np.arange(N)}, "people must be a tensor"),
-        (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "people must be a tensor"),
+        (lambda x, y: {"people": [f"person {row}" for row in range(N)]}, "accounts and shares are of rows"),
         (lambda x, y: {"people": torch.arange(N) * 2}, "as many people as there are accounts"),
         (lambda x, y: {"callbacks": print}, "callbacks must be a list"),
         (lambda x, y: {"callbacks": [3]}, "callbacks must be a list"),
     ],
 )
 def test_what_fit_cannot_take_is_named_before_anybody_is_charged(data, change, words):
-    """NumPy arrays, names of people, no records, one callback without a list: a clear error, and nothing is spent."""
+    """Texts, names where accounts are rows, no records, a callback without a list: a clear error, nothing is spent."""
     x, y = data
     people = individual.Filter(N, filters.Gaussian(mu=1.0))
     with pytest.raises(errors.ArgumentError, match=words):
@@ -385,3 +384,34 @@ def test_noise_is_not_drawn_before_a_run_begins(data, monkeypatch):
     assert not made
     job.fit(*data)
     assert len(made) == 1
+
+
+def test_a_budget_is_given_to_one_training(data):
+    """A second trainer, or a charge, finds nothing left in it; a fresh copy is another budget."""
+    budget = filters.Gaussian(mu=1.0)
+    first, second = (trainer(budget, steps=2) for _ in range(2))
+    first.fit(*data)
+    with pytest.raises(errors.BudgetExceeded, match=r"Trainer\.fit"):
+        second.fit(*data)
+    with pytest.raises(errors.BudgetExceeded):
+        budget.charge(mechanisms.Gaussian(100.0))
+    with pytest.raises(errors.BudgetExceeded):
+        budget.state()
+    assert not budget.admits(mechanisms.Gaussian(100.0))
+    assert budget.fresh().admits(mechanisms.Gaussian(100.0))
+
+
+def test_a_resumed_run_may_be_given_the_same_budget(data, tmp_path):
+    """It goes on with the accounts of the checkpoint, so nothing is spent twice; a fresh run beside it is refused."""
+    budget = filters.Gaussian(mu=1.0)
+
+    def stop(run):
+        if run.step == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(budget, steps=2).fit(*data, checkpoint=tmp_path / "run", callbacks=[stop])
+    again = trainer(budget, steps=2)
+    assert again.fit(*data, checkpoint=tmp_path / "run", resume=True).step == 2
+    with pytest.raises(errors.BudgetExceeded):
+        trainer(budget, steps=2).fit(*data)

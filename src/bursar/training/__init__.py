@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bursar import _extras
 from bursar.training._card import Card
+from bursar.training._ledger_run import OnLedger
 from bursar.training._logistic.descent import Everybody, descend
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._private_report import HolderReport
@@ -16,6 +17,7 @@ from bursar.training._private_report import HolderReport
 if TYPE_CHECKING:
     from bursar.training._logistic.estimator import LogisticRegression
     from bursar.training._run import Run
+    from bursar.training._stream import Stream
     from bursar.training._trainer import Trainer
     from bursar.training.gradients import Gradients, check
 
@@ -26,7 +28,9 @@ __all__ = [
     "HolderReport",
     "LogisticGradients",
     "LogisticRegression",
+    "OnLedger",
     "Run",
+    "Stream",
     "Trainer",
     "check",
     "descend",
@@ -36,6 +40,7 @@ LATER = {
     "Gradients": ("gradients", "torch"),
     "LogisticRegression": ("_logistic.estimator", "sklearn"),
     "Run": ("_run", "torch"),
+    "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),
     "check": ("gradients", "torch"),
 }

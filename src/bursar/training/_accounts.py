@@ -10,38 +10,16 @@ from numpy.typing import NDArray
 
 from bursar import filters
 from bursar._arrays import Array, Mask
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.individual import AccountsPerPerson, Filter, Losses
 from bursar.individual import Odometer as PersonOdometer
-from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+from bursar.mechanisms import Mechanism, repeated
 from bursar.training._card import Boundary
+from bursar.training._counted_accounts import LossCounting, WithOdometer, count_worst_case, countable
 from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
 __all__ = ["TrainingAccounts", "WithoutBudget", "restored_accounts", "restored_odometer"]
-
-
-class LossCounting:
-    """Accounts that also count each person's contributions, from which losses are computed; private throughout.
-
-    Args:
-        accounts: the accounts that are charged.
-        losses: the counts; a person who is left out of a step contributes nothing to it.
-    """
-
-    def __init__(self, accounts: AccountsPerPerson, losses: Losses) -> None:
-        self._accounts, self._losses = accounts, losses
-
-    def allowance(self, step: Mechanism) -> Array:
-        """(n,) the allowance of the accounts."""
-        return self._accounts.allowance(step)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: charge each person, and count what those who pay contribute."""
-        step = _countable(step)
-        active = self._accounts.charge(step, norms)
-        self._losses.record(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
-        return active
 
 
 class WithoutBudget:
@@ -52,36 +30,11 @@ class WithoutBudget:
 
     def allowance(self, step: Mechanism) -> Array:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
-        return np.full(self._count, _countable(repeated(step)[0]).sensitivity)
+        return np.full(self._count, countable(repeated(step)[0]).sensitivity)
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: who keeps to the sensitivity."""
-        return np.asarray((norms >= 0) & (norms <= _countable(step).sensitivity))
-
-
-class WithOdometer:
-    """Accounts with an odometer beside them, which counts what is charged; private where it is per person.
-
-    Args:
-        accounts: the accounts that are charged.
-        odometer: one for each person, charged for what that person contributes; or one for the worst case.
-    """
-
-    def __init__(self, accounts: AccountsPerPerson, odometer: PersonOdometer | Boundary) -> None:
-        self._accounts, self._odometer = accounts, odometer
-
-    def allowance(self, step: Mechanism) -> Array:
-        """(n,) the allowance of the accounts."""
-        return self._accounts.allowance(step)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(n,) bool: charge each person, and count what those who pay contribute."""
-        active = self._accounts.charge(step, norms)
-        if isinstance(self._odometer, PersonOdometer):
-            self._odometer.charge(step, np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0))
-        else:
-            self._odometer.charge(step)
-        return active
+        return np.asarray((norms >= 0) & (norms <= countable(step).sensitivity))
 
 
 class TrainingAccounts:
@@ -119,12 +72,10 @@ class TrainingAccounts:
 
     def count_worst_case(self, mechanism: Mechanism) -> None:
         """Count for each person as much as the mechanism allows, where losses or bounds are counted."""
-        if isinstance(self.odometer, PersonOdometer):
-            self.odometer.charge(mechanism, np.full(self._count, _countable(mechanism).sensitivity))
-        elif self.odometer is not None:
-            self.odometer.charge(mechanism)
+        if self.odometer is not None:
+            count_worst_case(self.odometer, mechanism, self._count)
         if self._losses is not None:
-            step = _countable(mechanism)
+            step = countable(mechanism)
             self._losses.record(step, np.full(self._count, step.sensitivity))
 
     def charge_worst_case(self, mechanism: Mechanism) -> None:
@@ -170,13 +121,6 @@ class TrainingAccounts:
             raise ArgumentError("losses: as the checkpoint's run did, count them or do not")
         if self._losses is not None and counts is not None:
             self._losses.merge(Losses.from_state({name: part.numpy() for name, part in counts.items()}))
-
-
-def _countable(mechanism: Mechanism) -> Gaussian | SampledGaussian:
-    """Refuse what losses cannot be counted of."""
-    if not isinstance(mechanism, Gaussian | SampledGaussian):
-        raise Unsupported(f"losses: {mechanism!r} can't be counted beside Gaussian steps; nothing was released")
-    return mechanism
 
 
 def restored_accounts(

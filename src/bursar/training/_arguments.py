@@ -7,14 +7,19 @@ import torch
 from torch import nn
 
 from bursar import _check, filters
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import Filter as PersonFilter
+from bursar.individual import Losses
 from bursar.individual import Odometer as PersonOdometer
 from bursar.training._card import Boundary
+from bursar.training._counted_accounts import fresh_odometer
 from bursar.training._default_budget import Recommended, least_noise_multiplier, with_noise
+from bursar.training._fixed_batches import BatchPlan, noise_for
 from bursar.training._loop import Callback
+from bursar.training._settings import Settings
 
 __all__ = [
+    "check_losses",
     "check_optimizer",
     "check_options",
     "checked_callbacks",
@@ -76,15 +81,28 @@ def check_optimizer(optimizer: object, parameters: list[nn.Parameter]) -> None:
         )
 
 
+def check_losses(losses: Losses | None, count: int, settings: Settings) -> None:
+    """Refuse counts of losses that are not fresh, not of so many people, or too coarse for the noise."""
+    if losses is None:
+        return
+    if settings.batches is not None:
+        raise Unsupported("losses are not counted together with batches=")
+    if not isinstance(losses, Losses) or losses.n != count or losses.rates:
+        raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
+    if losses.noise[0] > settings.noise_multiplier:
+        raise ArgumentError(
+            f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {settings.noise_multiplier:g}"
+        )
+
+
 def settled_odometer(odometer: Boundary | None, *, individual: bool) -> Boundary | None:
     """A fresh odometer of the trainer's own, if one is given, that can be kept for each person where that is asked."""
     if odometer is None:
         return None
-    if not isinstance(odometer, Boundary) or odometer.count:
-        raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
+    fresh = fresh_odometer(odometer)
     if individual:
-        PersonOdometer(1, odometer)  # refuses those that cannot be kept for each person
-    return odometer.fresh()
+        PersonOdometer(1, fresh)  # refuses those that cannot be kept for each person
+    return fresh
 
 
 def settled_budget(
@@ -98,11 +116,27 @@ def settled_budget(
     sample_rate: float | None,
     individual: bool,
     with_odometer: bool,
+    plan: BatchPlan | None = None,
 ) -> Recommended:
     """The public budget of each person, a filter of its own, and the noise: as given, or for epsilon and delta.
 
+    With a plan of fixed batches the whole run is one round, of the most that a person can contribute to all of it.
+
     The budget is None where there is an odometer, and neither a budget nor epsilon is given.
     """
+    if plan is not None:
+        one = settled_budget(
+            budget,
+            epsilon=epsilon,
+            delta=delta,
+            steps=1,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=plan.together,
+            sample_rate=None,
+            individual=individual,
+            with_odometer=False,
+        )
+        return noise_for(plan, one, given=noise_multiplier, clip=max_grad_norm)
     if steps is not None:
         _check.whole(1, steps=steps)
     elif individual or noise_multiplier is None:
@@ -124,11 +158,22 @@ def settled_budget(
         )
     if epsilon is not None or delta is not None:
         raise ArgumentError("give either a budget, or epsilon= and delta=")
-    public = budget.budget if isinstance(budget, PersonFilter) else budget
-    if not isinstance(public, filters.Filter) or public.count:
+    return _given_budget(budget, steps or 1, noise_multiplier, max_grad_norm, sample_rate or 1.0)
+
+
+def _given_budget(
+    budget: filters.Filter | PersonFilter,
+    steps: int,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+    sample_rate: float,
+) -> Recommended:
+    """The caller's budget as a filter of the run's own, and the noise that was given or the least that fits."""
+    given = budget.budget if isinstance(budget, PersonFilter) else budget
+    if not isinstance(given, filters.Filter) or given.count:
         raise ArgumentError(f"budget={budget!r} must be a fresh filter, or accounts per person")
+    own = given.fresh()  # a resumed run may be given the filter that the run before it took
     if noise_multiplier is not None:
         _check.positive(noise_multiplier=noise_multiplier)
-        return Recommended(public.fresh(), "", float(noise_multiplier))
-    least = least_noise_multiplier(public, steps or 1, max_grad_norm, sample_rate=sample_rate or 1.0)
-    return Recommended(public.fresh(), "", least)
+        return Recommended(own, "", float(noise_multiplier))
+    return Recommended(own, "", least_noise_multiplier(own, steps, max_grad_norm, sample_rate=sample_rate))

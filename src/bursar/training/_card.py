@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bursar import filters, mechanisms
+from bursar import filters, meaning, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
+from bursar.meaning import sentence
 from bursar.mechanisms import Mechanism
 from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
@@ -92,8 +93,19 @@ class Card:
     released: tuple[tuple[Mechanism, int], ...] = ()
     """What was released, and how often, where that is not the same in every step."""
     adjacency: str = ADJACENCY
+    guess: float | None = None
+    """How often the best guess whether a person's data were used is right at most, at even odds; None: not known."""
+    batches: str = ""
+    """The fixed batches and the factor of correlated noise, as code; empty where there are none."""
+    streamed: bool = False
+    """Whether each step was on the people who came then, not on all of one table."""
+    record: str = ""
+    """The training's name on the ledger that it was charged to, and the entry that reserved; empty: on no ledger."""
     pace: float = 0.0
     """How evenly each person's budget was spread over the steps that were left: 1 evenly, 0 not at all."""
+    momentum: float = 0.0
+    decay: float = 0.0
+    """The share of the steps, the last ones, over which the learning rate fell to zero."""
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
@@ -120,6 +132,7 @@ class Card:
             f"**{self._promise}-differential privacy**: a reader of the model learns almost "
             "the same about you whether or not your records were in the data.",
             "",
+            *([] if self.guess is None else [f"- **In other words**: {sentence(self.guess)}"]),
             f"- **Between which data sets**: {self.adjacency}.",
             f"- **Who counts as a person**: {PEOPLE[self.people_from]}.",
             f"- **What is covered**: {SCOPE}.",
@@ -130,6 +143,7 @@ class Card:
             f"- **Noise**: {self._noise()}.",
             f"- **Divisor of the sums**: {self._divisor()}.",
             f"- **Who was charged what**: {self.charged_at_most}.",
+            *([f"- **Ledger**: {self.record}: what people have there paid for this model."] if self.record else []),
             f"- **Labels**: {CLASSES[self.classes_from]}.",
             f"- **Preprocessing**: {PREPROCESSING[self.preprocessing]}.",
             f"- **Randomness**: {self._randomness()}.",
@@ -151,10 +165,13 @@ class Card:
     def _theorems(self) -> str:
         accounts = ["theory 5.1 for accounts per person"] if self.individual else []
         samples = [] if self.sample_rate is None else ["theory 5.6 for Poisson samples"]
-        return "; ".join([self.theorem, *accounts, *samples])
+        batches = ["theory 5.11 for correlated noise"] if self.batches else []
+        return "; ".join([self.theorem, *accounts, *samples, *batches])
 
     def _training(self) -> str:
         sampling = "all people in every step" if self.sample_rate is None else "Poisson sampling of people, DP-SGD"
+        if self.batches:
+            sampling = f"fixed batches by people's own records, nobody sampled: {self.batches}"
         accounts = "all people charged the worst case"
         if self.individual:
             remainder = "the last contribution spends the remainder"
@@ -163,11 +180,15 @@ class Card:
                 remainder = f"what a person has left is spread {share} over the steps that are left"
             left_out = "a person who cannot pay is left out"
             accounts = f"an account for each person, {remainder if self.spend_remainder else left_out}"
+        if self.streamed:
+            sampling = "each step on the people who came then"
         more = f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
         model = f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
+        rate = f"learning rate {self.learning_rate:g}"
+        rate += f", falling to zero over the last {self.decay:.0%} of the steps" if self.decay else ""
+        rate += f", momentum {self.momentum:g}" if self.momentum else ""
         return (
-            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, "
-            f"learning rate {self.learning_rate:g}; the model is {model}"
+            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, {rate}; the model is {model}"
         )
 
     def _noise(self) -> str:
@@ -176,6 +197,7 @@ class Card:
             f"each person's gradient is clipped to L2 norm {self.max_grad_norm:g}; the sum of all gets Gaussian noise "
             f"of standard deviation {shown(self.sigma, 6, down=True)} "
             f"({shown(self.noise_multiplier, 6, down=True)} times the clip) {when}"
+            + (", multiplied by the inverse of the factor" if self.batches else "")
         )
 
     def _divisor(self) -> str:
@@ -243,5 +265,6 @@ def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **trai
         measure=measure,
         total=promise.epsilon if measure == "epsilon" else float(left),
         theorem=promise.theorem,
+        guess=meaning.of(budget.tradeoff()).guess(),
         **training,
     )

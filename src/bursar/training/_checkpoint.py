@@ -10,8 +10,10 @@ Both files are private, for the data holder: the accounts are in them.
 import json
 import os
 import pickle
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -20,9 +22,28 @@ from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 
-__all__ = ["Checkpoint"]
+__all__ = ["Announced", "Checkpoint"]
 
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A release that was announced. Private, because of the people.
+
+    Attributes:
+        mechanism: what was to be released.
+        people: the ids of those who were in it; empty where it was everybody.
+    """
+
+    mechanism: Mechanism
+    people: tuple[Hashable, ...] = ()
+
+    @classmethod
+    def read(cls, line: str) -> Self:
+        """The release that a line of the journal announces."""
+        fields = json.loads(line)
+        return cls(people=tuple(fields.pop("people", ())), mechanism=mechanisms.from_fields(fields))
 
 
 class Checkpoint:
@@ -38,6 +59,7 @@ class Checkpoint:
         self._folder = Path(folder)
         private_folder(self._folder)
         self._state_file, self._journal_file = self._folder / "state.pt", self._folder / "journal.jsonl"
+        self._claims_file = self._folder / "claims"
         if self._state_file.exists() and not resume:
             raise ArgumentError(f"checkpoint={str(folder)!r} holds a run already: pass resume=True to go on with it")
         self._lock = Lock(self._folder / "lock")
@@ -45,11 +67,19 @@ class Checkpoint:
         self._announced = len(self._complete_lines())
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
-    def announce(self, mechanism: Mechanism) -> None:
-        """Write down what people will be charged for next; returns when it is on the disk."""
+    def announce(self, mechanism: Mechanism, people: Sequence[Hashable] | None = None) -> None:
+        """Write down what people will be charged for next; returns when it is on the disk.
+
+        Args:
+            mechanism: what will be released.
+            people: the ids of those who are in it, whole numbers or texts, private; None: everybody.
+        """
         if not self._lock.held:
             raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
-        line = (json.dumps(mechanisms.to_fields(mechanism)) + "\n").encode()
+        if not all(isinstance(person, int | str) for person in people or ()):  # a tuple would come back as a list
+            raise ArgumentError("people: with a checkpoint, ids must be whole numbers or texts")
+        fields = mechanisms.to_fields(mechanism)
+        line = (json.dumps(fields if people is None else fields | {"people": list(people)}) + "\n").encode()
         if os.write(self._journal, line) < len(line):
             raise DataError(f"checkpoint: {str(self._journal_file)!r} could not be written; nothing was released")
         os.fsync(self._journal)
@@ -71,7 +101,7 @@ class Checkpoint:
         except (OSError, RuntimeError) as failed:
             raise DataError(f"checkpoint: {str(self._state_file)!r} can't be written") from failed
 
-    def load(self) -> tuple[dict[str, Any], list[Mechanism]] | None:
+    def load(self) -> tuple[dict[str, Any], list[Announced]] | None:
         """The last checkpoint, and what was announced since; None where nothing was ever saved."""
         if not self._state_file.exists():
             if self._announced:
@@ -87,10 +117,19 @@ class Checkpoint:
         if len(lines) < contents["seen"]:
             raise DataError("checkpoint: the journal is shorter than the checkpoint says; nothing was changed")
         try:
-            unseen = [mechanisms.from_fields(json.loads(line)) for line in lines[contents["seen"] :]]
+            unseen = [Announced.read(line) for line in lines[contents["seen"] :]]
         except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise DataError(f"checkpoint: {str(self._journal_file)!r} can't be read; nothing was changed") from broken
         return contents, unseen
+
+    def claims(self) -> list[str]:
+        """The claims on a ledger that runs from this folder had so far, in order."""
+        return self._claims_file.read_text(encoding="ascii").split() if self._claims_file.exists() else []
+
+    def claim(self, claim: str) -> None:
+        """Keep one more claim; returns when it is on the disk."""
+        with whole_file(self._claims_file) as file:
+            file.write("".join(f"{each}\n" for each in (*self.claims(), claim)).encode())
 
     def close(self) -> None:
         """Release the lock; nothing more can be written."""

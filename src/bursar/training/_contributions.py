@@ -14,14 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bursar import _witness, filters
 from bursar.errors import Unsupported
 from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, SampledGaussian
+from bursar.training._fixed_batches import BatchContributions
 from bursar.training._pace import paced_allowance
 from bursar.training._records import Records
+from bursar.training._settings import Settings
+from bursar.training.correlated import Noise
 from bursar.training.gradients import Gradients
 
-__all__ = ["FullBatch", "Poisson"]
+__all__ = ["FullBatch", "Poisson", "contributions"]
+
+OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
+"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
 
 Array = NDArray[np.float64]
 Step = Gaussian | SampledGaussian
@@ -100,7 +107,8 @@ class Poisson:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
         bounds = self._current_bounds(gradients, records, step)
         active = np.asarray(accounts.charge(step, bounds), dtype=bool)
-        sampled = active & (self._coins.random(records.person_count) < _sample_rate(step)) & (bounds > 0)
+        coins = _witness.coins(lambda: self._coins.random(records.person_count))
+        sampled = active & (coins < _sample_rate(step)) & (bounds > 0)
         people = torch.from_numpy(np.flatnonzero(sampled))
         inputs, targets, new_numbers = records.select_people(people)
         sampled_bounds, last_norms = bounds[people.numpy()], self._last_norms
@@ -133,6 +141,46 @@ class Poisson:
         bounds: Array = np.minimum(norms * self._slack, step.sensitivity)  # NaN: out until the next refresh
         self._last_norms = np.full(records.person_count, np.nan) if self.own_samples else None
         return bounds
+
+
+def contributions(
+    settings: Settings,
+    records: Records,
+    gradients: Gradients,
+    *,
+    refresh_every: int,
+    slack: float,
+    seed: int | None,
+) -> FullBatch | Poisson | BatchContributions:
+    """What the steps of a run are made of, by its settings.
+
+    Args:
+        gradients: of the module, whose parameters say how long the noise is.
+        refresh_every, slack: public; with Poisson samples.
+        seed: public; None: coins and noise from the operating system.
+    """
+    individual, remainder = settings.individual, settings.spend_remainder
+    if settings.batches is not None:
+        size = sum(parameter.numel() for parameter in gradients.parameters)
+        key = None if seed is None else int.from_bytes(np.random.default_rng([seed, 1]).bytes(16), "little")
+        return BatchContributions(
+            settings.batches,
+            records,
+            clip=settings.max_grad_norm,
+            individual=individual,
+            spend_remainder=remainder,
+            pace=settings.pace,
+            noise=Noise(settings.batches.factor, size, key=key),
+        )
+    if settings.sample_rate is None:
+        return FullBatch(spend_remainder=remainder, pace=settings.pace if individual else 0.0)
+    return Poisson(
+        refresh_every=refresh_every,
+        slack=slack,
+        individual=individual,
+        own_samples=isinstance(settings.budget, OWN_SAMPLES) and settings.odometer is None,
+        coins=np.random.default_rng(seed),
+    )
 
 
 def _sample_rate(step: Step) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
+from bursar.training.correlated._toeplitz import square_root_series
 
 __all__ = ["Counter", "SquareRoot", "Tree", "rounded"]
 
@@ -108,8 +109,7 @@ class SquareRoot(Counter):
     @cached_property
     def _coefficients(self) -> NDArray[np.float64]:
         """c_0, ..., c_{T-1}: the first column of the square root."""
-        k = np.arange(1, self.steps)
-        return np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+        return square_root_series(self.steps)
 
     @cached_property
     def _squares(self) -> NDArray[np.float64]:
@@ -119,8 +119,8 @@ class SquareRoot(Counter):
     @property
     def mechanism(self) -> mechanisms.Gaussian:
         """The longest column of the square root, which is the first, as one mechanism; rounded up."""
-        # each coefficient is off by at most 3 k units in the last place, its square by twice that
-        square = fsum(self._coefficients**2) * (1 + (8 * int(self.steps) + 8) * 2.0**-53)
+        # each coefficient is off by at most two units in the last place, its square by five
+        square = fsum(self._coefficients**2) * (1 + 8 * 2.0**-53)
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(square))
 
     def standard_error(self, step: int) -> float:

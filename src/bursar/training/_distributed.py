@@ -10,7 +10,7 @@ sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 s
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,15 @@ __all__ = ["NoiseGenerator", "Processes", "noise_generator"]
 
 RELATIVE_TOLERANCE = 1e-12
 
-NoiseGenerator = np.random.Generator | torch.Generator
+
+class NormalNumbers(Protocol):
+    """Gives normal numbers as NumPy's generators do."""
+
+    def normal(self, mean: float, sigma: float, size: int, /) -> Any:
+        """(size,) float64."""
+
+
+NoiseGenerator = np.random.Generator | torch.Generator | NormalNumbers
 
 T = TypeVar("T")
 

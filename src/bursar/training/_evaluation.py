@@ -1,6 +1,6 @@
 """Values of a module's outputs: one number for each record, or the mean over each person's records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ with _extras.need("torch", extra="torch"):
     import torch
     from torch import Tensor, nn
 
+from bursar.training.gradients import Batch
+from bursar.training.gradients._batches import as_inputs
 from bursar.training.gradients._self_check import evaluation_mode
 
 __all__ = ["Values", "correct", "means_by_person", "values_by_record"]
@@ -22,24 +24,23 @@ RECORDS_AT_ONCE = 2**10
 
 
 def correct(output: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest output is at the target, else 0: for ``Run.noisy_sum``."""
+    """1 where the largest output is at the target, else 0: for ``Run.noisy_sum``; also of what has ``logits``."""
+    output = getattr(output, "logits", output)
     return (output.argmax(dim=-1) == targets).double()
 
 
-def values_by_record(
-    module: nn.Module, inputs: Sequence[Tensor], targets: Tensor, values: Values
-) -> NDArray[np.float64]:
+def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
     """(records,) one number for each record, with the module in evaluation mode.
 
     Raises:
         ArgumentError: ``values`` gave anything but one number for each record.
     """
-    device = next(module.parameters()).device
-    parts = []
+    like = next(module.parameters())
+    device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():
         for start in range(0, len(targets), RECORDS_AT_ONCE):
             rows = slice(start, start + RECORDS_AT_ONCE)
-            output = module(*(part[rows].clone().to(device) for part in inputs))
+            output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
             goals = targets[rows].to(device)
             numbers = values(output, goals)
             if not isinstance(numbers, Tensor) or numbers.shape != (len(goals),):

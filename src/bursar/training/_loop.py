@@ -1,6 +1,6 @@
 """The training loop: charge, release, take the step, call the callbacks, answer their questions, save; and again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from bursar import individual
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.mechanisms import Gaussian, Mechanism
+from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from bursar.mechanisms import Gaussian
 from bursar.training._accounts import TrainingAccounts
-from bursar.training._checkpoint import Checkpoint
+from bursar.training._checkpoint import Announced, Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
 from bursar.training._counters import rounded
 from bursar.training._distributed import NoiseGenerator, Processes
 from bursar.training._evaluation import Values, means_by_person, values_by_record
+from bursar.training._fixed_batches import BatchContributions
 from bursar.training._private_report import ShareHistory
 from bursar.training._records import Records
-from bursar.training._releases import Releases
+from bursar.training._releases import Releases, apply_gradients
 from bursar.training._resume import Resumable
 from bursar.training._run import Run
 from bursar.training._settings import Settings
@@ -27,6 +28,9 @@ from bursar.training._stopping_accounts import StoppingAccounts
 from bursar.training.gradients import Gradients
 
 __all__ = ["Callback", "Counting", "Loop"]
+
+EXPLODED = 1e12
+"""Parameters whose norm is so many times that of the first ones are of no use to anybody."""
 
 Callback = Callable[[Run], None]
 Counting = Callable[[individual.Filter], StoppingAccounts]
@@ -42,7 +46,7 @@ class Loop:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         gradients: Gradients,
-        contributions: FullBatch | Poisson,
+        contributions: FullBatch | Poisson | BatchContributions,
         records: Records,
         accounts: TrainingAccounts,
         processes: Processes,
@@ -56,6 +60,8 @@ class Loop:
         self._module, self._optimizer, self._processes = module, optimizer, processes
         self._gradients, self._contributions, self._records = gradients, contributions, records
         self._parameters = gradients.parameters
+        batches = contributions if isinstance(contributions, BatchContributions) else None
+        self._step_noise = None if batches is None else batches.noise
         self.accounts = accounts
         self._releases = Releases(current=self._current, processes=processes, noise=noise, checkpoint=checkpoint)
         self._resumable = Resumable(
@@ -66,6 +72,7 @@ class Loop:
             optimizer=optimizer,
             accounts=accounts,
             records=records,
+            batches=batches,
         )
         self.run = Run(
             module,
@@ -78,13 +85,16 @@ class Loop:
         self.shares = ShareHistory(accounts.shares, 1.0, settings.last_step or 1)
         self.several_records = records.people is not None
         self._stopping: StoppingAccounts | None = None
+        self._largest = EXPLODED * (1.0 + _norm(self._parameters))
 
-    def restore(self, contents: dict[str, Any], unseen: list[Mechanism]) -> None:
+    def restore(self, contents: dict[str, Any], unseen: list[Announced]) -> None:
         """Go on from a checkpoint, with what was announced since; before the first step."""
         self._resumable.restore(contents, unseen, self._processes)
 
     def count_with(self, counting: Counting) -> None:
         """Put the accounts that answer a public question in front, and book their price; before the first step."""
+        if self._step_noise is not None:
+            raise Unsupported("counting is not done together with batches=")
         stopping = self._checked(counting(self.accounts.people))  # type: ignore[arg-type]
         self._stopping = stopping
         self.accounts.put_in_front(stopping)
@@ -127,6 +137,10 @@ class Loop:
         self._end("all planned steps are done")
         self._resumable.save()
 
+    def row_of(self, person: Hashable) -> Any:
+        """The number of a person's account. Private, as the accounts are."""
+        return self._records.row_of(person)
+
     def _goes_on(self) -> bool:
         state, last = self._current.value, self._settings.last_step
         return state.reason is None and (last is None or state.step < last)
@@ -149,12 +163,19 @@ class Loop:
         noisy = self._releases.release(
             step,
             lambda: self._contributions.charge_and_sum(
-                self._gradients, self._records, self.accounts.for_steps, step, self._steps_left()
+                self._gradients,
+                self._records,
+                self.accounts.for_steps,
+                step,  # type: ignore[arg-type]  # what the contributions are for
+                self._steps_left(),
             ),
+            noise=self._step_noise,
         )
         if self._stopping is not None:
             self.run.counting = self._stopping.answer
         self._apply(noisy)
+        if not self._sound():
+            self._end("the parameters have exploded: lower the learning rate; what was not spent is left")
         number = self._current.value.step + 1
         self._current.update(step=number)
         if self._settings.individual and self._settings.budget is not None:
@@ -163,11 +184,11 @@ class Loop:
     def _apply(self, noisy: Sequence[Tensor]) -> None:
         """One step of the optimizer along the noisy sums, and along no gradient that was left in the module."""
         divisor = self._settings.divisor * (self._current.value.sample_rate or 1.0)
-        self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
-        for parameter, total in zip(self._parameters, noisy, strict=True):
-            parameter.grad = (total / divisor).to(parameter.dtype)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        apply_gradients(self._optimizer, self._parameters, noisy, divisor)
+
+    def _sound(self) -> bool:
+        """Whether the parameters, which are public, are finite and not far beyond where they began."""
+        return _norm(self._parameters) <= self._largest  # False where it is not a number
 
     def _noisy_sum(self, question: Gaussian, values: Values) -> float:
         """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public.
@@ -185,3 +206,8 @@ class Loop:
 
         (noisy,) = self._releases.release(question, charge_and_sum)
         return rounded(float(noisy[0]), question.sigma)
+
+
+def _norm(parameters: Sequence[Tensor]) -> float:
+    """The norm of all parameters together; NaN or infinite where one is."""
+    return float(torch.stack([each.detach().double().norm().cpu() for each in parameters]).norm())

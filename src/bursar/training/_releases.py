@@ -1,16 +1,26 @@
 """One release of a run: write it down, charge people, count it, add the noise; in this order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from bursar import _witness
 from bursar.errors import BudgetExceeded
-from bursar.mechanisms import Gaussian, SampledGaussian
-from bursar.training._checkpoint import Checkpoint
+from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian
 from bursar.training._distributed import NoiseGenerator, Processes
+from bursar.training._fixed_batches import Rows
 from bursar.training._state import CurrentState
 
-__all__ = ["Releases"]
+__all__ = ["Announces", "Releases", "apply_gradients"]
+
+
+class Announces(Protocol):
+    """Writes down what will be released, before anybody is charged."""
+
+    def announce(self, mechanism: Mechanism, /) -> None:
+        """Returns when it is on the disk."""
 
 
 class Releases:
@@ -24,20 +34,25 @@ class Releases:
     """
 
     def __init__(
-        self, *, current: CurrentState, processes: Processes, noise: NoiseGenerator, checkpoint: Checkpoint | None
+        self, *, current: CurrentState, processes: Processes, noise: NoiseGenerator, checkpoint: Announces | None
     ) -> None:
         self._current, self._processes, self._noise, self._checkpoint = current, processes, noise, checkpoint
         self.refused: BudgetExceeded | None = None
         """The refusal of this run's own budget, if there was one."""
 
     def release(
-        self, mechanism: Gaussian | SampledGaussian, charge_and_sum: Callable[[], list[Tensor]]
+        self,
+        mechanism: Gaussian | SampledGaussian,
+        charge_and_sum: Callable[[], list[Tensor]],
+        *,
+        noise: NoiseGenerator | None = None,
     ) -> list[Tensor]:
         """Announce the mechanism, have people charged for it, and give the noisy sums, which are public.
 
         Args:
             mechanism: public. Its sigma is the noise on each entry of the sums.
             charge_and_sum: charges people for the mechanism and gives the private sums.
+            noise: the noise of this release; None: fresh and independent.
 
         Guarantee: when this returns or raises, the checkpoint or the accounts know of all that was released.
         Source: theory 5.1; what was announced counts as spent.
@@ -50,4 +65,21 @@ class Releases:
             self.refused = refused
             raise
         self._current.add_release(mechanism)
-        return self._processes.noisy_total(sums, mechanism.sigma, self._noise)
+        drawn = self._noise if noise is None else noise
+        return _witness.released(
+            lambda: self._processes.noisy_total(sums, mechanism.sigma, drawn),
+            exact=sums,
+            mechanism=mechanism,
+            part=drawn.part() if isinstance(drawn, Rows) else None,
+        )
+
+
+def apply_gradients(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], noisy: Sequence[Tensor], divisor: float
+) -> None:
+    """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
+    optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
+    for parameter, total in zip(parameters, noisy, strict=True):
+        parameter.grad = (total / divisor).to(parameter.dtype)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from bursar.errors import ArgumentError
-from bursar.mechanisms import Mechanism
 from bursar.training._accounts import TrainingAccounts
-from bursar.training._checkpoint import Checkpoint
+from bursar.training._checkpoint import Announced, Checkpoint
 from bursar.training._distributed import Processes
+from bursar.training._fixed_batches import BatchContributions
 from bursar.training._records import Records
 from bursar.training._settings import Settings
 from bursar.training._state import CurrentState, TrainingState
@@ -28,6 +28,7 @@ class Resumable:
         module, optimizer: saved and restored in place.
         accounts: private. Saved; restored when they were made.
         records: private. A checkpoint is resumed with the same records only: an account stands for a row.
+        batches: private. What people in fixed batches contributed, and the noise; None: there are none.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class Resumable:
         optimizer: torch.optim.Optimizer,
         accounts: TrainingAccounts,
         records: Records,
+        batches: BatchContributions | None = None,
     ) -> None:
-        self._checkpoint, self._current, self._accounts = checkpoint, current, accounts
+        self._checkpoint, self._current, self._accounts, self._batches = checkpoint, current, accounts, batches
         self._module, self._optimizer = module, optimizer
         self._fingerprint = None if checkpoint is None else records.fingerprint()
         self._fixed = settings.of_checkpoint() | {"optimizer": type(optimizer).__name__}
@@ -58,14 +60,17 @@ class Resumable:
                     "public": public,
                 }
                 | self._accounts.to_fields()
+                | ({} if self._batches is None else {"batches": self._batches.to_fields()})
             )
 
-    def restore(self, contents: dict[str, Any], unseen: list[Mechanism], processes: Processes) -> None:
+    def restore(self, contents: dict[str, Any], unseen: list[Announced], processes: Processes) -> None:
         """Go on from a checkpoint; each person pays for what may have been released since.
 
         Raises:
             ArgumentError: the accounts belong to other records, or to these in another order; nothing was charged.
         """
+        if "records" not in contents:
+            raise ArgumentError("resume: this folder holds a stream, not the run of a Trainer")
         if contents["records"] != self._fingerprint:
             raise ArgumentError("resume: these are not the checkpoint's records of the same people in the same order")
         for name, value in contents["public"]["settings"].items():
@@ -74,9 +79,12 @@ class Resumable:
         self._accounts.add_losses(contents["losses"])
         released = TrainingState.from_fields(contents["public"]).released
         self._current.update(released=released)
-        for mechanism in unseen:
-            self._accounts.charge_worst_case(mechanism)
-            self._current.add_release(mechanism)
+        if self._batches is not None:
+            self._batches.restore(contents["batches"], [each.mechanism for each in unseen], self._accounts)
+        for announced in unseen:
+            if self._batches is None:
+                self._accounts.charge_worst_case(announced.mechanism)
+            self._current.add_release(announced.mechanism)
         self._module.load_state_dict(contents["module"])
         optimizer, public = processes.broadcast((contents["optimizer"], contents["public"]))
         self._optimizer.load_state_dict(optimizer)

@@ -80,6 +80,10 @@ class Run:
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
         _check.positive(noise_multiplier=value)
+        if self._settings.batches is not None:
+            raise ArgumentError(
+                "noise_multiplier can't be set in a run with fixed batches: later rows are paid already"
+            )
         self._current.update(noise_multiplier=float(value))
 
     @property
@@ -122,7 +126,11 @@ class Run:
         """What the next step releases, or would with other noise or another rate."""
         sigma = (self.noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
         rate = self.sample_rate if sample_rate is None else sample_rate
-        return Gaussian(sigma, self.max_grad_norm) if rate is None else SampledGaussian(sigma, self.max_grad_norm, rate)
+        return (
+            Gaussian(sigma, self._settings.sensitivity)
+            if rate is None
+            else SampledGaussian(sigma, self.max_grad_norm, rate)
+        )
 
     def can_take(self, step: Mechanism, times: int) -> bool:
         """Whether the plan and, where all are charged the worst case, the budget leave room for so many steps."""

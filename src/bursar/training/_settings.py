@@ -5,6 +5,7 @@ from typing import Any
 
 from bursar import filters
 from bursar.training._card import Boundary
+from bursar.training._fixed_batches import BatchPlan
 
 __all__ = ["Settings"]
 
@@ -28,10 +29,18 @@ class Settings:
     pace: float
     sample_rate: float | None
     seeded: bool
+    batches: BatchPlan | None = None
+    """The plan of fixed batches with correlated noise; None: all people, or Poisson samples of them, in every step."""
     why: str = ""
     """Why the budget is this filter, where it was recommended."""
 
     def of_checkpoint(self) -> dict[str, Any]:
         """The settings that a resumed run must share with its checkpoint, because its card states them."""
         names = ("max_grad_norm", "noise_multiplier", "sample_rate", "divisor", "spend_remainder", "pace")
-        return {name: getattr(self, name) for name in names}
+        batches = "" if self.batches is None else self.batches.describe()
+        return {name: getattr(self, name) for name in names} | {"batches": batches}
+
+    @property
+    def sensitivity(self) -> float:
+        """The most that a person can contribute to what a step releases, and is charged for."""
+        return self.max_grad_norm if self.batches is None else self.batches.most

@@ -44,6 +44,12 @@ class TrainingState:
             "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
         }
 
+    def with_release(self, mechanism: Mechanism) -> "TrainingState":
+        """The state after one more release, for which people have been charged."""
+        return replace(
+            self, released=MappingProxyType(self.released | {mechanism: self.released.get(mechanism, 0) + 1})
+        )
+
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
         """The state that ``to_fields`` described."""
@@ -68,8 +74,7 @@ class CurrentState:
 
     def add_release(self, mechanism: Mechanism) -> None:
         """Count a release, for which people have been charged."""
-        released = self.value.released
-        self.update(released=MappingProxyType(released | {mechanism: released.get(mechanism, 0) + 1}))
+        self.value = self.value.with_release(mechanism)
 
 
 def plain_numbers(value: Any) -> Any:

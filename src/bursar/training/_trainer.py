@@ -7,8 +7,8 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ from bursar.training._accounts import (
     restored_odometer,
 )
 from bursar.training._arguments import (
+    check_losses,
     check_optimizer,
     check_options,
     checked_callbacks,
@@ -38,21 +39,22 @@ from bursar.training._arguments import (
 )
 from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._checkpoint import Checkpoint
-from bursar.training._contributions import FullBatch, Poisson
+from bursar.training._contributions import FullBatch, Poisson, contributions
+from bursar.training._datasets import checked_records
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._fixed_batches import BatchContributions, Correlation, batch_plan
+from bursar.training._ledger_run import LedgerRun, OnLedger, held
 from bursar.training._logistic.descent import Everybody
 from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
 from bursar.training._records import Records
 from bursar.training._run import Run
 from bursar.training._settings import Settings
-from bursar.training.gradients import Batch, Gradients
-from bursar.training.gradients._batches import as_inputs, check_batch
+from bursar.training.correlated import FixedBatches
+from bursar.training.gradients import Gradients
+from bursar.training.views import Views
 
 __all__ = ["Trainer"]
-
-OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)
-"""The budgets for which bounds may use a person's own past samples (theory 5.6)."""
 
 
 class Trainer:
@@ -62,8 +64,8 @@ class Trainer:
         module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
         loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
         optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
-        budget: public. A fresh filter: what each person may spend in this training; it is copied, not charged. Or an
-            ``individual.Filter``, private: accounts that are in use already, which are charged.
+        budget: public. A fresh filter: what each person may spend in this training; nothing else can spend it once
+            ``fit`` began. Or an ``individual.Filter``, private: accounts that are in use already, which are charged.
         epsilon, delta: public, in place of a budget. The filter is then the one that ``filters.recommend`` names for
             the noise and rate of the steps, or with accounts per person the best that these can have; the card says
             why.
@@ -85,7 +87,10 @@ class Trainer:
         sample_rate: public. Sample each person with this probability in each step (DP-SGD); None: all, always.
         refresh_every: public. With sampling, after how many steps bounds are assigned anew; None: once an epoch.
         slack: public. With sampling, how much larger than the last norm a person's bound is.
+        batches, noise: public. Fixed batches and a factor of correlated noise; see ``training.correlated``. Steps are
+            those of single batches then, and noise_multiplier is that of the noise before it is correlated.
         memory: public, bytes. See ``training.Gradients``.
+        views: public. Several views of each record in each step; see ``training.views``.
         group: a torch.distributed process group, or True for the default one: every process holds its own people.
         seed: public. Makes a run reproducible: NOT private. None: noise from a generator seeded by the system.
 
@@ -95,6 +100,7 @@ class Trainer:
     """
 
     _loop: Loop | None = None
+    _held: LedgerRun | None = None
 
     def __init__(
         self,
@@ -117,23 +123,22 @@ class Trainer:
         sample_rate: float | None = None,
         refresh_every: int | None = None,
         slack: float = 1.1,
+        batches: FixedBatches | None = None,
+        noise: Correlation | None = None,
         memory: float | None = None,
+        views: Views | None = None,
         group: "torch.distributed.ProcessGroup | Literal[True] | None" = None,
         seed: int | None = None,
     ) -> None:
-        check_options(
-            max_grad_norm=max_grad_norm,
-            divisor=divisor,
-            slack=slack,
-            extra_steps=extra_steps,
-            pace=pace,
-        )
+        check_options(max_grad_norm=max_grad_norm, divisor=divisor, slack=slack, extra_steps=extra_steps, pace=pace)
         self._processes, self._seed, self._slack = Processes(group), seed, float(slack)
         self._refresh_every = refresh_interval(refresh_every, sample_rate)
-        self._gradients = Gradients(module, loss, **({} if memory is None else {"memory": memory}))
+        self._gradients = Gradients(module, loss, views=views, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
-        self._module, self._optimizer = module, optimizer
+        self._module, self._optimizer, self._given = module, optimizer, budget
         self._people = budget if isinstance(budget, PersonFilter) else None
+        others = {"sample_rate": sample_rate, "extra_steps": extra_steps, "odometer": odometer, "group": group}
+        plan = batch_plan(batches, noise, steps=steps, people=divisor, max_grad_norm=max_grad_norm, **others)
         chosen = settled_budget(
             budget,
             epsilon=epsilon,
@@ -144,13 +149,15 @@ class Trainer:
             sample_rate=sample_rate,
             individual=individual,
             with_odometer=odometer is not None,
+            plan=plan,
         )
         self._settings = Settings(
             budget=chosen.budget,
             odometer=settled_odometer(odometer, individual=individual),
             why=chosen.why,
             max_grad_norm=float(max_grad_norm),
-            divisor=float(divisor),
+            divisor=float(divisor) / (1 if plan is None else plan.count),
+            batches=plan,
             noise_multiplier=chosen.noise_multiplier,
             steps=steps,
             last_step=None if steps is None else steps + (extra_steps if individual else 0),
@@ -173,9 +180,9 @@ class Trainer:
 
     def fit(
         self,
-        inputs: Batch,
-        targets: Tensor,
-        people: Tensor | None = None,
+        inputs: Any,
+        targets: Any = None,
+        people: Any = None,
         *,
         callbacks: Iterable[Callback] = (),
         counting: Counting | None = None,
@@ -184,13 +191,18 @@ class Trainer:
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 50,
         resume: bool = False,
+        ledger: OnLedger | None = None,
+        ids: Sequence[object] | None = None,
     ) -> Run:
         """Train.
 
         Args:
-            inputs: (records, ...) tensor or several, private.
-            targets: (records, ...) tensor, private.
-            people: (records,) whole numbers 0 to n - 1, private: whose each record is; None: each is a person.
+            inputs: private. (records, ...) tensor, several in a list, or a dict of them by name; arrays of NumPy, or
+                tables of pandas. Or a map-style data set, or a DataLoader of one, whose records are loaded as they are
+                needed: (input, ..., target), or a dict with the target as ``labels``.
+            targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
+            people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
+                accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
             callbacks: each is called with the run before the first step and after every step; see ``Run``. One that
                 has a method ``ended`` is told, with the run, when it is over, however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
@@ -202,6 +214,8 @@ class Trainer:
             checkpoint_every: steps between two checkpoints.
             resume: go on from the folder, with the same records in the same order and the same budget. Each person is
                 first charged for what may have been released since its last checkpoint.
+            ledger: the accounts that other trainings and questions charge too; see ``training.OnLedger``.
+            ids: private: who each person is on the ledger, in the order of the numbers in ``people``.
 
         Returns:
             The finished run. The module is trained in place.
@@ -213,28 +227,27 @@ class Trainer:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
         _check.whole(1, checkpoint_every=checkpoint_every)
         callbacks = checked_callbacks(callbacks)
-        records = self._records(inputs, targets, people)
-        self._check_losses(losses, records.person_count)
+        self._refuse_on_ledger(ledger, shares)
+        records = self._records(inputs, targets, people, rows=any(each is not None for each in (losses, shares, ids)))
+        check_losses(losses, records.person_count, self._settings)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-        noise = noise_generator(self._gradients.parameters[0].device, self._seed)
-        contributions = self._contributions(np.random.default_rng(self._seed))
-        self._gradients.prepare(records.inputs, targets)
+        chosen = self._contributions(records)
+        self._gradients.prepare(records.inputs, records.targets)
         with ExitStack() as stack:
-            folder = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
-            if folder is not None:
-                stack.callback(folder.close)
+            folder = None if checkpoint is None else stack.enter_context(closing(Checkpoint(checkpoint, resume=resume)))
             loaded = None if folder is None else folder.load()
-            accounts = self._accounts(records, losses, shares, None if loaded is None else loaded[0])
+            on = held(ledger, ids, self._settings.budget, records.person_count, folder=folder, begun=loaded is not None)
+            self._held = None if on is None else stack.enter_context(on)
             loop = Loop(
                 settings=self._settings,
                 module=self._module,
                 optimizer=self._optimizer,
                 gradients=self._gradients,
-                contributions=contributions,
+                contributions=chosen,
                 records=records,
-                accounts=accounts,
+                accounts=self._accounts(records, losses, shares, None if loaded is None else loaded[0]),
                 processes=self._processes,
-                noise=noise,
+                noise=noise_generator(self._gradients.parameters[0].device, self._seed),
                 checkpoint=folder,
             )
             if loaded is not None:
@@ -247,28 +260,24 @@ class Trainer:
             if counting is not None:
                 loop.count_with(counting)
             loop.train(callbacks, save_every=checkpoint_every)
+            if self._held is not None:
+                self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
         return loop.run
 
-    def _records(self, inputs: Batch, targets: Tensor, people: Tensor | None) -> Records:
-        """The records, checked."""
-        inputs = as_inputs(inputs)
-        if not check_batch(inputs, targets, people):
-            raise ArgumentError("inputs must hold at least one record: the module is tried on it first")
-        return Records(inputs, targets, people, 0 if self._people is None else len(self._people.spent()))
+    def _refuse_on_ledger(self, ledger: OnLedger | None, shares: object) -> None:
+        if ledger is not None:
+            kinds = {"individual=False": not self._settings.individual, "group=": not self._processes.single}
+            kinds |= {"odometer= without a budget": self._settings.budget is None, "shares=": shares is not None}
+            ledger.refuse(seed=self._seed, budget=self._people, **kinds)
 
-    def _contributions(self, coins: np.random.Generator) -> FullBatch | Poisson:
-        if self._settings.sample_rate is None:
-            individual = self._settings.individual
-            return FullBatch(
-                spend_remainder=self._settings.spend_remainder, pace=self._settings.pace if individual else 0.0
-            )
-        return Poisson(
-            refresh_every=self._refresh_every,
-            slack=self._slack,
-            individual=self._settings.individual,
-            own_samples=isinstance(self._settings.budget, OWN_SAMPLES) and self._settings.odometer is None,
-            coins=coins,
-        )
+    def _records(self, inputs: Any, targets: Any, people: Any, *, rows: bool) -> Records:
+        rows, dtype = rows or self._people is not None, self._gradients.parameters[0].dtype
+        least = 0 if self._people is None else len(self._people.spent())
+        return checked_records(inputs, targets, people, dtype=dtype, at_least=least, rows=rows)
+
+    def _contributions(self, records: Records) -> FullBatch | Poisson | BatchContributions:
+        how = {"refresh_every": self._refresh_every, "slack": self._slack, "seed": self._seed}
+        return contributions(self._settings, records, self._gradients, **how)  # type: ignore[arg-type]
 
     @property
     def holder_report(self) -> HolderReport:
@@ -295,22 +304,23 @@ class Trainer:
             raise ArgumentError("odometer: this trainer was made without odometer=")
         return odometer
 
-    def statement(self, person: int, *, delta: float | None = None) -> BudgetStatement | Statement:
+    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
         """What one person may be told. PRIVATE: to be disclosed to this person alone.
 
         Args:
-            person: the person's number in ``people``, or the number of the record.
+            person: the person's id or number in ``people``, or the number of the record.
             delta: public, in (0, 1), for budgets that have none of their own.
 
         Returns:
             With an odometer, the person's own running bound; else the share of the person's budget that is used.
         """
         odometer = self._trained().accounts.odometer
+        row = self._trained().row_of(person)
         if isinstance(odometer, PersonOdometer):
-            return odometer.statement(person)
+            return odometer.statement(row)
         if not isinstance(self.accounts, PersonFilter):
             raise ArgumentError("statement: individual=False: all are charged the same; the card says what")
-        return self.accounts.statement(person, delta=delta)
+        return self.accounts.statement(row, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
         """What is promised about the trained module, and what it was paid with. Public.
@@ -340,6 +350,8 @@ class Trainer:
             people_from="group" if loop.several_records else "record",
             classes_from="caller",
             reproducible=state.seeded,
+            batches="" if settings.batches is None else settings.batches.describe(),
+            record="" if self._held is None else self._held.record,
             released=tuple(state.released.items()),
         )
 
@@ -347,16 +359,6 @@ class Trainer:
         if self._loop is None:
             raise ArgumentError("nothing was trained yet: call fit first")
         return self._loop
-
-    def _check_losses(self, losses: Losses | None, count: int) -> None:
-        if losses is None:
-            return
-        if not isinstance(losses, Losses) or losses.n != count or losses.rates:
-            raise ArgumentError("losses must be fresh individual.Losses of as many people as the records are of")
-        if losses.noise[0] > self._settings.noise_multiplier:
-            raise ArgumentError(
-                f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {self.noise_multiplier:g}"
-            )
 
     def _accounts(
         self, records: Records, losses: Losses | None, shares: Any, saved: dict[str, Any] | None
@@ -382,6 +384,10 @@ class Trainer:
             people = PersonFilter(count, settings.budget.fresh(), shares=shares)
         else:
             people = Everybody(count, settings.budget.fresh())
+        if self._held is not None and isinstance(people, PersonFilter):
+            people = self._held.accounts(None if saved is None else people)
+        if saved is None and self._held is None and isinstance(self._given, filters.Filter):
+            self._given.hand_over("Trainer.fit")
         return TrainingAccounts(people, losses, self._running_bounds(count, saved), count)
 
     def _running_bounds(self, count: int, saved: dict[str, Any] | None) -> PersonOdometer | Boundary | None:

@@ -1,4 +1,4 @@
-"""Features of images that no data was needed for: scattering transforms, kept on disk (extra ``torch``).
+"""Features of images that no data was needed for: scattering transforms, whitened by drawings (extra ``torch``).
 
 The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
 model on them is hard to beat at small epsilon (Tramèr & Boneh 2021). What a mean over people costs, a mean of features
@@ -16,14 +16,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from bursar import _check, _disk
+from bursar import _check, _disk, _witness
 from bursar._arrays import to_numpy
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training.drawings import Drawings
 
-__all__ = ["Scattering", "cached", "noisy_mean"]
+__all__ = ["Scattering", "Whitened", "cached", "noisy_mean"]
 
 _BATCH = 2048  # records that are summed in double precision at a time
 
@@ -92,8 +93,9 @@ class Scattering(nn.Module):
         images = images.unsqueeze(1) if images.ndim == 3 else images
         flat = images.reshape(-1, 1, *self.shape)
         top, bottom, left, right = self._padding
-        spectrum = torch.fft.fft2(nn.functional.pad(flat, (left, right, top, bottom), mode="reflect"))
-        orders: tuple[list[Tensor], ...] = ([self._averaged(spectrum, 0)], [], [])
+        padded = nn.functional.pad(flat, (left, right, top, bottom), mode="reflect")
+        spectrum = torch.fft.fft2(padded)
+        orders: tuple[list[Tensor], ...] = ([self._averaged(padded, 0)], [], [])
         for scale in range(self.scales):
             first = self._modulus(spectrum, scale, 0)
             orders[1].append(self._averaged(first, scale))
@@ -105,30 +107,107 @@ class Scattering(nn.Module):
     def _second_order(self, first: Tensor, scale: int) -> Tensor:
         """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
         records = first.shape[0]
-        one_by_one = first.reshape(-1, 1, *first.shape[2:])
+        spectrum = torch.fft.fft2(first.reshape(-1, 1, *first.shape[2:]))
         parts = []
         for larger in range(scale + 1, self.scales):
-            second = self._averaged(self._modulus(one_by_one, larger, scale), larger)
+            second = self._averaged(self._modulus(spectrum, larger, scale), larger)
             parts.append(second.reshape(records, self.angles, self.angles, *second.shape[2:]))
         return torch.cat(parts, dim=2).reshape(records, -1, *parts[0].shape[3:])
 
     def _modulus(self, spectrum: Tensor, scale: int, level: int) -> Tensor:
-        """The spectrum of the modulus of what the wavelets of a scale make of it, at their own resolution."""
+        """The modulus of what the wavelets of a scale make of a signal with that spectrum, at their own resolution."""
         wavelets = self.get_buffer(_name("wavelet", scale, level)).to(spectrum.real.dtype)
-        filtered = _thinned(spectrum * wavelets, 2 ** (scale - level))
-        modulus: Tensor = torch.fft.fft2(torch.fft.ifft2(filtered).abs())
+        modulus: Tensor = torch.fft.ifft2(_thinned(spectrum * wavelets, 2 ** (scale - level))).abs()
         return modulus
 
-    def _averaged(self, spectrum: Tensor, level: int) -> Tensor:
+    def _averaged(self, signal: Tensor, level: int) -> Tensor:
         """Averages over windows, without the margin."""
-        window = self.get_buffer(_name("window", self.scales, level)).to(spectrum.real.dtype)
-        averaged = _thinned(spectrum * window, 2 ** (self.scales - level))
-        inner: Tensor = torch.fft.ifft2(averaged).real[..., 1:-1, 1:-1]
-        return inner
+        rows, columns = (self.get_buffer(_name(kind, self.scales, level)).to(signal) for kind in ("rows", "columns"))
+        return rows @ signal @ columns.mT
+
+
+class Whitened(nn.Module):
+    """Few numbers of about equal weight for each image, learned from drawings: what a private linear model wants.
+
+    The features of each record are group-normalised by themselves (mean 0 and variance 1 in each group of channels).
+    Then come a centre, principal axes and their variances, all from ``drawings``; each record is scaled to length 1.
+    No image of anybody is used, so that this costs no privacy.
+
+    Args:
+        transform: public. Images to features (records, channels, ...), with a ``repr`` that names its settings; it must
+            treat each record by itself: a :class:`Scattering`.
+        drawings: public. Which pictures the statistics are taken from; drawn when the first image comes.
+        groups: public. Into how many groups the channels of the features are divided for the normalisation.
+        dimensions: public. How many axes are kept: fewer than there are drawings.
+        power: public, in [0, 1]: 0 leaves the variances as they are, 1 makes them equal.
+        floor: public, > 0. Added to each variance first; a feature has variance about 1.
+
+    Guarantee: the output of a record depends on that record and on public settings alone.
+    """
+
+    centre: Tensor
+    axes: Tensor
+
+    def __init__(
+        self,
+        transform: nn.Module,
+        drawings: Drawings,
+        *,
+        groups: int = 27,
+        dimensions: int = 500,
+        power: float = 0.5,
+        floor: float = 0.3,
+    ) -> None:
+        super().__init__()
+        _check.whole(1, groups=groups, dimensions=dimensions)
+        _check.within(0, 1, power=power)
+        _check.positive(floor=floor)
+        if dimensions >= drawings.count:
+            raise ArgumentError(f"dimensions={dimensions} must be below the number of drawings, {drawings.count}")
+        self.transform, self.drawings, self.groups = transform, drawings, groups
+        self.dimensions, self.power, self.floor = dimensions, power, floor
+        self.register_buffer("centre", None, persistent=False)
+        self.register_buffer("axes", None, persistent=False)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        settings = f"groups={self.groups}, dimensions={self.dimensions}, power={self.power:g}, floor={self.floor:g}"
+        return f"drawings={self.drawings!r}, {settings}"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(records, dimensions) of length 1, for images (records, channels, height, width) or without the channels."""
+        normalised = self._normalised(images)
+        if self.axes is None:
+            channels = 1 if images.ndim == 3 else images.shape[1]
+            height, width = images.shape[-2:]
+            self._learn(torch.from_numpy(self.drawings.images((height, width), channels)).to(images))
+        return nn.functional.normalize((normalised - self.centre) @ self.axes, dim=1)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        """(records, features)."""
+        features: Tensor = self.transform(images)
+        if features.shape[1] % self.groups:
+            raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
+        return nn.functional.group_norm(features, self.groups).flatten(1)
+
+    @torch.no_grad()
+    def _learn(self, pictures: Tensor) -> None:
+        """The centre and the scaled axes, from the pictures' inner products: there are fewer pictures than features."""
+        features = torch.cat([self._normalised(part) for part in torch.split(pictures, 25)])
+        if features.shape[1] < self.dimensions:
+            raise ArgumentError(f"dimensions={self.dimensions} must be at most the {features.shape[1]} features")
+        self.centre = features.mean(dim=0)
+        features -= self.centre
+        squares, vectors = torch.linalg.eigh(features.double() @ features.double().mT / len(features))
+        squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
+        # of the features along each axis, over all pictures
+        lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()
+        scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)
+        self.axes = features.mT @ (vectors / lengths * scales).to(features)
 
 
 def cached(
-    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 500
+    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 50
 ) -> NDArray[np.float32]:
     """Features of all images, computed once and then read from a folder; they need not fit into memory.
 
@@ -159,8 +238,12 @@ def cached(
     path = folder / f"features-{key}.npy"
     if not path.exists():
         _write(transform, images, path, batch)
-    features: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
-    if features.dtype != np.float32 or len(features) != len(images):
+    try:
+        features: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+        fits = features.dtype == np.float32 and len(features) == len(images)
+    except (ValueError, EOFError):
+        fits = False
+    if not fits:
         raise ArgumentError(f"folder: {path.name} does not hold these features: delete it")
     return features
 
@@ -200,7 +283,10 @@ def noisy_mean(
     total = torch.zeros(flat.shape[1], dtype=torch.float64, device=norms.device)
     for part, factor in zip(torch.split(flat, _BATCH), torch.split(factors, _BATCH), strict=True):
         total += factor @ part.double()
-    noisy = Processes().noisy_total([total], step.sigma, noise_generator(total.device, None))[0]
+    generator = noise_generator(total.device, None)
+    noisy = _witness.released(
+        lambda: Processes().noisy_total([total], step.sigma, generator)[0], exact=total, mechanism=step
+    )
     return (noisy / divisor).to(features.dtype).reshape(features.shape[1:])
 
 
@@ -241,7 +327,7 @@ def _name(kind: str, scale: int, level: int) -> str:
 
 
 def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[tuple[str, int, int], Tensor]:
-    """Fourier transforms, which are real, by kind, scale, and the octave by which their input is thinned already."""
+    """Spectra of wavelets, which are real, and averages, by kind, scale, and the octave by which inputs are thinned."""
     spectra = {}
     for scale in range(scales):
         wavelets = np.stack(
@@ -249,10 +335,26 @@ def _filters(padded: tuple[int, int], scales: int, angles: int) -> dict[tuple[st
         )
         for level in range(scale + 1):
             spectra["wavelet", scale, level] = torch.from_numpy(_cropped(wavelets, level))
-    window = np.fft.fft2(_gabor(padded, 0.8 * 2 ** (scales - 1), 0.0, 0.0, 1.0)).real[None]
     for level in range(scales):
-        spectra["window", scales, level] = torch.from_numpy(_cropped(window, level))
+        for kind, side in zip(("rows", "columns"), padded, strict=True):
+            spectra[kind, scales, level] = torch.from_numpy(_averages(side, scales, level))
     return spectra
+
+
+def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
+    """(kept, side / 2**level): averages over windows of 2**scales pixels of a line thinned 2**level times.
+
+    The window is a product of one over rows and one over columns, so that two small matrices do what it does.
+    """
+    sigma, thinned = 0.8 * 2 ** (scales - 1), 2 ** (scales - level)
+    places = np.arange(-2 * side, 3 * side)
+    wrapped = np.exp(-(places**2) / (2 * sigma**2)).reshape(5, side).sum(axis=0) / np.sqrt(2 * pi * sigma**2)
+    spectrum = np.fft.fft(wrapped).real
+    half, short = side // 2 ** (level + 1), side // 2**level
+    spectrum[half : half + side - short] = 0
+    filtered = np.fft.fft(np.eye(short), axis=0) * spectrum.reshape(-1, short).sum(axis=0)[:, None]
+    folded = filtered.reshape(thinned, short // thinned, short).mean(axis=0)
+    return np.ascontiguousarray(np.fft.ifft(folded, axis=0).real[1:-1])
 
 
 def _morlet(shape: tuple[int, int], scale: int, angle: float, slant: float) -> NDArray[np.float64]:
@@ -291,4 +393,7 @@ def _cropped(spectra: NDArray[np.float64], level: int) -> NDArray[np.float64]:
 def _thinned(spectrum: Tensor, factor: int) -> Tensor:
     """The spectrum of every factor-th pixel of a signal."""
     *rest, height, width = spectrum.shape
-    return spectrum.reshape(*rest, factor, height // factor, factor, width // factor).mean(dim=(-4, -2))
+    parts = spectrum.reshape(*rest, factor, height // factor, factor, width // factor)
+    rows = sum(parts[..., row, :, :, :] for row in range(1, factor)) + parts[..., 0, :, :, :]
+    total: Tensor = sum(rows[..., column, :] for column in range(1, factor)) + rows[..., 0, :]
+    return total / factor**2 if factor > 1 else spectrum

@@ -1,4 +1,4 @@
-"""Losses, accuracies and mean spends by group, when filtering starts and at the end: for the data holder only.
+"""Losses, accuracies, mean spends and epsilons by group, when filtering starts and at the end: for the data holder.
 
 Individual accounts let people whose gradients are small go on after the others have left. Who leaves first is whom the
 model gets wrong, and these people are not spread evenly over groups. So filtering can make a model worse for a group,
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
+from bursar import _check
 from bursar._private import MARK
 from bursar.errors import ArgumentError
 from bursar.training._logistic.gradients import Matrix, scores
@@ -56,7 +57,8 @@ class GroupReport:
 
     Fields (private):
         rows: a dict for each attribute, group, audience and moment: people, step, loss, accuracy and, for those who
-            have accounts, share (mean share of the budget used) and used_up (share of people with nothing left).
+            have accounts, share (mean share of the budget used), used_up (share of people with nothing left) and, if
+            the watch was given epsilons, epsilon (the mean of each one's epsilon; inf if one of them has no bound).
     """
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
@@ -79,7 +81,8 @@ class GroupReport:
 
     def table(self) -> str:
         """A Markdown table that says that it is private."""
-        columns = ("audience", "attribute", "group", "people", "moment", "step", "loss", "accuracy", "share", "used_up")
+        columns = ["audience", "attribute", "group", "people", "moment", "step", "loss", "accuracy", "share", "used_up"]
+        columns += ["epsilon"] if any("epsilon" in row for row in self.rows) else []
         lines = [f"{MARK}:", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
         for row in self.rows:
             shown = (row.get(column) for column in columns)
@@ -99,24 +102,46 @@ class GroupWatch:
         shares: private. A function that gives the share of each one's budget that is used, (n,).
         steps: public. How many steps there will be.
         test: private. Others by whom the model is judged, if any.
+        epsilons: private. A function that gives an upper bound on each one's epsilon so far, (n,) nats >= 0, such as
+            ``lambda: counted.epsilon(delta=1e-5)`` of ``individual.Losses``. Their means by group are reported; each
+            bound holds as far as its own source says, and a mean over people is no guarantee for anybody.
+        start: public. The step after which filtering counts as started, such as the number of steps that each person
+            can pay in full; None: the first step after which a person has nothing left. Give it where people who cannot
+            pay in full are left out: these people keep their remainders, so that nobody's budget is used up exactly.
     """
 
-    def __init__(self, train: Audience, shares: Callable[[], Any], *, steps: int, test: Audience | None = None) -> None:
+    def __init__(
+        self,
+        train: Audience,
+        shares: Callable[[], Any],
+        *,
+        steps: int,
+        test: Audience | None = None,
+        epsilons: Callable[[], Any] | None = None,
+        start: int | None = None,
+    ) -> None:
+        if start is not None:
+            _check.whole(1, start=start)
         self._audiences = {"train": train} | ({} if test is None else {"test": test})
-        self._shares, self._steps = shares, steps
-        self._started = False
+        self._shares, self._steps, self._epsilons = shares, steps, epsilons
+        self._start, self._started = start, False
         self._rows: list[dict[str, Any]] = []
 
     def __repr__(self) -> str:
         return f"GroupWatch({MARK})"
 
     def look(self, step: int, parameters: Array) -> None:
-        """Keep all rows at the first step after which a person has nothing left, and at the last step."""
-        if not self._started and bool(np.max(np.asarray(self._shares()), initial=0.0) >= USED_UP):
+        """Keep all rows when filtering starts, and at the last step."""
+        if not self._started and self._starts(step):
             self._started = True
             self._note(START, step, parameters)
         if step == self._steps:
             self._note(END, step, parameters)
+
+    def _starts(self, step: int) -> bool:
+        if self._start is not None:
+            return step >= self._start
+        return bool(np.max(np.asarray(self._shares()), initial=0.0) >= USED_UP)
 
     def report(self) -> GroupReport:
         """The report so far."""
@@ -124,6 +149,7 @@ class GroupWatch:
 
     def _note(self, moment: str, step: int, parameters: Array) -> None:
         shares = np.clip(np.asarray(self._shares(), dtype=np.float64), 0.0, 1.0)
+        bounds = {} if self._epsilons is None else {"epsilon": _bounds(self._epsilons(), len(shares))}
         for name, audience in self._audiences.items():
             losses, right = (np.asarray(values, dtype=np.float64) for values in audience.measure(parameters))
             for attribute, labels in audience.groups.items():
@@ -131,12 +157,20 @@ class GroupWatch:
                 counts = np.bincount(where)
                 columns = {"loss": losses, "accuracy": right}
                 if name == "train":
-                    columns |= {"share": shares, "used_up": np.where(shares >= USED_UP, 1.0, 0.0)}
+                    columns |= {"share": shares, "used_up": np.where(shares >= USED_UP, 1.0, 0.0)} | bounds
                 means = {key: np.bincount(where, values) / counts for key, values in columns.items()}
                 for index, group in enumerate(groups):
                     row: dict[str, Any] = {"audience": name, "attribute": attribute, "group": str(group)}
                     row |= {"moment": moment, "step": step, "people": int(counts[index])}
                     self._rows.append(row | {key: float(values[index]) for key, values in means.items()})
+
+
+def _bounds(epsilons: Any, count: int) -> Array:
+    """(count,) the epsilons, where what is no number >= 0 counts as infinite."""
+    found = np.asarray(epsilons, dtype=np.float64)
+    if found.shape != (count,):
+        raise ArgumentError("epsilons must give one number for each person who has an account")
+    return np.where(found >= 0, found, np.inf)
 
 
 def linear_measure(

@@ -18,7 +18,7 @@ from math import log
 
 import numpy as np
 
-from bursar import _check, individual, mechanisms
+from bursar import _check, _witness, individual, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training._counters import Counter, SquareRoot, Tree, rounded
 from bursar.training._stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
@@ -126,7 +126,12 @@ class Dropouts(StoppingAccounts):
     def _noisy_answer(self, dropped: int, active: int) -> float:
         self._step += 1
         self._dropped += dropped
-        return rounded(self._dropped + next(self._errors), self._counter.sigma)
+        return _witness.released(
+            lambda: rounded(self._dropped + next(self._errors), self._counter.sigma),
+            exact=float(self._dropped),
+            mechanism=self._price,
+            part=_witness.Part(self, "counter"),
+        )
 
     def _release(self, answer: float) -> None:
         self._count = answer
@@ -189,7 +194,12 @@ class StillActive(StoppingAccounts):
         return f"{self._at_least!r}, {self._price!r}"
 
     def _noisy_answer(self, dropped: int, active: int) -> bool:
-        return self._still and bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold)
+        return self._still and _witness.released(
+            lambda: bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold),
+            exact=float(active),
+            mechanism=self._price,
+            part=_witness.Part(self, "threshold", one_way=True),
+        )
 
     def _release(self, answer: float) -> None:
         self._still = bool(answer)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar import _check
+from bursar import _check, _witness
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
@@ -105,8 +105,12 @@ def descend(
     divisor: float,
     noise: np.random.Generator,
     average: float = 0.0,
+    momentum: float = 0.0,
+    decay: float = 0.0,
     pace: float = 1.0,
     observe: Callable[[int, Array], None] | None = None,
+    stop: Callable[[int], bool] | None = None,
+    planned: int | None = None,
 ) -> Array:
     """Descend along noisy sums of clipped gradients; contributions are clipped to what each person can still pay.
 
@@ -115,15 +119,20 @@ def descend(
         start: public. Where to start.
         accounts: private. One account for each person; charged before each sum is formed.
         step: public. One step: its sensitivity is the clip, its sigma the noise on the sum.
-        steps: public, >= 1. How many steps, whatever happens to the accounts.
+        steps: public, >= 1. How many steps, whatever happens to the accounts; with ``stop``, at most.
         learning_rate: public, > 0.
         divisor: public, > 0. The number of people that a sum is divided by, fixed in advance.
         noise: public. The generator of the noise; ONE draw a step, of the same size at every step.
         average: public, in [0, 1]. The share of the iterates, from the end, whose mean is returned; 0: the last.
+        momentum: public, in [0, 1). Nesterov's: each step goes on by this share of the last one, and the gradients are
+            taken where that leads to.
+        decay: public, in [0, 1]. Over this share of the steps, the last ones, the learning rate falls to zero.
         pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1
             nobody is out before the last step; with 0 each person contributes up to the clip until nothing is left
             (Algorithm 8), which can ruin a model where many people run out together.
         observe: public. Called after each step with the step's number and the parameters.
+        stop: asked after each step, with its number, whether it was the last; by public numbers alone.
+        planned: public, at most steps. The number of steps from which the first averaged iterate is found; None: steps.
 
     Returns:
         Parameters, in the shape of start, public.
@@ -135,7 +144,8 @@ def descend(
     """
     _check.whole(1, steps=steps)
     _check.positive(learning_rate=learning_rate, divisor=divisor)
-    _check.within(0, 1, average=average, pace=pace)
+    _check.within(0, 1, average=average, decay=decay, pace=pace)
+    check_momentum(momentum)
     if not isinstance(step, Gaussian):
         raise ArgumentError(f"step={step!r} must be a mechanisms.Gaussian")
     if not (hasattr(accounts, "allowance") and hasattr(accounts, "charge")):
@@ -143,18 +153,48 @@ def descend(
     if not hasattr(noise, "normal"):
         raise ArgumentError(f"noise={noise!r} must be a generator, such as numpy.random.default_rng()")
     parameters = np.array(start, dtype=np.float64)
-    averaged = max(1, ceil(average * steps))
-    total = np.zeros_like(parameters)
+    planned = steps if planned is None else min(planned, steps)
+    before = planned - averaged(average, planned)
+    total, count, velocity = np.zeros_like(parameters), 0, np.zeros_like(parameters)
     for number in range(1, steps + 1):
         left = steps - number + 1
-        noisy = _contributions(gradients, parameters, accounts, step, steps_left=left, pace=pace)
-        noisy += noise.normal(0.0, step.sigma, size=noisy.shape)
-        parameters = parameters - (learning_rate / divisor) * noisy
-        if number > steps - averaged:
-            total += parameters
+        ahead = parameters + momentum * velocity
+        noisy = _noisy(_contributions(gradients, ahead, accounts, step, steps_left=left, pace=pace), step, noise)
+        velocity = momentum * velocity - learning_rate * _share_of_rate(left, steps, decay) / divisor * noisy
+        parameters = parameters + velocity
+        if average == 0:  # the last iterate
+            total, count = parameters, 1
+        elif number > before:
+            total, count = total + parameters, count + 1
         if observe is not None:
             observe(number, parameters)
-    return np.asarray(total / averaged)
+        if stop is not None and stop(number):
+            break
+    return np.asarray(total / count)
+
+
+def _noisy(sums: Array, step: Gaussian, noise: np.random.Generator) -> Array:
+    """The sums with one draw of noise."""
+    return _witness.released(
+        lambda: np.asarray(sums + noise.normal(0.0, step.sigma, size=sums.shape)), exact=sums, mechanism=step
+    )
+
+
+def check_momentum(momentum: float) -> None:
+    """Raise ArgumentError unless 0 <= momentum < 1."""
+    _check.within(0, 1, momentum=momentum)
+    if momentum == 1:
+        raise ArgumentError("momentum=1 must be below 1: nothing would ever slow down")
+
+
+def _share_of_rate(left: int, steps: int, decay: float) -> float:
+    """The learning rate of a step, over the full one, when so many of the steps are left, this one counted."""
+    return min(1.0, left / (decay * steps)) if decay > 0 else 1.0
+
+
+def averaged(average: float, steps: int) -> int:
+    """How many of so many iterates, from the end, a share of them is; at least one."""
+    return max(1, ceil(average * steps))
 
 
 def _contributions(

@@ -1,6 +1,8 @@
 """Private models that follow scikit-learn's conventions."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -9,23 +11,27 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bursar import _check, individual
-from bursar._arrays import to_numpy
-from bursar.errors import ArgumentError, DataError
-from bursar.training._card import Card, build_card
-from bursar.training._counters import rounded
+from bursar import _check
+from bursar.errors import ArgumentError
+from bursar.individual import BudgetStatement, Statement
+from bursar.training._card import Boundary, Card, build_card
+from bursar.training._ledger_run import OnLedger, held
 from bursar.training._logistic import descent
+from bursar.training._logistic.fit_accounts import FitAccounts
 from bursar.training._logistic.gradients import LogisticGradients, probabilities
+from bursar.training._logistic.inputs import labels_of, numbers_of, validated
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
-from bursar.training._private_report import ShareHistory
+from bursar.training._logistic.personal_accounts import PersonalAccounts
+from bursar.training._logistic.stopping_rule import Counting
 
 __all__ = ["LogisticRegression"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
-Accounts: TypeAlias = individual.Filter | descent.Everybody
+PRIVATE = ("holder_report_", "accounts_", "odometer_")
+"""Attributes that do not travel with the model."""
 
 
 class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -51,9 +57,15 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     accounting : "gaussian" (exact) or "renyi" (zCDP).
     noise_multiplier : noise over clip; None: the smallest that the budget admits.
     average : share of the last iterates whose mean is the model; 0: the last iterate.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
+    decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
     n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
         budget, because the true number is private.
+    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
+        up their budgets is counted with noise, and the training stops when the count is above this share of the
+        divisor. All counts together cost each person who is in them 1 % of the budget. Needs `extra_steps`, which is
+        the most, and a `pace` below 1. None: all steps are taken.
     fit_intercept : whether to add a constant 1 to every record.
     seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
         therefore NOT private: for tests and experiments on public data; the card says so.
@@ -62,9 +74,13 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
     n_iter_ : steps taken; public.
+    counting_ : the last answer to how many people were still active, or None; public.
     card_ : the guarantee (`bursar.training.Card`); public.
     holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
         time. It is not in the repr, and left out when the model is pickled or copied.
+    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps in a private file; None without
+        individual accounting.
+    odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
 
     Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
         all of that person's records, is added or removed; provided that parameters, features and labels were chosen
@@ -84,6 +100,8 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     HolderReport(private: for the data holder)
     """
 
+    card_: Card
+
     def __init__(
         self,
         *,
@@ -98,8 +116,11 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         accounting: str = "gaussian",
         noise_multiplier: float | None = None,
         average: float = 0.5,
+        momentum: float = 0.0,
+        decay: float = 0.0,
         classes: Sequence[Any] | NDArray[Any] | None = None,
         n_people: int | None = None,
+        stop_when_inactive: float | None = None,
         fit_intercept: bool = True,
         seed: int | None = None,
     ) -> None:
@@ -114,8 +135,11 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.accounting = accounting
         self.noise_multiplier = noise_multiplier
         self.average = average
+        self.momentum = momentum
+        self.decay = decay
         self.classes = classes
         self.n_people = n_people
+        self.stop_when_inactive = stop_when_inactive
         self.fit_intercept = fit_intercept
         self.seed = seed
 
@@ -127,6 +151,9 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         observe: Callable[[int, Floats], None] | None = None,
         shares: ArrayLike | None = None,
+        odometer: Boundary | None = None,
+        counting: Counting | None = None,
+        ledger: OnLedger | None = None,
     ) -> Self:
         """Train.
 
@@ -137,44 +164,126 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             observe: called after each step with the step's number and the parameters, which are public.
             shares: (people,) private, in (0, 1]: the part of the budget that each person may spend, in the order of
                 the rows, or of the sorted groups; see ``individual.Filter``. Only with individual=True.
+            odometer: public, fresh. Running bounds beside the budget, one for each person with individual accounting;
+                see ``statement``. With epsilon=None the budget is what all steps cost at most, and nobody is left out.
+            counting: public. How the people who are still active are counted after the planned steps, in place of
+                what ``stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which needs that
+                share, or ``StillActive(...)``, which has its own number.
+            ledger: the accounts that other trainings and questions charge too, where people are named as in ``groups``;
+                see ``training.OnLedger``.
         """
-        planned = self._plan()
-        X, y = _validated(self, X, y)
+        if ledger is not None:
+            kinds = {"individual=False": not self.individual, "groups=None": groups is None}
+            ledger.refuse(seed=self.seed, shares=shares, **kinds)
+        planned = self._plan(counting)
+        X, y = validated(self, X, y)
         check_classification_targets(y)
-        self.classes_, codes = self._labels(y)
-        people = None if groups is None else _people(column_or_1d(groups), len(codes))
+        self.classes_, codes = labels_of(y, self.classes)
+        owners = None if groups is None else column_or_1d(groups)
+        people = None if owners is None else numbers_of(owners, len(codes))
+        names = None if owners is None else np.unique(owners)
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        ids = None if ledger is None or names is None else names.tolist()
         steps = self.steps + (self.extra_steps if self.individual else 0)
-        accounts, history = self._accounts(planned, gradients.people, steps, shares)
+        on = held(ledger, ids, planned.budget, gradients.people)
+        with nullcontext() if on is None else on:
+            accounts = FitAccounts(
+                planned,
+                gradients.people,
+                per_person=self.individual,
+                shares=shares,
+                odometer=odometer,
+                steps=steps,
+                held=on,
+            )
+            self._train(gradients, accounts, planned, counting, names, observe)
+            if on is not None:
+                self.card_ = replace(self.card_, record=on.record)
+                on.settle(self.card_, [self.coef_, self.intercept_])
+        return self
+
+    def _train(
+        self,
+        gradients: LogisticGradients,
+        accounts: FitAccounts,
+        planned: Plan,
+        counting: Counting | None,
+        names: NDArray[Any] | None,
+        observe: Callable[[int, Floats], None] | None,
+    ) -> None:
+        """Take the steps, charged to these accounts, and set the attributes of the model."""
+        extra = self.extra_steps if self.individual else 0
         noise = np.random.default_rng(self.seed)
-        divisor = self._divisor(planned, accounts, gradients.people, noise)
+        divisor = accounts.divisor(self.n_people, noise)
+        accounts.stop_by(
+            counting,
+            most_inactive=None if self.stop_when_inactive is None else self.stop_when_inactive * divisor,
+            planned=self.steps,
+            extra=extra,
+            noise=None if self.seed is None else np.random.default_rng([self.seed, 2]),
+        )
+        parameters = self._descend(gradients, accounts, planned, divisor, noise, observe)
+        self._set_model(parameters, planned, accounts, divisor, names is not None)
+        self.accounts_ = accounts.kept(names)
+        self.odometer_ = accounts.odometer
+        self.holder_report_ = accounts.history.report()
+
+    def _descend(
+        self,
+        gradients: LogisticGradients,
+        accounts: FitAccounts,
+        planned: Plan,
+        divisor: float,
+        noise: np.random.Generator,
+        observe: Callable[[int, Floats], None] | None,
+    ) -> Floats:
+        """Take the steps; the parameters of the model."""
 
         def look(number: int, parameters: Floats) -> None:
-            history.add(number)
+            self.n_iter_ = number
+            accounts.history.add(number)
             if observe is not None:
                 observe(number, parameters)
 
-        parameters = descent.descend(
+        rule = accounts.rule
+        return descent.descend(
             gradients,
             gradients.start,
-            accounts,
+            accounts.for_steps,
             planned.step,
-            steps=steps,
+            steps=self.steps + (self.extra_steps if self.individual else 0),
             learning_rate=self.learning_rate,
             divisor=divisor,
             noise=noise,
             average=self.average,
+            momentum=self.momentum,
+            decay=self.decay,
             pace=self.pace,
             observe=look,
+            stop=None if rule is None else lambda number: rule.says_stop(),
+            planned=None if rule is None else self.steps,
         )
-        self._set_model(parameters, planned, steps, divisor, groups is not None)
-        self.holder_report_ = history.report()
-        return self
+
+    def statement(self, person: object) -> BudgetStatement | Statement:
+        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+
+        Args:
+            person: the person's entry in ``groups``; without groups, the number of the person's row, from 0.
+
+        Returns:
+            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        """
+        check_is_fitted(self)
+        kept: PersonalAccounts | None = getattr(self, "accounts_", None)
+        if kept is None:
+            why = "individual=False" if not self.individual else "a copied or loaded model has no accounts"
+            raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")
+        return kept.statement(person)
 
     def decision_function(self, X: Features) -> Floats:
         """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
         check_is_fitted(self)
-        X = _validated(self, X, reset=False)
+        X = validated(self, X, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
 
@@ -190,15 +299,17 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
-    def _plan(self) -> Plan:
+    def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
         _check.whole(0, extra_steps=self.extra_steps)
         _check.positive(learning_rate=self.learning_rate)
-        _check.within(0, 1, average=self.average, pace=self.pace)
+        _check.within(0, 1, average=self.average, decay=self.decay, pace=self.pace)
+        descent.check_momentum(self.momentum)
         if self.n_people is not None:
             _check.whole(1, n_people=self.n_people)
         if self.seed is not None:
             _check.whole(0, seed=self.seed)
+        counts = self._drop_counts(counting)
         planned = plan(
             self.accounting,
             epsilon=self.epsilon,
@@ -207,56 +318,41 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_grad_norm=self.max_grad_norm,
             steps=self.steps,
             counted=self.n_people is None,
+            drop_counts=0 if counting is not None else counts,
         )
         if not self.individual:
             check_worst_case(planned, self.steps)
         return planned
 
-    def _labels(self, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
-        """The classes, and the number of each row's class."""
-        classes = np.unique(np.asarray(y if self.classes is None else self.classes))
-        if len(classes) < 2:
-            raise ArgumentError(f"classes must name at least two labels, not {len(classes)} class")
-        if self.classes is not None and len(classes) != len(self.classes):
-            raise ArgumentError("classes must name each label once")
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        if not np.array_equal(classes[codes], y):
-            raise DataError(f"y must hold none but the {len(classes)} labels that classes names")
-        return classes, codes
+    def _drop_counts(self, counting: Counting | None) -> int:
+        """How many answers there may be to how many people are still active; 0 where nobody asks."""
+        if self.stop_when_inactive is None and counting is None:
+            return 0
+        if self.stop_when_inactive is not None:
+            _check.between(0, 1, stop_when_inactive=self.stop_when_inactive)
+        if not self.individual:
+            raise ArgumentError("stop_when_inactive and counting need individual=True")
+        if self.extra_steps < 1 or self.pace >= 1:
+            raise ArgumentError(
+                f"stop_when_inactive and counting need extra_steps and a pace below 1: with extra_steps="
+                f"{self.extra_steps} and pace={self.pace:g} nobody is out before the last step"
+            )
+        return self.extra_steps
 
-    def _accounts(
-        self, planned: Plan, people: int, steps: int, shares: ArrayLike | None
-    ) -> tuple[Accounts, ShareHistory]:
-        """Fresh accounts, and the history of their shares for the data holder's report; private."""
-        if self.individual:
-            accounts = individual.Filter(people, planned.budget.fresh(), shares=shares)
-            own = 1.0 if shares is None else np.asarray(shares, np.float64)
-            return accounts, ShareHistory(lambda: to_numpy(accounts.spent()) / own, planned.total, steps)
-        if shares is not None:
-            raise ArgumentError("shares need individual=True")
-        public = planned.budget.fresh()
-        return descent.Everybody(people, public), ShareHistory(
-            lambda: np.full(people, public.spent), planned.total, steps
-        )
-
-    def _divisor(self, planned: Plan, accounts: Accounts, people: int, noise: np.random.Generator) -> float:
-        """The public number of people: given, or counted with noise that each person pays for."""
-        if planned.count is None:
-            return float(self.n_people)  # type: ignore[arg-type]
-        counted = np.count_nonzero(np.asarray(accounts.charge(planned.count, np.ones(people))))
-        noisy = counted + noise.normal(0.0, planned.count.sigma)
-        return max(1.0, rounded(float(noisy), planned.count.sigma))
-
-    def _set_model(self, parameters: Floats, planned: Plan, steps: int, divisor: float, grouped: bool) -> None:
+    def _set_model(
+        self, parameters: Floats, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool
+    ) -> None:
         """The public attributes of the model."""
         weights = parameters[:-1] if self.fit_intercept else parameters
         self.coef_ = np.ascontiguousarray(weights.T)
         self.intercept_ = parameters[-1].copy() if self.fit_intercept else np.zeros(parameters.shape[1])
-        self.n_iter_ = steps
-        self.card_ = self._card(planned, divisor, grouped)
+        self.counting_ = None if accounts.rule is None else accounts.rule.answer
+        self.card_ = self._card(planned, accounts, divisor, grouped)
 
-    def _card(self, planned: Plan, divisor: float, grouped: bool) -> Card:
+    def _card(self, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool) -> Card:
         """The guarantee; public."""
+        rule = accounts.rule
+        released = () if rule is None else ((planned.step, self.n_iter_), (rule.answer.price, 1))
         return build_card(
             planned.budget.fresh(),
             delta=planned.delta,
@@ -268,21 +364,29 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             noise_multiplier=planned.step.sigma / planned.step.sensitivity,
             max_grad_norm=self.max_grad_norm,
             steps=self.steps,
-            extra_steps=self.extra_steps if self.individual else 0,
+            extra_steps=self.n_iter_ - self.steps,
             pace=self.pace if self.individual else 0.0,
             learning_rate=self.learning_rate,
-            average=self.average,
+            average=self._averaged(rule is not None),
+            momentum=self.momentum,
+            decay=self.decay,
             divisor=divisor,
             count_sigma=None if planned.count is None else planned.count.sigma,
             people_from="group" if grouped else "record",
             classes_from="data" if self.classes is None else "caller",
-            reproducible=self.seed is not None,
+            reproducible=self.seed is not None or (rule is not None and rule.reproducible),
+            released=released,
         )
+
+    def _averaged(self, stopped: bool) -> float:
+        """The share of the iterates whose mean is the model: more than planned where the run went on for longer."""
+        if not stopped or self.average == 0:
+            return self.average
+        return 1 - (self.steps - descent.averaged(self.average, self.steps)) / self.n_iter_
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("holder_report_", None)  # private: it does not travel with the model
-        return state
+        return {name: value for name, value in state.items() if name not in PRIVATE}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -290,28 +394,3 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def _validated(model: Any, X: Any, *y: Any, reset: bool = True) -> Any:
-    """scikit-learn's checks, without the two of its messages that quote records."""
-    flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
-    if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
-        raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
-    try:
-        return validate_data(model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset)
-    except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-    raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
-
-
-def _people(groups: NDArray[Any], rows: int) -> NDArray[np.intp]:
-    """The number of the person to whom each row belongs; a row of nobody could not be charged to anybody."""
-    if len(groups) != rows:
-        raise ArgumentError("groups must have one entry for each row of X")
-    if any(owner is None or owner != owner for owner in groups.tolist()):
-        raise DataError("groups must say of every row whose it is: None and NaN are nobody")
-    try:
-        return np.unique(groups, return_inverse=True)[1]
-    except TypeError as mixed:
-        raise ArgumentError("groups must be all of one kind: all numbers, or all text") from mixed

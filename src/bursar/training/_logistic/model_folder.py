@@ -24,8 +24,10 @@ from scipy.special import log_softmax
 from bursar._disk import whole_folder
 from bursar.errors import ArgumentError, DataError
 from bursar.training._card import Card
+from bursar.training._ledger_run import OnLedger
 from bursar.training._logistic import tables
 from bursar.training._logistic.gradients import probabilities
+from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
@@ -70,6 +72,8 @@ class Trained:
     """Private, where the held-out file is."""
     holder_report: HolderReport
     """PRIVATE: for the data holder."""
+    accounts: PersonalAccounts | None = None
+    """PRIVATE: what each person may be told; None where all were charged the same."""
 
 
 def train(
@@ -80,6 +84,7 @@ def train(
     skip_rows: int = 0,
     test_skip_rows: int = 0,
     observe: Callable[[int, Any], None] | None = None,
+    ledger: OnLedger | None = None,
     **options: Any,
 ) -> Trained:
     """Train a private logistic regression on a file.
@@ -90,6 +95,8 @@ def train(
         test: a held-out file with labels; its people are not covered by the guarantee.
         skip_rows, test_skip_rows: lines to leave out at the start of the files.
         observe: called after each step with the step's number and the parameters, which are public.
+        ledger: the accounts that other trainings and questions charge too, where people are named as in the schema's
+            column of people.
         **options: parameters of `LogisticRegression`.
 
     Guarantee: model and card are (epsilon, delta)-differentially private for the people in `data`, whatever is said in
@@ -98,19 +105,19 @@ def train(
     """
     from bursar.training import LogisticRegression
 
-    table = tables.read(data, schema, skip_rows=skip_rows)
+    table = tables.read(data, schema, skip_rows=skip_rows, blanks=ledger is None)
     held_out = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
-    features, codes, people = tables.encode(table, schema), tables.labels(table, schema), tables.people(table, schema)
+    features, codes, owners = tables.encode(table, schema), tables.labels(table, schema), tables.owners(table, schema)
     if not len(codes):
         raise DataError(f"{data} has no rows")
     estimator = LogisticRegression(
         classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
     )
-    estimator.fit(features, codes, groups=people, observe=observe)
+    estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
     model = Model(schema, estimator.coef_, estimator.intercept_)
     card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
     metrics = None if held_out is None else _metrics(model, *held_out)
-    return Trained(model, card, metrics, estimator.holder_report_)
+    return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)
 
 
 def _held_out(test: Path, schema: Schema, skip_rows: int) -> tuple[tables.Table, NDArray[np.int64]]:

@@ -8,11 +8,13 @@ from bursar import _check, calibrate, filters
 from bursar._units import to_float
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Repeated
+from bursar.training._counters import SquareRoot
 
 __all__ = ["COUNT_SHARE", "Plan", "check_worst_case", "plan"]
 
 COUNT_SHARE = 0.01
-"""The share of each person's budget that a noisy count of the people costs, where their number is not public."""
+"""The share of each person's budget that a noisy count of the people costs, where their number is not public; and the
+share that all noisy counts of those who dropped out cost together."""
 
 TINY = 1e-12
 
@@ -32,6 +34,8 @@ class Plan:
     step: Gaussian
     count: Gaussian | None
     """A noisy count of the people, where their number is not public."""
+    drops: SquareRoot | None = None
+    """Noisy counts of the people who dropped out, where they decide when to stop."""
     why: str = ""
     """Why the budget is this filter, where it was recommended."""
 
@@ -51,6 +55,7 @@ def plan(
     max_grad_norm: float,
     steps: int,
     counted: bool,
+    drop_counts: int = 0,
 ) -> Plan:
     """Noise for a budget, or the budget that a noise amounts to.
 
@@ -62,8 +67,10 @@ def plan(
         max_grad_norm: public. The clip.
         steps: public. How often a person may contribute the whole clip.
         counted: public. Whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
+        drop_counts: public. How many noisy counts of the people who dropped out there may be; if there are any, they
+            cost COUNT_SHARE of the budget together.
 
-    Guarantee: a count and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
+    Guarantee: all counts and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
         where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
     Source: theory 2.1, 3.2 and 3.3.
     """
@@ -81,20 +88,25 @@ def plan(
         why = recommended.why if type(recommended.budget) is type(budget) else ""
     elif noise_multiplier is not None:
         (price,) = _with_total(accounting, 1.0).notion.price(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))
-        share = 1 - COUNT_SHARE if counted else 1.0
+        share = 1 - COUNT_SHARE * (counted + (drop_counts > 0))
         budget = _with_total(accounting, to_float(price) * steps / share * (1 + TINY) ** 3)
     else:
         raise ArgumentError("epsilon=None needs a noise_multiplier: one of the two must be given")
-    planned, count = budget.fresh(), None
+    planned, count, drops = budget.fresh(), None, None
+    for_counts = _with_total(accounting, budget.left * COUNT_SHARE)
     if counted:
-        count = Gaussian(calibrate.sigma(_with_total(accounting, budget.left * COUNT_SHARE), 1))
+        count = Gaussian(calibrate.sigma(for_counts, 1))
         planned.charge(count)
+    if drop_counts:
+        worth = SquareRoot(drop_counts, 1.0).mechanism.sensitivity
+        drops = SquareRoot(drop_counts, calibrate.sigma(for_counts, 1, sensitivity=worth))
+        planned.charge(drops.mechanism)
     if noise_multiplier is None:
         sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
     else:
         sigma = noise_multiplier * max_grad_norm
     reached = budget.epsilon(delta=delta) if epsilon is None else epsilon
-    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, why)
+    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
 
 
 def check_worst_case(planned: Plan, steps: int) -> None:

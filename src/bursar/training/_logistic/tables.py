@@ -22,7 +22,7 @@ from bursar.training._logistic.schema import Categorical, Numeric, Schema
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["column_names", "encode", "feature_names", "labels", "people", "read"]
+__all__ = ["column_names", "encode", "feature_names", "labels", "owners", "people", "read"]
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".data")
@@ -49,7 +49,7 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
     return listed
 
 
-def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0) -> Table:
+def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0, blanks: bool = True) -> Table:
     """The columns that a schema needs, as Arrow arrays of stripped text or of numbers; missing entries are null.
 
     Args:
@@ -57,6 +57,8 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0)
         schema: public.
         target: whether the labels are needed too.
         skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
+        blanks: whether blanks around the names of people are taken off; else they are refused, because a ledger takes
+            such names for those of other people.
     """
     path = Path(path)
     there = column_names(path, names=schema.names, skip_rows=skip_rows)
@@ -65,6 +67,10 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0)
         if name not in there:
             raise DataError(f"column {name!r} is in the schema but not in {path}")
     table = _load(path, wanted, schema, skip_rows)
+    if not blanks and schema.person is not None:
+        names = table.column(schema.person).combine_chunks().to_pylist()
+        if any(isinstance(name, str) and name != name.strip() for name in names):
+            raise DataError(f"column {schema.person!r}: names of people must not begin or end with blanks")
     return {name: _clean(name, table.column(name), schema) for name in wanted}
 
 
@@ -81,12 +87,18 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 
 def people(table: Table, schema: Schema) -> NDArray[np.int64] | None:
     """(rows,) the number of the person to whom each row belongs, private; None where each row is a person."""
+    names = owners(table, schema)
+    return None if names is None else np.asarray(np.unique(names, return_inverse=True)[1])
+
+
+def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
+    """(rows,) the name of the person to whom each row belongs, private; None where each row is a person."""
     if schema.person is None:
         return None
     column = table[schema.person].to_numpy(zero_copy_only=False)
     if any(entry in (None, "") for entry in column):
         raise DataError(f"column {schema.person!r}: every row must say whose it is: a row of nobody cannot be charged")
-    return np.asarray(np.unique(column.astype(str), return_inverse=True)[1])
+    return np.asarray(column.astype(str))
 
 
 def feature_names(schema: Schema) -> list[str]:

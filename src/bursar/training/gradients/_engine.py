@@ -7,22 +7,28 @@ Names and symbols
     weights       (people,) what each person's gradient is multiplied by before it is added; private
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from bursar import _check
 from bursar.errors import ArgumentError, Unsupported
 from bursar.training.gradients import _self_check
-from bursar.training.gradients._batches import Batch, Chunk, as_inputs, check_batch, chunks, prepared
+from bursar.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks, prepared
+from bursar.training.gradients._calls import Calls
 from bursar.training.gradients._factors import Dense, Factor, combined
-from bursar.training.gradients._hooks import record_layers, refuse_changes
-from bursar.training.gradients._layers import refuse_unsupported
+from bursar.training.gradients._hooks import layers_with_parameters, own_parameters, record_layers, refuse_changes
+from bursar.training.gradients._layers import refuse_unsupported, rule_of
 from bursar.training.gradients._precision import exact, refuse_autocast, refuse_precision
+from bursar.training.gradients._weights import checked_weights, clipping, norms_of
+
+if TYPE_CHECKING:
+    from bursar.training.views import Views
 
 __all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
 
@@ -34,9 +40,6 @@ MEMORY = 2**26
 MOST_RECORDS = 2**12
 """Never more records at once than this."""
 
-ROUNDING, UNDERFLOW = 5e-6, 1e-15
-"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
-
 
 class Gradients:
     """Gradients per person of a loss of a module. Nothing here is private by itself: it gives private sums.
@@ -47,6 +50,7 @@ class Gradients:
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
         memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
+        views: public. Several views of each record in each pass, whose gradients are averaged; see ``training.views``.
 
     Raises:
         Unsupported: a layer has no gradient per person; the message names it and what to use instead.
@@ -56,7 +60,7 @@ class Gradients:
     Source: theory 5.7 (a person's records are summed before anything is clipped).
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY, views: "Views | None" = None) -> None:
         if not isinstance(module, nn.Module):
             raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
         if not callable(loss):
@@ -64,12 +68,16 @@ class Gradients:
         _check.positive(memory=memory)
         refuse_unsupported(module)
         refuse_precision(module)
-        self._module, self._loss, self._memory = module, loss, memory
+        self._module, self._loss, self._memory, self._views = module, loss, memory, views
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
         self._modes: list[bool] = []
+        self._compared = 0
+        self._channels_last = True
+        self._calls = Calls()
+        self._spread: Collection[type[nn.Module]] = ()
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -91,7 +99,8 @@ class Gradients:
         """The weighted sum of people's gradients and each person's norm, in one pass.
 
         Args:
-            inputs: (records, ...) tensor or several of them, private: what the module is called with.
+            inputs: (records, ...) tensor, several in a list, or several by name in a dict, private: what the module is
+                called with. Arrays of NumPy and columns of pandas are taken as tensors.
             targets: (records, ...) private: what the loss is called with.
             weigh: a clip C, for weights min(1, C / norm); or a function of people (rows, a chunk at a time, in order)
                 and their norms that gives their weights. It is called before their gradients are added: the place to
@@ -115,50 +124,110 @@ class Gradients:
         Raises:
             Unsupported: they differ, so this module has no gradient per record, or none that can be computed here.
         """
-        inputs = as_inputs(inputs)
+        inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
+        refuse_unsupported(self._module)
         with refuse_changes(self._module):
+            self._look(inputs, targets, Calls())
+            try:
+                return self._compare(inputs, targets)
+            except Unsupported:
+                if not self._calls.without_axis:
+                    raise
+            self._look(inputs, targets, Calls(new_axis=True))
             return self._compare(inputs, targets)
 
-    def _compare(self, inputs: Sequence[Tensor], targets: Tensor | None) -> Tensor:
-        def fast(inputs: Sequence[Tensor], targets: Tensor | None) -> list[Factor | None]:
-            return self._of_records(inputs, targets, slice(None), None)
+    def as_inputs(self, inputs: Batch) -> Inputs:
+        """What the module is called with, as tensors; numbers of NumPy and pandas in the module's precision."""
+        return as_inputs(inputs, self._parameters[0].dtype)
 
+    def _look(self, inputs: Inputs, targets: Tensor | None, calls: Calls) -> None:
+        """Find out how the module is called and what its layers give: see ``Calls`` and ``record_layers``."""
+        device = self._parameters[0].device
+
+        def run(rows: slice) -> None:
+            part = inputs.rows(rows).map(lambda x: prepared(x.clone(), device, channels_last=self._channels_last))
+            part.call(self._module)
+
+        with _self_check.evaluation_mode(self._module), torch.random.fork_rng(devices=[]):
+            self._channels_last = True
+            try:
+                with torch.no_grad():
+                    run(slice(None))
+            except RuntimeError:  # of a view of what is no longer in order
+                self._channels_last = False
+            own = (layer for layer in self._module.modules() if own_parameters(layer) and rule_of(layer) is None)
+            kinds = {type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn.")}
+            everything = list(layers_with_parameters(self._module, kinds))
+            self._calls = calls
+            if len(inputs[0]) > 1:
+                calls.learn(everything, run, len(inputs[0]))
+        self._spread = ()
+        for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
+            if some and self._agrees(inputs, targets, {*self._spread, *some}):
+                self._spread = {*self._spread, *some}
+
+    def _agrees(self, inputs: Inputs, targets: Tensor | None, spread: Collection[type[nn.Module]]) -> bool:
+        """Whether gradients are those of a naive loop if the parameters of these kinds of layers are spread out."""
+        before, self._spread = self._spread, spread
         try:
-            norms = _self_check.compare(self._module, self._loss, inputs, targets, fast)
-            _self_check.independent(self._module, inputs, targets, fast)
+            _self_check.compare(self._module, self._loss, inputs, targets, self._all_at_once)
+            return True
+        except (Unsupported, RuntimeError, ValueError, IndexError):
+            return False
+        finally:
+            self._spread = before
+
+    def _all_at_once(self, inputs: Inputs, targets: Tensor | None) -> list[Factor | None]:
+        return self._of_records(inputs, targets, slice(None), None)
+
+    def _compare(self, inputs: Inputs, targets: Tensor | None) -> Tensor:
+        try:
+            norms = _self_check.compare(self._module, self._loss, inputs, targets, self._all_at_once)
+            _self_check.independent(self._module, inputs, targets, self._all_at_once)
             self._on_a_copy(inputs, targets)
             return norms
         except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
             if all(parameter.dtype == torch.float64 for parameter in self._parameters):
                 raise
             with suppress(RuntimeError):  # of a module that cannot be computed in double precision
-                exact = Gradients(deepcopy(self._module).double(), self._loss, memory=self._memory)
+                exact = self._copied(deepcopy(self._module).double(), self._loss)
                 goals = None if targets is None else _double(targets)
-                return exact.check([_double(part) for part in inputs], goals)
+                return exact._compare(inputs.map(_double), goals)
             raise
 
-    def _on_a_copy(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+    def _copied(self, module: nn.Module, loss: Loss) -> "Gradients":
+        """The same for a copy of the module, which is called alike."""
+        copy = Gradients(module, loss, memory=self._memory)
+        copy._calls, copy._spread, copy._channels_last = self._calls, self._spread, self._channels_last
+        return copy
+
+    def _on_a_copy(self, inputs: Inputs, targets: Tensor | None) -> None:
         """What could leave traces in the module, or end it, on a device."""
         try:
             loss = deepcopy(self._loss)
             loss = loss.cpu() if isinstance(loss, nn.Module) else loss
-            copy = Gradients(deepcopy(self._module).cpu(), loss, memory=self._memory)
+            copy = self._copied(deepcopy(self._module).cpu(), loss)
         except Exception:  # what cannot be copied
             return
-        few = [part.cpu() for part in inputs]
-        goals = None if targets is None else targets.cpu()
-        _self_check.untainted(copy._module, few, goals, lambda x, y: copy._of_records(x, y, slice(None), None))
+        few = inputs.map(lambda part: part.cpu())
+        _self_check.untainted(copy._module, few, None if targets is None else targets.cpu(), copy._all_at_once)
 
-    def prepare(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+    def ready(self, records: int) -> bool:
+        """Whether the module, as it is now, was compared already on as many records as are needed for so many."""
+        return self._modes == self._modes_now() and self._compared >= min(records, 2)
+
+    def prepare(self, inputs: Batch, targets: Tensor | None) -> None:
         """Compare a few records with a naive loop, and choose how many to take at once; else the first pass does it.
 
         Raises:
             Unsupported: as ``check``.
         """
         self._check_parameters()
-        few, goals = _self_check.spread(inputs, targets)
+        few, goals = _self_check.spread(self.as_inputs(inputs), targets)
         self.check(few, goals)
+        if self._views is not None:
+            self._views.check(few)
         memory = 0
         public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
 
@@ -168,12 +237,14 @@ class Gradients:
                 memory += saved.numel() * saved.element_size()
             return saved
 
+        device = self._parameters[0].device
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
-            self._module(*(prepared(part, self._parameters[0].device) for part in few))
+            few.map(lambda part: prepared(part, device, channels_last=self._channels_last)).call(self._module)
         factors = self._of_records(few, goals, slice(None), None)
         memory += sum(factor.nbytes for factor in factors if factor is not None)
-        self._modes = self._modes_now()
-        self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (2 * memory + 1))))
+        views = 1 if self._views is None else self._views.count
+        self._modes, self._compared = self._modes_now(), len(few[0])
+        self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
@@ -190,7 +261,7 @@ class Gradients:
     def _pass(
         self, inputs: Batch, targets: Tensor | None, people: Tensor | None, weigh: Weigh | None, observe: Observe | None
     ) -> tuple[list[Tensor], Tensor]:
-        inputs = as_inputs(inputs)
+        inputs = self.as_inputs(inputs)
         count = check_batch(inputs, targets, people)
         refuse_autocast(self._parameters[0].device)
         sums = [
@@ -200,27 +271,27 @@ class Gradients:
         if not count:
             return sums, torch.zeros(0, dtype=torch.float64)
         self._check_parameters()
-        if self._records_at_once is None or self._modes != self._modes_now():  # what was compared is what is trained
+        if not self.ready(count):  # what was compared is what is trained
             self.prepare(inputs, targets)
         parts = chunks(count, people, self._records_at_once or 1)
         norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
         for chunk in parts:
             factors = self._of_people(inputs, targets, chunk, observe)
             with exact():
-                norms[chunk.rows] = chunk_norms = _norms(factors, len(chunk.rows)).cpu()
+                norms[chunk.rows] = chunk_norms = norms_of(factors, len(chunk.rows)).cpu()
             if weigh is not None:
-                self._add(sums, factors, chunk_norms, _checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms))
+                self._add(sums, factors, chunk_norms, checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms))
         return sums, norms
 
     def _of_people(
-        self, inputs: Sequence[Tensor], targets: Tensor | None, chunk: Chunk, observe: Observe | None
+        self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None
     ) -> list[Factor | None]:
         """One factor for each parameter, people first; None for a parameter that was not used."""
         most = self._records_at_once or 1
         if chunk.place is None or isinstance(chunk.records, slice):  # each record is a person
-            return self._of_records(inputs, targets, chunk.records, observe)
+            return self._of_records(inputs, targets, chunk.records, observe, self._views)
         if len(chunk.rows) > 1 or chunk.most <= most:
-            factors = self._of_records(inputs, targets, chunk.records, observe)
+            factors = self._of_records(inputs, targets, chunk.records, observe, self._views)
             with exact():
                 return [
                     factor and factor.grouped_by_person(chunk.place, len(chunk.rows), chunk.most).cheapest()
@@ -228,7 +299,7 @@ class Gradients:
                 ]
         total: list[Factor | None] = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
-            for number, factor in enumerate(self._of_records(inputs, targets, part, observe)):
+            for number, factor in enumerate(self._of_records(inputs, targets, part, observe, self._views)):
                 if factor is not None:
                     before, ones = total[number], torch.ones(len(part), device=factor.device, dtype=factor.dtype)
                     g = torch.zeros_like(
@@ -240,57 +311,52 @@ class Gradients:
         return total
 
     def _of_records(
-        self, inputs: Sequence[Tensor], targets: Tensor | None, records: slice | Tensor, observe: Observe | None
+        self,
+        inputs: Inputs,
+        targets: Tensor | None,
+        records: slice | Tensor,
+        observe: Observe | None,
+        views: "Views | None" = None,
     ) -> list[Factor | None]:
-        """One factor for each parameter, records first."""
+        """One factor for each parameter, records first; of several views of a record it is their mean."""
         device = self._parameters[0].device
-        own = [part[records].clone() if isinstance(records, slice) else part[records] for part in inputs]
-        chosen = [prepared(part, device) for part in own]  # no views: a module may change what it is given in place
+        own = inputs.rows(records)
+        own = own.map(torch.clone) if isinstance(records, slice) else own  # a module may change it in place
         goals = None if targets is None else targets[records].to(device)
+        each = 1 if views is None else views.count
+        if views is not None:
+            own, goals = views.draw(own), None if goals is None else goals.repeat_interleave(each, 0)
+        chosen = own.map(lambda part: prepared(part, device, channels_last=self._channels_last))
         n = chosen[0].shape[0]
-        with torch.enable_grad(), record_layers(self._module, n) as tape:
-            output = self._module(*chosen)
+        with torch.enable_grad(), record_layers(self._module, n, self._calls, self._spread) as tape:
+            output = chosen.call(self._module)
             losses = self._loss(output) if goals is None else self._loss(output, goals)
             if not isinstance(losses, Tensor) or losses.shape != (n,):
                 raise ArgumentError("loss must give one number for each record: reduction='none'")
-            total = losses.sum()
+            total = losses.sum() / each
         factors = tape.factors(total)
         if observe is not None:
-            observe(records, output.detach(), losses.detach())
+            observe(records, tree_map(_detached, output), losses.detach().view(-1, each).mean(1))
         with exact():
-            return [combined(factors[parameter]) if parameter in factors else None for parameter in self._parameters]
+            found = [combined(factors[parameter]) if parameter in factors else None for parameter in self._parameters]
+            if views is not None:
+                found = [
+                    factor and factor.grouped_by_person(torch.arange(n, device=device), n // each, each).cheapest()
+                    for factor in found
+                ]
+        return found
 
     def _add(self, sums: list[Tensor], factors: list[Factor | None], norms: Tensor, weights: Tensor) -> None:
         broken = ~torch.isfinite(norms)
+        any_broken = bool(broken.any())
+        rounded = {(factor.device, factor.dtype) for factor in factors if factor is not None}
+        shares = {kind: weights.to(*kind) for kind in rounded}
         with exact():
             for total, factor in zip(sums, factors, strict=True):
                 if factor is not None:
-                    if broken.any():  # zero times infinity is not zero
+                    if any_broken:  # zero times infinity is not zero
                         factor.set_zero(broken.to(total.device))
-                    factor.add_weighted_sum(total, weights.to(factor.device, factor.dtype))
-
-
-def clipping(norms: Tensor, clip: float) -> Tensor:
-    """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
-    return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
-
-
-def _norms(factors: Sequence[Factor | None], people: int) -> Tensor:
-    """(people,) float64; rounded up; NaN where not finite."""
-    per_parameter = (factor.squared_norms() for factor in factors if factor is not None)
-    squares: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
-    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
-    norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
-    return torch.where(torch.isfinite(norms), norms, torch.nan)
-
-
-def _checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
-    """Weights as float64; people whose gradient is unknown must have none."""
-    weights = torch.as_tensor(weights, dtype=torch.float64)
-    if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
-        raise ArgumentError("weigh must give a weight, finite and >= 0, for each person of the chunk")
-    normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
-    return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
+                    factor.add_weighted_sum(total, shares[factor.device, factor.dtype])
 
 
 def check(module: nn.Module, batch: Batch, targets: Tensor | None = None, *, loss: Loss | None = None) -> Tensor:
@@ -321,8 +387,12 @@ def _double(value: Tensor) -> Tensor:
 
 def _mixture(output: object) -> Tensor:
     """(records,) the same weighted sum of what comes out for each record."""
-    parts = [part for part in (output if isinstance(output, tuple | list) else (output,)) if isinstance(part, Tensor)]
+    parts = [part for part in tree_leaves(output) if isinstance(part, Tensor) and part.is_floating_point()]
     flat = torch.cat([part.flatten(1) for part in parts], dim=1)
     weights = torch.cos(torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype))
     mixed: Tensor = flat @ weights
     return mixed
+
+
+def _detached(part: object) -> object:
+    return part.detach() if isinstance(part, Tensor) else part

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from bursar.training.gradients._precision import squares
 
-__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined"]
+__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined", "products_cost_less", "together"]
 
 TRAFFIC = 32
 """Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
@@ -34,6 +34,9 @@ DOUBLE = 2
 
 ROWS_AT_ONCE = 512
 """So many rows of a sum are made at once."""
+
+SMALL = 1024
+"""Gradients of so few numbers cost more for each operation than for each number."""
 
 ROUNDING = 2.0**-20
 """What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
@@ -119,36 +122,41 @@ class OuterProducts(Factor):
         return total
 
     def cheapest(self) -> Factor:
-        return self if self._keep_products() else Dense(self.gradients())
+        return self if self._keep_products() else self._dense()
 
     def _keep_products(self) -> bool:
         """Whether products of places, in double precision, cost less than building g."""
-        places = self.a.shape[1]
-        i, o = self.a.shape[2] // self.groups, self.b.shape[2] // self.groups
-        return self.groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
+        return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2], self.groups)
 
     def gradient_of(self, person: int) -> Tensor:
         one = slice(person, person + 1)
         return OuterProducts(self.a[one], self.b[one], self.shape, self.order, self.groups).gradients()[0]
 
     def gradients(self) -> Tensor:
+        return self._dense().gradients()
+
+    def _dense(self) -> "Dense":
+        g = self.b.new_empty(self.b.shape[0], *self.shape)
+        self.gradients_into(g)
+        return Dense(g, self.order)
+
+    def gradients_into(self, g: Tensor) -> None:
+        """Write (n, *shape) each person's g, its axes in this factor's order."""
         n, places = self.a.shape[:2]
         if self.groups == 1:
-            return self._ordered(torch.bmm(self.b.mT, self.a).view(n, *self.shape))
+            torch.bmm(self.b.mT, self.a, out=g.view(n, self.b.shape[2], self.a.shape[2]))
+            return
         a = self.a.view(n, places, self.groups, -1)
         b = self.b.view(n, places, self.groups, -1)
-        return self._ordered(torch.einsum("ntgo,ntgi->ngoi", b, a).reshape(n, *self.shape))
-
-    def _ordered(self, g: Tensor) -> Tensor:
-        return g if self.order is None else g.permute(0, *(1 + axis for axis in self.order))
+        g.copy_(torch.einsum("ntgo,ntgi->ngoi", b, a).view(g.shape))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         if self.groups > 1:
-            Dense(self.gradients()).add_weighted_sum(total, weights)
+            self._dense().add_weighted_sum(total, weights)
             return
         a, b = self.a.flatten(0, 1), (self.b * weights[:, None, None]).flatten(0, 1)
         if self.order is not None:
-            total += self._ordered((b.mT @ a).view(1, *self.shape))[0]
+            total += (b.mT @ a).view(self.shape).permute(self.order)
             return
         rows_of_total = torch.split(total.view(b.shape[1], -1), ROWS_AT_ONCE)  # some at a time, which saves memory
         for rows, part in zip(rows_of_total, torch.split(b, ROWS_AT_ONCE, dim=1), strict=True):
@@ -215,9 +223,10 @@ class SparseRows(Factor):
 
 @dataclass(slots=True)
 class Dense(Factor):
-    """Each person's g, (n, *shape)."""
+    """Each person's g; its axes are in another order than the parameter's where that saves a copy."""
 
-    g: Tensor
+    g: Tensor  # (n, *axes)
+    order: tuple[int, ...] | None = None  # of these axes, to make the parameter's
 
     @property
     def values(self) -> tuple[Tensor, ...]:
@@ -227,20 +236,31 @@ class Dense(Factor):
         return squares(self.g)
 
     def gradient_of(self, person: int) -> Tensor:
-        return self.g[person]
+        g = self.g[person]
+        return g if self.order is None else g.permute(self.order)
 
     def gradients(self) -> Tensor:
-        return self.g
+        return self.g if self.order is None else self.g.permute(0, *(1 + axis for axis in self.order))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
-        total += (weights @ self.g.flatten(1)).view(self.g.shape[1:])
+        g = (weights @ self.g.reshape(len(self.g), -1)).view(self.g.shape[1:])
+        total += g if self.order is None else g.permute(self.order)
 
     def set_zero(self, people: Tensor) -> None:
         self.g = self.g.masked_fill(people.view(-1, *(1,) * (self.g.dim() - 1)), 0.0)
 
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> "Dense":
         g = self.g.new_zeros(people, *self.g.shape[1:])
-        return Dense(g.index_add_(0, torch.div(place, most, rounding_mode="floor"), self.g))
+        return Dense(g.index_add_(0, torch.div(place, most, rounding_mode="floor"), self.g), self.order)
+
+
+def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
+    """Whether inner products of all places, in double precision, cost less than building g, o times i.
+
+    Args:
+        i: what went in at a place, of all groups together; o: what came out.
+    """
+    return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
 
 
 def combined(factors: Sequence[Factor]) -> Factor:
@@ -256,6 +276,18 @@ def combined(factors: Sequence[Factor]) -> Factor:
     for factor in factors[1:]:
         total = total + factor.gradients()
     return Dense(total)
+
+
+def together(factors: Sequence[Factor | None]) -> list[Factor]:
+    """Factors with the same sum of squared norms, fewer of them: small gradients of all parameters side by side."""
+    small: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    others: list[Factor] = []
+    for factor in factors:
+        if isinstance(factor, Dense) and factor.g[:1].numel() <= SMALL:
+            small.setdefault((factor.device, factor.dtype), []).append(factor.g.reshape(len(factor.g), -1))
+        elif factor is not None:
+            others.append(factor)
+    return others + [Dense(torch.cat(parts, dim=1)) for parts in small.values()]
 
 
 def _side_by_side(x: Tensor, place: Tensor, people: int, most: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Record a module while it runs: every layer with trainable parameters puts its factors on a tape."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -8,22 +8,35 @@ import torch
 from torch import Tensor, nn
 
 from bursar.errors import Unsupported
-from bursar.training.gradients._layers import RULES, general
-from bursar.training.gradients._precision import full
+from bursar.training.gradients._calls import Calls, spread_out
+from bursar.training.gradients._factors import Dense
+from bursar.training.gradients._layers import rule_of
 from bursar.training.gradients._sequences import FORWARDS
 from bursar.training.gradients._tape import LayerFactors, Tape
 
-__all__ = ["record_layers", "refuse_changes"]
+__all__ = ["layers_with_parameters", "own_parameters", "record_layers", "refuse_changes"]
+
+Kind = type[nn.Module]
 
 
 @contextmanager
-def record_layers(module: nn.Module, records: int) -> Iterator[Tape]:
-    """Record the forward pass inside this context; it must leave the module's buffers alone."""
-    tape, before = Tape(records), _buffers(module)
+def record_layers(
+    module: nn.Module, records: int, calls: Calls | None = None, spread: Collection[Kind] = ()
+) -> Iterator[Tape]:
+    """Record the forward pass inside this context; it must leave the module's buffers alone.
+
+    Args:
+        calls: which tensors of the layers' calls have a row for each record; None: all.
+        spread: kinds of layers whose own parameters are given to them once for each record, while the layers in them
+            are recorded by themselves; all others with parameters of their own are taken as a whole.
+    """
+    tape, before = Tape(records, Calls() if calls is None else calls), _buffers(module)
     with ExitStack() as stack:
-        for name, layer in _leaves(module):
+        for name, layer in layers_with_parameters(module, spread):
             forward = FORWARDS.get(type(layer))
-            if forward is None:
+            if type(layer) in spread:
+                stack.enter_context(_spread_out(name, layer, tape))
+            elif forward is None:
                 handle = layer.register_forward_hook(_hook(tape, name, layer), with_kwargs=True)
                 stack.callback(handle.remove)
             else:
@@ -62,38 +75,52 @@ def _buffers(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
     return {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
 
 
-def _leaves(module: nn.Module, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Those that are trained and belong to the module itself, not to a layer in it."""
+    return {name: each for name, each in module.named_parameters(recurse=False) if each.requires_grad}
+
+
+def layers_with_parameters(
+    module: nn.Module, spread: Collection[Kind] = (), name: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
     """The layers that use trainable parameters, from the outside in; what has parameters of its own is taken whole."""
     seen = set() if seen is None else seen
     if id(module) in seen or not any(parameter.requires_grad for parameter in module.parameters()):
         return
     seen.add(id(module))
-    if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+    if own_parameters(module) or hasattr(module, "parametrizations"):
         yield name or type(module).__name__, module
-        return
+        if type(module) not in spread:
+            return
     for child_name, child in module.named_children():
-        yield from _leaves(child, f"{name}.{child_name}".lstrip("."), seen)
+        yield from layers_with_parameters(child, spread, f"{name}.{child_name}".lstrip("."), seen)
 
 
-def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., None]:
-    rule = RULES.get(type(layer))
+def _hook(tape: Tape, name: str, layer: nn.Module) -> Callable[..., object]:
+    rule = rule_of(layer)
 
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        if kwargs and (args or len(kwargs) > 1):
-            raise Unsupported(f"module: layer {name!r} must be called with its inputs in order, not by name")
-        inputs = tuple(part.detach() if isinstance(part, Tensor) else part for part in args or kwargs.values())
-        if not isinstance(output, Tensor):
-            raise Unsupported(f"module: layer {name!r} ({type(layer).__name__}) must give one tensor")
-
-        def make(b: Tensor) -> LayerFactors:
-            x = tuple(full(part) if isinstance(part, Tensor) else part for part in inputs)
-            factors = general(layer, x, b) if rule is None else rule(layer, x[0], b)
-            parameters = dict(layer.named_parameters())
-            return [(parameters[each], factor) for each, factor in factors.items() if parameters[each].requires_grad]
-
-        tape.record(name, inputs, output, make)
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> object:
+        return tape.layer(name, layer, rule, args, kwargs, output)
 
     return hook
+
+
+@contextmanager
+def _spread_out(name: str, layer: nn.Module, tape: Tape) -> Iterator[None]:
+    """The layer with its own parameters once for each record, on a leading axis, so that gradients come apart."""
+    before = dict(layer._parameters)
+    for each, parameter in own_parameters(layer).items():
+        copies = spread_out(parameter, tape.records).clone()
+        tape.record(f"{name}.{each}", copies, _own(parameter, tape.records))
+        layer._parameters[each] = copies  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        layer._parameters.update(before)
+
+
+def _own(parameter: nn.Parameter, records: int) -> Callable[[Tensor], LayerFactors]:
+    return lambda b: [(parameter, Dense(b.reshape(records, *parameter.shape)))]
 
 
 @contextmanager

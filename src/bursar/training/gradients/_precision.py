@@ -45,7 +45,7 @@ def squares(x: Tensor) -> Tensor:
 
     A square below the smallest normal number may become zero: so much is added for each, where that could matter.
     """
-    flat = x.flatten(1)
+    flat = x.reshape(len(x), -1)
     even = flat.shape[1] // PIECE * PIECE
     total: Tensor = torch.linalg.vector_norm(flat[:, even:], dim=1).double().square_()
     if even:
@@ -62,7 +62,9 @@ def refuse_precision(module: nn.Module) -> None:
     """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
-            raise Unsupported(f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64")
+            raise Unsupported(
+                f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64, by module.float()"
+            )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
 

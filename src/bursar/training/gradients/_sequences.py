@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from bursar.errors import Unsupported
+from bursar.training.gradients._scans import scan
 from bursar.training.gradients._tape import Tape
 
 __all__ = ["FORWARDS"]
@@ -48,19 +50,56 @@ def _step(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Callable[[Tensor, Tensor,
     return (_relu if getattr(layer, "nonlinearity", None) == "relu" else _tanh), 1
 
 
-def recurrent(layer: nn.RNNBase, tape: Tape, x: object, hx: object = None) -> tuple[Tensor, Tensor | State]:
-    """nn.RNN, nn.LSTM and nn.GRU on (records, time, features)."""
+def recurrent(
+    layer: nn.RNNBase, tape: Tape, x: object, hx: object = None
+) -> tuple[Tensor | PackedSequence, Tensor | State]:
+    """nn.RNN, nn.LSTM and nn.GRU on (records, time, features), or on sequences of the records that are packed."""
     named = f"module: {type(layer).__name__}"
-    if not isinstance(x, Tensor) or x.dim() != 3:
-        raise Unsupported(f"{named} needs a tensor (records, time, features); pad sequences instead of packing them")
     if hx is not None:
         raise Unsupported(f"{named} must start from zero: leave out the initial state")
-    step, size = _step(layer)
-    last: list[State] = []
-    directions = 2 if layer.bidirectional else 1
+    if isinstance(x, PackedSequence):
+        padded, lengths = pad_packed_sequence(x, batch_first=True)
+        output, state = _one_by_one(layer, tape, padded, torch.arange(padded.shape[1]) < lengths[:, None])
+        order = slice(None) if x.sorted_indices is None else x.sorted_indices
+        packed = pack_padded_sequence(output[order], lengths[order.cpu() if torch.is_tensor(order) else order], True)
+        return PackedSequence(packed.data, x.batch_sizes, x.sorted_indices, x.unsorted_indices), state
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        raise Unsupported(f"{named} needs a tensor (records, time, features), or packed sequences")
+    hidden, cells = [], []
     for number in range(layer.num_layers):
         outputs = []
-        for direction in range(directions):
+        for direction in range(2 if layer.bidirectional else 1):
+            ends = f"l{number}" + ("_reverse" if direction else "")
+            out, cell_state = _one_way(layer, tape, x.flip(1) if direction else x, ends)
+            hidden.append(out[:, -1])
+            cells.append(cell_state)
+            outputs.append(out.flip(1) if direction else out)
+        x = torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+        if layer.dropout and layer.training and number < layer.num_layers - 1:
+            x = functional.dropout(x, layer.dropout)
+    last = torch.stack(hidden)
+    return x, ((last, torch.stack(cells)) if isinstance(layer, nn.LSTM) else last)
+
+
+def _one_way(layer: nn.RNNBase, tape: Tape, x: Tensor, ends: str) -> tuple[Tensor, Tensor]:
+    """Outputs (records, time, hidden) and the last cell state of one direction."""
+    w_ih, w_hh = getattr(layer, f"weight_ih_{ends}"), getattr(layer, f"weight_hh_{ends}")
+    b_ih, b_hh = (getattr(layer, f"bias_{side}_{ends}") if layer.bias else None for side in ("ih", "hh"))
+    into = tape.linear(x, w_ih, b_ih)
+    inner = into.new_zeros((), dtype=w_hh.dtype).expand(into.shape).requires_grad_()
+    out, cell_state, before = scan(layer, into, inner, w_hh, b_hh)
+    tape.inner(before, w_hh, b_hh, inner)
+    return out, cell_state
+
+
+def _one_by_one(layer: nn.RNNBase, tape: Tape, x: Tensor, present: Tensor) -> tuple[Tensor, Tensor | State]:
+    """The outputs and the last state; where a sequence is over, or has not begun, the state stays as it is."""
+    present = present.to(x.device)
+    step, size = _step(layer)
+    last: list[State] = []
+    for number in range(layer.num_layers):
+        outputs = []
+        for direction in range(2 if layer.bidirectional else 1):
             ends = f"l{number}" + ("_reverse" if direction else "")
             w_ih, w_hh = getattr(layer, f"weight_ih_{ends}"), getattr(layer, f"weight_hh_{ends}")
             b_ih, b_hh = (getattr(layer, f"bias_{side}_{ends}") if layer.bias else None for side in ("ih", "hh"))
@@ -68,7 +107,9 @@ def recurrent(layer: nn.RNNBase, tape: Tape, x: object, hx: object = None) -> tu
             state: State = (x.new_zeros(x.shape[0], layer.hidden_size),) * size
             line: list[Tensor] = [x] * x.shape[1]
             for t in range(x.shape[1] - 1, -1, -1) if direction else range(x.shape[1]):
-                state = step(into[:, t], tape.linear(state[0], w_hh, b_hh), state)
+                after = step(into[:, t], tape.linear(state[0], w_hh, b_hh), state)
+                now = present[:, t, None]
+                state = tuple(torch.where(now, new, old) for new, old in zip(after, state, strict=True))
                 line[t] = state[0]
             outputs.append(torch.stack(line, dim=1))
             last.append(state)

@@ -1,0 +1,109 @@
+"""The accounts of those who are present in one update of a stream; people are named by ids. Private throughout."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bursar._arrays import Array, Mask
+from bursar.errors import ArgumentError, Unsupported
+from bursar.individual import Filter
+from bursar.mechanisms import Mechanism
+
+__all__ = ["Present", "as_rows", "numbered", "opened"]
+
+GAPS = 4
+"""Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
+
+
+def numbered(people: object, records: int) -> tuple[list[Hashable], Tensor]:
+    """Who is there, and whose each record is.
+
+    Args:
+        people: (records,) an id for each record: a list, or an array or a tensor of numbers or texts.
+        records: how many there are.
+
+    Returns:
+        (m,) different ids in the order in which they appear, and (records,) their numbers from 0 to m - 1.
+
+    Raises:
+        ArgumentError: there is not one id for each record, or an id is missing, or cannot be told from itself.
+    """
+    listed: Any = people.tolist() if hasattr(people, "tolist") else people  # whole numbers as Python's own
+    if isinstance(listed, str | bytes) or not isinstance(listed, Sequence):
+        raise ArgumentError(f"people must be a list of ids, one for each record, not {type(people).__name__}")
+    if len(listed) != records:
+        raise ArgumentError("people must have an id for each record")
+    rows: dict[Hashable, int] = {}
+    listed = [each.item() if isinstance(each, Tensor | np.number | np.bool_) else each for each in listed]
+    for person in listed:
+        if not isinstance(person, Hashable) or isinstance(person, float | bool) or person is None or person != person:
+            raise ArgumentError("people must be whole numbers, texts or other hashable ids; none may be missing")
+        rows.setdefault(person, len(rows))
+    return list(rows), torch.tensor([rows[person] for person in listed], dtype=torch.int64)
+
+
+def as_rows(people: object, records: int, *, rows: bool) -> tuple[Tensor | None, list[Hashable] | None]:
+    """Whose each record is, as the numbers of rows, and the ids of those rows if there are any.
+
+    Args:
+        people: (records,) private: an id for each record, or None: each is a person.
+        records: how many there are.
+        rows: whether whole numbers are the numbers of rows however large they are: something else has these rows too.
+
+    Returns:
+        (records,) numbers from 0, or None; and (n,) ids in the order in which they appear. Whole numbers from 0 with
+        few gaps are numbers of rows already, and have no ids.
+    """
+    if people is None:
+        return None, None
+    array: Any = people.to_numpy() if hasattr(people, "to_numpy") else people
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iu":
+        array = torch.from_numpy(array.astype(np.int64)) if array.max(initial=0) < 2**63 else array
+    elif isinstance(array, Sequence) and array and all(type(each) is int and 0 <= each < 2**63 for each in array):
+        array = torch.tensor(array)
+    if isinstance(array, Tensor) and not array.is_floating_point() and array.dim() == 1 and len(array) == records:
+        few_gaps = not records or (int(array.min()) >= 0 and int(array.max()) < GAPS * records)
+        if rows or few_gaps:
+            return array, None
+    if rows:
+        raise ArgumentError("people: accounts and shares are of rows here, so people must be whole numbers from 0")
+    if isinstance(array, Tensor) and (array.is_floating_point() or array.dim() != 1):
+        raise ArgumentError("people must be whole numbers or other ids, one for each record")
+    ids, numbers = numbered(array, records)
+    return numbers, ids
+
+
+class Present:
+    """The accounts of some people, in the order of their ids, as a step of training charges them.
+
+    Args:
+        accounts: of all people who ever came; those who are new get an account.
+        ids: (m,) who is there.
+
+    Guarantee: nobody else is charged or looked at.
+    Source: theory 5.1: a person who is absent contributes nothing.
+    """
+
+    def __init__(self, accounts: Filter, ids: Sequence[Hashable]) -> None:
+        self._accounts, self._ids = accounts, ids
+
+    def allowance(self, step: Mechanism) -> NDArray[np.float64]:
+        """(m,) the largest norm that each of them may still contribute."""
+        return np.asarray(self._accounts.allowance(step, self._ids), dtype=np.float64)
+
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
+        """(m,) bool: charge each of them; who takes part."""
+        return self._accounts.charge(step, norms, self._ids)
+
+
+def opened(accounts: Filter, ids: Sequence[Hashable]) -> Present:
+    """The accounts of those who are there; people who never came before get one."""
+    new = accounts.missing(ids)
+    if new and accounts.has_shares:
+        raise Unsupported("people: accounts with shares are opened by join(), with the share of each person who joins")
+    accounts.join(new)
+    return Present(accounts, ids)

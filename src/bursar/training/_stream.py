@@ -1,0 +1,287 @@
+"""Training on people as they come: each update is a release, and only those who are in it pay.
+
+Names and symbols
+    C, z          clip (max_grad_norm) and noise multiplier; sigma = z C is the noise on a sum; public
+    divisor       the fixed public number that the noisy sum of an update is divided by
+
+Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from bursar import _check, filters
+from bursar.errors import ArgumentError, Unsupported
+from bursar.individual import BudgetStatement
+from bursar.individual import Filter as PersonFilter
+from bursar.mechanisms import Gaussian
+from bursar.training._arguments import check_optimizer, settled_budget
+from bursar.training._card import Card, build_card
+from bursar.training._contributions import FullBatch
+from bursar.training._datasets import as_records
+from bursar.training._distributed import Processes, noise_generator
+from bursar.training._present import numbered, opened
+from bursar.training._records import Records
+from bursar.training._releases import Releases, apply_gradients
+from bursar.training._state import CurrentState, TrainingState
+from bursar.training._stream_checkpoint import StreamCheckpoint
+from bursar.training.gradients import Gradients
+from bursar.training.gradients._batches import check_batch
+from bursar.training.views import Views
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """Train a module on people as they come. Every update is released; only the people in it are charged.
+
+    An account for each person pays off here: a person who is in three of two hundred updates pays for three.
+
+    Args:
+        module: public. A PyTorch module; see ``training.Gradients`` for what it may consist of.
+        loss: public. One loss for each record: ``nn.CrossEntropyLoss(reduction="none")``.
+        optimizer: public. Any optimizer of the module's parameters; it sees noisy gradients only.
+        budget: public. A fresh filter: what each person may spend in all updates that there will ever be; nothing else
+            can spend it after that. Or an ``individual.Filter`` with ids, private: accounts that other models of the
+            same people share.
+        epsilon, delta: public, in place of a budget.
+        max_grad_norm: public. The clip C on the L2 norm of each person's gradient in an update.
+        divisor: public. How many people are expected in an update: a public number or a noisy count.
+        updates: public. In how many updates a person can contribute a gradient of norm C. The noise follows from it.
+            A person with smaller gradients can be in more updates; nobody has to be in so many.
+        noise_multiplier: public. The noise on a sum is N(0, (z C)^2); in place of ``updates``.
+        spend_remainder: public. Clip a gradient to what its person can still pay, rather than leave that person out.
+        spread: public, >= 1. Keep enough for so many contributions of the same size, this one counted: a person's
+            contributions shrink before the budget is spent. 1: each is up to C as long as anything is left.
+        memory: public, bytes. See ``training.Gradients``.
+        views: public. Several views of each record in each update; see ``training.views``.
+        checkpoint: a folder, private: the stream goes on from it after a crash or in another process.
+        resume: go on from the folder.
+        seed: public. Makes a run reproducible: NOT private.
+
+    Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
+        one person with all of that person's records in all updates. Who is in an update, and which records come, may
+        depend on earlier results, if each person's records depend on nothing of anybody else's but these results.
+    Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Callable[..., Tensor],
+        optimizer: torch.optim.Optimizer,
+        budget: filters.Filter | PersonFilter | None = None,
+        *,
+        max_grad_norm: float,
+        divisor: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        updates: int | None = None,
+        noise_multiplier: float | None = None,
+        spend_remainder: bool = True,
+        spread: int = 1,
+        memory: float | None = None,
+        views: Views | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        _check.positive(divisor=divisor)
+        _check.whole(1, spread=spread)
+        self._gradients = Gradients(module, loss, views=views, **({} if memory is None else {"memory": memory}))
+        check_optimizer(optimizer, self._gradients.parameters)
+        self._module, self._optimizer = module, optimizer
+        self._budget, self._why, self._multiplier = _settled(
+            budget,
+            epsilon=epsilon,
+            delta=delta,
+            updates=updates,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+        )
+        self._clip, self._divisor = float(max_grad_norm), float(divisor)
+        self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
+        self._spend_remainder, self._spread = spend_remainder, int(spread)
+        self._accounts = _accounts_with_ids(budget, self._budget)
+        state = TrainingState(noise_multiplier=self._multiplier, sample_rate=None, seeded=seed is not None)
+        self._current = CurrentState(state)
+        self._noise = noise_generator(self._gradients.parameters[0].device, seed)
+        self._folder: StreamCheckpoint | None = None
+        fresh = budget if isinstance(budget, filters.Filter) and not resume else None
+        if fresh is not None:
+            fresh.refuse_if_given()  # before a folder is made
+        if checkpoint is not None:
+            self._open(checkpoint, resume=resume, own_accounts=not isinstance(budget, PersonFilter))
+        if fresh is not None:
+            fresh.hand_over("training.Stream")
+
+    @property
+    def module(self) -> nn.Module:
+        """What is trained, in place."""
+        return self._module
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise on a sum, as a multiple of the clip. Public."""
+        return self._multiplier
+
+    @property
+    def number(self) -> int:
+        """How many updates were released. Public."""
+        return self._current.value.step
+
+    @property
+    def accounts(self) -> PersonFilter:
+        """Everybody's accounts. PRIVATE: for the data holder."""
+        return self._accounts
+
+    def update(self, inputs: Any, targets: Any, people: object, *, divisor: float | None = None) -> int:
+        """Take one step on the people who are there, and release the model.
+
+        Args:
+            inputs: private, as for ``Trainer.fit``; there may be no records.
+            targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
+            people: (records,) private: an id for each record, that stays with the person in all updates: whole numbers,
+                texts, or anything hashable. All records of a person in this update count as one contribution.
+            divisor: public. How many people were expected in this update; default that of the stream.
+
+        Returns:
+            The number of this update, public.
+
+        Raises:
+            Errors in arguments or in the module are raised before anything is charged.
+        """
+        inputs, targets = as_records(inputs, targets, self._gradients.parameters[0].dtype)
+        count = check_batch(inputs, targets, None)
+        divisor = self._divisor if divisor is None else float(divisor)
+        _check.positive(divisor=divisor)
+        ids, rows = numbered(people, count)
+        if count and not self._gradients.ready(count):
+            self._gradients.prepare(inputs, targets)
+        step = Gaussian(self._multiplier * self._clip, self._clip)
+        records = Records(inputs, targets, rows)
+        accounts = opened(self._accounts, ids)
+        announced = None if self._folder is None else self._folder.announcing(ids)
+        releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
+
+        def charge_and_sum() -> list[Tensor]:
+            if not ids:
+                return [torch.zeros_like(each, dtype=torch.float64) for each in self._gradients.parameters]
+            return self._contributions.charge_and_sum(self._gradients, records, accounts, step, self._spread)
+
+        noisy = releases.release(step, charge_and_sum)
+        apply_gradients(self._optimizer, self._gradients.parameters, noisy, divisor)
+        self._current.update(step=self._current.value.step + 1)
+        if self._folder is not None:
+            self._folder.save(self._current.value, self._module, self._optimizer, self._accounts)
+        return self.number
+
+    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
+        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+
+        Args:
+            person: the person's id.
+            delta: public, in (0, 1), for budgets that have none of their own.
+        """
+        return self._accounts.statement(person, delta=delta)
+
+    def card(self, *, delta: float | None = None) -> Card:
+        """What is promised about the module after every update, and what it was paid with. Public."""
+        state = self._current.value
+        return build_card(
+            self._budget,
+            delta=delta,
+            why=self._why,
+            individual=True,
+            spend_remainder=self._spend_remainder,
+            sample_rate=None,
+            streamed=True,
+            sigma=self._multiplier * self._clip,
+            noise_multiplier=self._multiplier,
+            max_grad_norm=self._clip,
+            steps=state.step,
+            extra_steps=0,
+            learning_rate=float(self._optimizer.param_groups[0]["lr"]),
+            average=0.0,
+            divisor=self._divisor,
+            count_sigma=None,
+            people_from="group",
+            classes_from="caller",
+            reproducible=state.seeded,
+            released=tuple(state.released.items()),
+        )
+
+    def _open(self, folder: str | Path, *, resume: bool, own_accounts: bool) -> None:
+        """Go on from a folder, or begin one."""
+        if not own_accounts:
+            raise Unsupported("checkpoint: give the budget as a filter; the accounts are in the checkpoint")
+        settings = {
+            "max_grad_norm": self._clip,
+            "noise_multiplier": self._multiplier,
+            "spend_remainder": self._spend_remainder,
+            "spread": self._spread,
+            "optimizer": type(self._optimizer).__name__,
+        }
+        self._folder = StreamCheckpoint(folder, settings, resume=resume)
+        try:
+            restored = self._folder.restore(self._module, self._optimizer, self._budget)
+            if restored is not None:
+                state, self._accounts = restored
+                self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
+            self._folder.save(self._current.value, self._module, self._optimizer, self._accounts)
+        except BaseException:
+            self._folder.close()
+            raise
+
+    def close(self) -> None:
+        """Release the folder; the stream goes on from it with ``resume=True``."""
+        if self._folder is not None:
+            self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _settled(
+    budget: filters.Filter | PersonFilter | None,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    updates: int | None,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+) -> tuple[filters.Filter, str, float]:
+    """Each person's budget, why it is this filter, and the noise multiplier; the arguments checked."""
+    _check.positive(max_grad_norm=max_grad_norm)
+    if (updates is None) == (noise_multiplier is None):
+        raise ArgumentError("give either updates= or noise_multiplier=")
+    chosen = settled_budget(
+        budget,
+        epsilon=epsilon,
+        delta=delta,
+        steps=1 if updates is None else updates,
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        sample_rate=None,
+        individual=True,
+        with_odometer=False,
+    )
+    if chosen.budget is None:
+        raise ArgumentError("give a budget, or both epsilon= and delta=")
+    return chosen.budget, chosen.why, chosen.noise_multiplier
+
+
+def _accounts_with_ids(budget: filters.Filter | PersonFilter | None, public: filters.Filter) -> PersonFilter:
+    """The caller's accounts, or fresh ones for people who are named by ids."""
+    if not isinstance(budget, PersonFilter):
+        return PersonFilter([], public.fresh())
+    budget.missing([])  # refuses accounts that are rows
+    return budget

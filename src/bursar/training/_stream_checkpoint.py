@@ -1,0 +1,97 @@
+"""The folder of a stream, private: module, optimizer, accounts after every update, and who is in the next one."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bursar import filters
+from bursar.errors import ArgumentError
+from bursar.individual import Filter
+from bursar.mechanisms import Mechanism
+from bursar.training._accounts import restored_accounts
+from bursar.training._checkpoint import Checkpoint
+from bursar.training._state import TrainingState, plain_numbers
+
+__all__ = ["Announcement", "StreamCheckpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Announces a release to the people who are in it."""
+
+    folder: Checkpoint
+    ids: Sequence[Hashable]
+
+    def announce(self, mechanism: Mechanism) -> None:
+        """Write down, before anybody is charged, what will be released and who is in it."""
+        self.folder.announce(mechanism, self.ids)
+
+
+class StreamCheckpoint:
+    """What a stream goes on from, after a crash or in another process.
+
+    Args:
+        folder: made if it does not exist, readable by its owner alone.
+        settings: public. A stream goes on with the same ones only, because its card states them.
+        resume: whether to go on from what is there; a folder with a stream is refused otherwise.
+    """
+
+    def __init__(self, folder: str | Path, settings: dict[str, Any], *, resume: bool) -> None:
+        self._folder, self._settings = Checkpoint(folder, resume=resume), settings
+
+    def announcing(self, ids: Sequence[Hashable]) -> Announcement:
+        """What a release with these people is announced to."""
+        return Announcement(self._folder, ids)
+
+    def save(self, state: TrainingState, module: nn.Module, optimizer: torch.optim.Optimizer, accounts: Filter) -> None:
+        """Replace the checkpoint by one that knows of all that was announced."""
+        held = plain_numbers(accounts.state())
+        held["spent"] = torch.from_numpy(held["spent"])
+        self._folder.save(
+            {
+                "stream": state.to_fields(),
+                "settings": self._settings,
+                "module": module.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "accounts": held,
+            }
+        )
+
+    def restore(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, budget: filters.Filter
+    ) -> tuple[TrainingState, Filter] | None:
+        """Set module and optimizer, and give the state and the accounts; None where nothing was saved.
+
+        People who were in an update that was announced, and is not in the checkpoint, pay its worst case.
+
+        Guarantee: each person is charged at least what all releases cost that person.
+        Source: theory 5.1; what was announced counts as spent.
+        """
+        loaded = self._folder.load()
+        if loaded is None:
+            return None
+        contents, unseen = loaded
+        if "stream" not in contents:
+            raise ArgumentError("checkpoint: this folder holds the run of a Trainer, not a stream")
+        for name, value in contents["settings"].items():
+            if self._settings[name] != value:
+                raise ArgumentError(f"{name}={self._settings[name]!r} must be that of the checkpoint: {value!r}")
+        accounts = restored_accounts(contents["accounts"], budget, individual=True, count=0)
+        if not isinstance(accounts, Filter):
+            raise ArgumentError("checkpoint: it holds no accounts per person")
+        state = TrainingState.from_fields(contents["stream"])
+        for announced in unseen:
+            accounts.join(accounts.missing(announced.people))
+            accounts.write_off(announced.mechanism, people=announced.people)
+            state = state.with_release(announced.mechanism)
+        module.load_state_dict(contents["module"])
+        optimizer.load_state_dict(contents["optimizer"])
+        return state, accounts
+
+    def close(self) -> None:
+        """Release the lock; nothing more can be written."""
+        self._folder.close()

@@ -1,0 +1,278 @@
+"""Streams: only those who are in an update pay; the algorithm written out; crashes, refusals, joined accounts."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from bursar import errors, filters, individual, mechanisms, training
+from bursar.training._distributed import noise_generator
+from bursar.training.gradients import _self_check
+from training_runs import BY_RECORD, network
+
+SIGMA = 4.0
+PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
+
+
+def records(update, *, people=PEOPLE):
+    """Records of some people in an update: everybody in turn, some twice."""
+    rng = np.random.default_rng(update)
+    ids = [person for number, person in enumerate(people) if (number + update) % 3] + list(people[:1])
+    x = torch.tensor(rng.normal(size=(len(ids), 5)), dtype=torch.float32)
+    y = torch.tensor(rng.integers(0, 2, len(ids)))
+    return x, y, ids
+
+
+def stream(module=None, budget=None, **options):
+    module = network() if module is None else module
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    budget = filters.Gaussian(mu=0.5) if budget is None and "epsilon" not in options else budget
+    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": SIGMA, "seed": 3} | options
+    return training.Stream(module, BY_RECORD, optimizer, budget, **settings)
+
+
+def flat(module):
+    return torch.cat([part.detach().reshape(-1) for part in module.parameters()])
+
+
+def by_hand(updates, *, squares, remainder):
+    """Each update literally: sum each person's gradients, clip to the clip and to what is left, add noise."""
+    module, noise, left = network(), noise_generator(torch.device("cpu"), 3), {}
+    for update in updates:
+        x, y, ids = records(update)
+        rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
+        rows = [torch.cat([part.reshape(-1) for part in parts]).double() for parts in rows]
+        total = torch.zeros_like(rows[0])
+        for person in dict.fromkeys(ids):
+            own = sum(row for row, name in zip(rows, ids, strict=True) if name == person)
+            norm, has = float(own.norm()), left.setdefault(person, squares)
+            asked = min(norm, 1.0)
+            given = min(asked, has**0.5) if remainder else (asked if asked**2 <= has else 0.0)
+            left[person] = max(has - given**2, 0.0)
+            total += own * (given / norm)
+        total += torch.from_numpy(noise.normal(0.0, SIGMA, len(total)))
+        with torch.no_grad():
+            parts = total.split([p.numel() for p in module.parameters()])
+            for parameter, part in zip(module.parameters(), parts, strict=True):
+                parameter -= 0.5 * (part / 4.0).view(parameter.shape).float()
+    return flat(module), left
+
+
+@pytest.mark.parametrize("remainder", [True, False])
+def test_updates_are_the_algorithm_on_those_who_are_there(remainder):
+    """The model and what everybody has left are those of the algorithm written out; some run out, some do not."""
+    trained = stream(spend_remainder=remainder)
+    for update in range(9):
+        assert trained.update(*records(update)) == update + 1
+    expected, left = by_hand(range(9), squares=(0.5 * SIGMA) ** 2, remainder=remainder)
+    assert torch.allclose(flat(trained.module), expected, atol=2e-4)
+    assert trained.accounts.left(list(left)) * SIGMA**2 == pytest.approx(list(left.values()), abs=1e-4)
+    assert min(left.values()) < 0.6 < max(left.values())
+
+
+def test_nobody_exceeds_the_budget_and_the_absent_pay_nothing():
+    """In exact arithmetic, over updates with other people each time: a person's whole units are those of the norms that
+    were admitted, at most the budget; who was never there has no account."""
+    trained = stream(noise_multiplier=2.0)
+    for update in range(12):
+        x, y, ids = records(update)
+        trained.update(x, y, ids)
+        assert set(trained.accounts.missing(PEOPLE)).isdisjoint(ids)
+    spent = trained.accounts.spent(PEOPLE)
+    assert (spent <= 0.25).all()
+    assert Fraction(float(spent.max())) <= Fraction(1, 4)
+    held = trained.accounts.spent(["ann"])
+    x, y, _ = records(1)
+    trained.update(x[:2], y[:2], ["new", "newer"])
+    assert trained.accounts.spent(["ann"]) == held
+    with pytest.raises(errors.UnknownPerson):
+        trained.statement("nobody")
+
+
+def test_an_update_without_records_is_noise():
+    """It is released like any other, or its absence would tell that nobody came."""
+    trained = stream()
+    before = flat(trained.module)
+    x, y, _ = records(0)
+    assert trained.update(x[:0], y[:0], []) == 1
+    assert not torch.equal(before, flat(trained.module))
+    assert trained.card(delta=1e-6).steps == 1
+
+
+def test_an_update_without_people_looks_like_one_of_people_who_add_nothing():
+    """To the last bit: sums of another precision would tell that nobody came, whatever the noise."""
+    models = []
+    for count in (0, 3):
+        trained = stream(budget=filters.Gaussian(mu=1e-9), spend_remainder=False, divisor=3.0)
+        x, y, ids = records(0)
+        trained.update(x[:count], y[:count], ids[:count])
+        models.append(flat(trained.module))
+    assert torch.equal(*models)
+
+
+def test_ids_of_any_kind():
+    """Numbers of arrays and tensors are Python's own; large ids and texts cost what their people cost."""
+    trained = stream()
+    x, y, _ = records(0)
+    for ids in ([10**15, 7, 7], np.array([10**15, 7, 9]), torch.tensor([7, 7, 9]), ["a", "b", "a"], [("x", 1)] * 3):
+        trained.update(x[:3], y[:3], ids)
+    trained.update(x[:3], y[:3], [torch.tensor(7), torch.tensor(7), np.int64(7)])  # one person to PyTorch, too
+    assert trained.accounts.missing([10**15, 7, 9, "a", "b", ("x", 1)]) == []
+    assert len(trained.accounts.spent()) == 6
+
+
+@pytest.mark.parametrize(
+    "people",
+    [
+        "abc",
+        [1.0, 2.0, 3.0],
+        [None, 1, 2],
+        [True, 1, 2],
+        [np.True_, 1, 2],
+        [np.float32(1), 2, 3],
+        [[1], [2], [3]],
+        [1, 2],
+        3,
+        [float("nan"), 1, 2],
+    ],
+)
+def test_ids_that_are_refused(people):
+    trained = stream()
+    x, y, _ = records(0)
+    with pytest.raises(errors.ArgumentError, match="people"):
+        trained.update(x[:3], y[:3], people)
+    assert trained.number == 0
+    assert len(trained.accounts.spent()) == 0
+
+
+def test_two_models_share_accounts():
+    """What one model spends the other cannot; its own card says the shared budget."""
+    accounts = individual.Filter([], filters.Gaussian(mu=0.5))
+    first, second = stream(budget=accounts), stream(budget=accounts)
+    x, y, _ = records(0)
+    ids = ["ann"] * 3
+    for _ in range(6):
+        first.update(x[:3], y[:3], ids)
+        second.update(x[:3], y[:3], ids)
+    assert accounts.spent(["ann"])[0] <= 0.25
+    alone = stream()
+    for _ in range(6):
+        alone.update(x[:3], y[:3], ids)
+    assert accounts.spent(["ann"])[0] > alone.accounts.spent(["ann"])[0] or accounts.left(["ann"])[0] < 1e-9
+    with pytest.raises(errors.ArgumentError, match="rows, not ids"):
+        stream(budget=individual.Filter(5, filters.Gaussian(mu=0.5)))
+
+
+def test_noise_for_a_number_of_updates():
+    """With updates=m somebody at the clip can be in m updates in full, and not in more."""
+    trained = stream(epsilon=1.0, delta=1e-6, noise_multiplier=None, updates=5)
+    step = mechanisms.Gaussian(trained.noise_multiplier, 1.0)
+    accounts = individual.Filter(["a"], filters.Gaussian(epsilon=1.0, delta=1e-6))
+    assert [bool(accounts.charge(step, np.ones(1))[0]) for _ in range(7)] == [True] * 5 + [False] * 2
+    with pytest.raises(errors.ArgumentError, match="updates= or noise_multiplier="):
+        stream(updates=3)
+
+
+def test_spread_keeps_some_for_later():
+    """With spread=4 nobody's first contribution takes more than a quarter of the budget."""
+    trained = stream(noise_multiplier=0.5, spread=4)
+    trained.update(*records(0))
+    assert (trained.accounts.used() <= 0.25 + 1e-9).all()
+    assert trained.accounts.used().max() > 0.2
+
+
+def test_it_goes_on_from_its_folder(tmp_path):
+    """In another process: the same accounts, module and count, and people who come back are known."""
+    with stream(checkpoint=tmp_path / "s") as first:
+        for update in range(3):
+            first.update(*records(update))
+    with stream(network(), checkpoint=tmp_path / "s", resume=True) as second:
+        assert second.number == 3
+        assert torch.equal(flat(second.module), flat(first.module))
+        assert (second.accounts.spent(PEOPLE) == first.accounts.spent(PEOPLE)).all()
+        second.update(*records(3))
+        assert second.card(delta=1e-6).released == ((mechanisms.Gaussian(SIGMA, 1.0), 4),)
+    with pytest.raises(errors.ArgumentError, match="resume=True"):
+        stream(checkpoint=tmp_path / "s")
+    with pytest.raises(errors.ArgumentError, match="noise_multiplier"):
+        stream(checkpoint=tmp_path / "s", resume=True, noise_multiplier=5.0)
+    with pytest.raises(errors.ArgumentError, match="budget"):
+        stream(checkpoint=tmp_path / "s", resume=True, budget=filters.Gaussian(mu=0.7))
+
+
+@pytest.mark.parametrize("when", ["announced", "charged"])
+def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypatch, when):
+    """A crash between announcement and checkpoint: after the restart those who were in it, also somebody new, have paid
+    the most that it can cost; others have paid nothing more."""
+    first = stream(checkpoint=tmp_path / "s", noise_multiplier=3.0)
+    first.update(*records(0))
+    there = ["ann", "bob", "cat", "eve"]
+    spent = first.accounts.spent(there)
+    x, y, _ = records(1)
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    if when == "announced":
+        monkeypatch.setattr(first._gradients, "sums", crash)
+    else:
+        monkeypatch.setattr(training._stream, "apply_gradients", crash)
+    with pytest.raises(KeyboardInterrupt):
+        first.update(x[:3], y[:3], ["bob", "new", "bob"])
+    first.close()
+    with stream(checkpoint=tmp_path / "s", resume=True, noise_multiplier=3.0) as second:
+        assert second.number == 1
+        after = second.accounts.spent(there)
+        step = 1 / 9
+        for person, was, now in zip(there, spent, after, strict=True):
+            assert now == (pytest.approx(min(was + step, 0.25), abs=1e-9) if person == "bob" else was)
+        assert second.accounts.spent(["new"])[0] == pytest.approx(step)
+        assert second.card(delta=1e-6).released == ((mechanisms.Gaussian(3.0, 1.0), 2),)
+
+
+def test_ids_of_a_checkpoint_can_be_written_down(tmp_path):
+    with stream(checkpoint=tmp_path / "s") as trained:
+        x, y, _ = records(0)
+        for person in (frozenset([1]), ("a", 1)):  # a tuple would come back as a list, which is no id
+            with pytest.raises(errors.ArgumentError, match="whole numbers or texts"):
+                trained.update(x[:1], y[:1], [person])
+        assert trained.number == 0
+    lines = (tmp_path / "s" / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == []
+
+
+def test_statement_and_card():
+    trained = stream()
+    for update in range(4):
+        trained.update(*records(update))
+    assert "your budget is used" in str(trained.statement("bob", delta=1e-6))
+    words = trained.card(delta=1e-6).to_markdown()
+    assert "each step on the people who came then" in words
+    assert "all people in every step" not in words
+
+
+def test_few_people_among_many_cost_little():
+    """Accounts grow into spare rows: joining one by one copies the totals a few times, not each time."""
+    accounts = individual.Filter(list(range(1000)), filters.Gaussian(mu=1.0))
+    accounts.charge(mechanisms.Gaussian(2.0), np.full(1000, 0.5))
+    places, spent = set(), accounts.spent().copy()
+    for person in range(1000, 3000):
+        accounts.join([person])
+        places.add(accounts._spent.__array_interface__["data"][0])
+    assert len(places) <= 4
+    assert (accounts.spent(list(range(1000))) == spent).all()
+    assert (accounts.spent(list(range(1000, 3000))) == 0).all()
+
+
+def test_a_budget_is_given_to_one_stream(tmp_path):
+    """A second stream is refused before it makes a folder; one that goes on from its folder may have the same one."""
+    budget = filters.Gaussian(mu=0.5)
+    with stream(budget=budget, checkpoint=tmp_path / "s") as first:
+        first.update(*records(0))
+    with pytest.raises(errors.BudgetExceeded, match="Stream"):
+        stream(budget=budget, checkpoint=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    with stream(budget=budget, checkpoint=tmp_path / "s", resume=True) as again:
+        assert again.number == 1
