@@ -1,6 +1,7 @@
 """`bursar losses`: the library's numbers, marked private, from arrays of norms."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from bursar import individual
 from bursar.cli import app
+from bursar.report.losses import from_norms
 
 RUN = CliRunner()
 OPTIONS = ("--noise-multiplier", "2", "--sample-rate", "0.005", "--delta", "1e-5")
@@ -54,13 +56,22 @@ def test_norms_of_each_step_agree_with_the_library(tmp_path):
 
 
 def test_table_groups_and_picture(tmp_path):
-    """Quantiles for all and by group, and a picture that says that it is private."""
+    """Quantiles and means for all and by group, and a picture that says that it is private."""
     norms = save(tmp_path / "norms.npy", np.linspace(0.1, 1, 40))
     groups = save(tmp_path / "groups.npy", np.repeat(["a", "b"], 20))
     picture = tmp_path / "picture.svg"
     shown = output(norms, *OPTIONS, "--steps", 100, "--groups", groups, "--picture", picture).stdout
     assert "private" in shown
     assert shown.count(" all ") == 2
+    assert "mean" in shown
+    cells = [re.findall(r"\b(all|a|b)((?: +[\d.]+)+)$", line.rstrip()) for line in shown.splitlines()]
+    rows = [(group, numbers.split()) for found in cells for group, numbers in found]
+    assert [group for group, _ in rows] == ["all", "a", "b"] * 2
+    assert all(len(numbers) == 7 for _, numbers in rows)  # nothing is cut off
+    exact = from_norms(np.load(norms), steps=100, noise_multiplier=2, sample_rate=0.005, delta=1e-5)
+    column = exact["privacy loss distributions"]
+    for (_, numbers), members in zip(rows, (slice(None), slice(20), slice(20, None)), strict=False):
+        assert 0 <= float(numbers[-1]) - column[members].mean() <= 1e-4  # rounded up
     assert picture.stat().st_size > 10_000
 
 

@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from age_files import age_folder
+from bursar import filters
 from bursar.cli import app
+from bursar.ledger import Ledger
 
 
 def call(*arguments, code=0):
@@ -108,3 +110,58 @@ def test_answers_overwrite_nothing(folder):
     call("predict", model, data, "--out", folder / "answers.csv")
     assert "exists already" in call("predict", model, data, "--out", folder / "answers.csv", code=2)
     call("predict", model, data, "--out", folder / "answers.csv", "--force")
+
+
+def test_a_model_with_kept_accounts_has_a_statement_for_each_person(folder):
+    """`bursar train --keep-accounts` writes a private file beside the model, which `bursar statement` reads."""
+    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    arguments += ["--out", folder / "model", "--epsilon", 2]
+    told = json.loads(call(*arguments, "--keep-accounts", "--json"))
+    kept = folder / "model.accounts"
+    assert told["private"] == [str(kept)]
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert not any("account" in path.name for path in (folder / "model").iterdir())
+    one = json.loads(call("statement", folder / "model", "--person", "17", "--json"))
+    assert (one["person"], one["epsilon"], one["delta"]) == ("17", pytest.approx(2.0), 1e-5)
+    assert 0 < one["used"] <= 1
+    assert one["words"] in " ".join(call("statement", kept, "--person", "17").split())
+    assert "no records of this person" in call("statement", kept, "--person", "500", code=1)
+    assert "--delta" in call("statement", kept, "--person", "17", "--delta", "1e-6", code=2)
+    assert "exists already" in call(*arguments, "--force", code=2)  # they would seem to be those of the new model
+    kept.unlink()
+    assert "--keep-accounts" in call("statement", folder / "model", "--person", "17", code=2)
+    assert "individual" in call(*arguments, "--force", "--keep-accounts", "--no-individual", code=2)
+
+
+def test_train_stops_when_too_many_people_are_out(folder):
+    """--stop-when-inactive reaches the noisy counts, and the card lists what they cost."""
+    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    arguments += ["--out", folder / "model", "--stop-when-inactive", 0.2, "--steps", 20, "--json"]
+    assert "pace" in call(*arguments, "--extra-steps", 2000, code=2)
+    card = json.loads(call(*arguments, "--extra-steps", 2000, "--pace", 0))["card"]
+    assert len(card["released"]) == 2
+    assert card["released"][0]["times"] == card["steps"] + card["extra_steps"]
+
+
+def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
+    """`bursar train --ledger` charges the people of the column, once for each key; the ledger lists it."""
+    folder = age_folder(tmp_path)
+    rows = (folder / "data.csv").read_text(encoding="utf-8").splitlines()
+    named = ["who," + rows[0], *(f"p{number},{row}" for number, row in enumerate(rows[1:]))]
+    (folder / "data.csv").write_text("\n".join(named) + "\n", encoding="utf-8")
+    budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
+    Ledger.open(folder / "l", budget=budget, person="VARCHAR").close()
+    arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
+    arguments += ["--person", "who", "--epsilon", 2, "--delta", 1e-6, "--steps", 20, "--ledger", folder / "l"]
+    assert "belong together" in call(*arguments, "--out", folder / "model", code=2)
+    call(*arguments, "--key", "first", "--out", folder / "model")
+    assert "training 'first', entry 1:" in (folder / "model" / "card.md").read_text(encoding="utf-8")
+    assert "settled" in call(*arguments, "--key", "first", "--out", folder / "other", code=2)
+    told = json.loads(call("ledger", "trainings", folder / "l", "--json"))
+    assert [(each["key"], each["state"]) for each in told] == [("first", "settled")]
+    assert "first" in call("ledger", "trainings", folder / "l")
+    assert "no training that is open" in call("ledger", "write-off", folder / "l", "--key", "first", code=2)
+    assert "1 training" in call("statement", folder / "l", "--person", "p7")
+    data = (folder / "data.csv").read_text(encoding="utf-8").replace("p7,", " p7,")
+    (folder / "data.csv").write_text(data, encoding="utf-8")
+    assert "blanks" in call(*arguments, "--key", "second", "--out", folder / "other", code=2)

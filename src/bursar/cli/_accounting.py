@@ -62,7 +62,7 @@ def epsilon(
     Say rate and steps by --sample-rate and --steps (1 and 1 if not given), or by --dataset-size, --batch-size and
     --epochs. Below stand the bounds of every notion of privacy for the same run.
     """
-    from bursar import answers, mechanisms
+    from bursar import answers, meaning, mechanisms
     from bursar.curves.totals import totals
 
     _check.noise(noise_multiplier=noise_multiplier)
@@ -72,13 +72,27 @@ def epsilon(
     rounds = 1 if count is None else count
     step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
     best = answers.of_run(step, rounds=rounds, delta=delta)
-    rows = totals(mechanisms.Repeated(step, rounds), delta=delta)
+    run = mechanisms.Repeated(step, rounds)
+    rows, said = totals(run, delta=delta), meaning.of(run, points=128)
     if as_json:
-        run = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
+        options = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
         listed = [asdict(each) for each in best]
-        print(dumps({"epsilon": best[0].epsilon, **run, "answers": listed, "which": WHICH, "bounds": _plain(rows)}))
+        means = {"meaning": said.figures() | {"words": said.words}}
+        print(
+            dumps(
+                {
+                    "epsilon": best[0].epsilon,
+                    **options,
+                    "answers": listed,
+                    "which": WHICH,
+                    **means,
+                    "bounds": _plain(rows),
+                }
+            )
+        )
         return
     _print_answers(best, f"{rounds} x {step!r}, delta = {delta:g}")
+    Console().print(f"What the first means: {said.words}", "", sep="\n", highlight=False)
     _print_totals(rows)
 
 

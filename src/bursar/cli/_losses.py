@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -45,8 +46,8 @@ def losses(
 ) -> None:
     """Show each person's epsilon (PRIVATE) by privacy loss distributions, beside Rényi and Gaussian accounting.
 
-    Give --steps for norms of shape (people,), which are those of every step. The table holds quantiles over people;
-    --json prints each person's epsilon.
+    Give --steps for norms of shape (people,), which are those of every step. The table holds quantiles and means over
+    people; --json prints each person's epsilon.
     """
     _check.positive(noise_multiplier=noise_multiplier)
     _check.between(0, 1, delta=delta)
@@ -56,7 +57,7 @@ def losses(
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
-    from bursar.report.losses import from_norms, histogram, quantiles
+    from bursar.report.losses import from_norms, histogram, means, quantiles
 
     epsilons = from_norms(
         values,
@@ -72,11 +73,15 @@ def losses(
         lists = {name: column.tolist() for name, column in epsilons.items()}
         print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
         return
-    table = Table(title=f"{MARK}: each person's epsilon at delta = {delta:g}", title_justify="left")
-    for column in ("accounting", "group", *(f"{level:.0%}" if level < 1 else "most" for level in LEVELS)):
-        table.add_column(column, justify="left" if column in ("accounting", "group") else "right")
-    for name, group, levels in quantiles(epsilons, groups=labels):
-        table.add_row(name, "all" if group is None else group, *(shown(level, 4) for level in levels))
+    title = f"{MARK}: each person's epsilon at delta = {delta:g}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    levels_shown = (f"{level:.0%}" if level < 1 else "most" for level in LEVELS)
+    for column in ("accounting", "group", *levels_shown, "mean"):
+        words = column in ("accounting", "group")
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    averages = means(epsilons, groups=labels)
+    for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True):
+        table.add_row(name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
     Console().print(table, STATUS)
 
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from bursar.queries import Answer
     from bursar.queries.plans import Plan
 
-__all__ = ["add"]
+__all__ = ["LedgerName", "add", "console", "ledger", "opened", "table_of"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
+LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
 CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
@@ -60,7 +61,7 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = _table(
+    table = table_of(
         "key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit"
     )
     for key, each in quotes.items():
@@ -70,7 +71,7 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         for name, margin in each.margins.items():
             table.add_row(*first, name, f"{margin:.6g}", *last)
             first, last = ("", "", ""), ("", "")
-    _console().print(table, _ABOUT_QUOTES)
+    console().print(table, _ABOUT_QUOTES)
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
@@ -121,7 +122,7 @@ def verify(
     if replay is None:
         from bursar.ledger import verify as verified
 
-        with _open(path) as book:
+        with opened(path) as book:
             findings = verified(book, head=head)
     else:
         from bursar.queries.plans import Plan
@@ -132,7 +133,7 @@ def verify(
     else:
         for finding in findings:
             mark = "[green]yes[/]" if finding.holds else "[bold red]NO [/]"
-            _console().print(f"{mark}  {finding.what}", markup=True)
+            console().print(f"{mark}  {finding.what}", markup=True)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
 
@@ -142,19 +143,19 @@ def show(path: LedgerName, as_json: Json = False) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from bursar.ledger import summary
 
-    with _open(path) as book:
+    with opened(path) as book:
         record = summary(book)
     if as_json:
         print(dumps(asdict(record)))
         return
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
-    table = _table("number", "time", "analyst", "purpose", "key", "ask", f"{symbol} at most")
+    table = table_of("number", "time", "analyst", "purpose", "key", "ask", f"{symbol} at most")
     for asked in record.questions:
         names = (asked["number"], asked["time"], asked["analyst"], asked["purpose"] or "", asked["key"])
         table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked[f"{symbol} at most"], 6))
-    _console().print(table)
+    console().print(table)
     budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
-    _console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
+    console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
 
 
 @ledger.command("export", epilog="Example: bursar ledger export people.ledger --out record.jsonl")
@@ -167,7 +168,7 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
 
     if out is not None:
         check_new_file(out, force=force, read=(path,))
-    with _open(path) as book:
+    with opened(path) as book:
         text = "".join(f"{line}\n" for line in exported(book))
     if out is None:
         typer.echo(text, nl=False)
@@ -191,7 +192,7 @@ def check_export(exported: Annotated[Path, typer.Argument(help="A file that `bur
 @ledger.command("retire", epilog="Example: bursar ledger retire people.ledger --person 17")
 def retire(path: LedgerName, person: Person) -> None:
     """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
-    with _open(path) as book:
+    with opened(path) as book:
         charged = book.spent(person) > 0
         book.retire(person)
     _confirm("left: in no answer from now on, and the account stays", charged=charged)
@@ -200,7 +201,7 @@ def retire(path: LedgerName, person: Person) -> None:
 @ledger.command("restore", epilog="Example: bursar ledger restore people.ledger --person 17")
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
-    with _open(path) as book:
+    with opened(path) as book:
         charged = book.spent(person) > 0
         book.restore(person)
     _confirm("is back, with the account as it was left", charged=charged)
@@ -221,7 +222,7 @@ def limit(
     if (rho is None) == (epsilon is None):
         raise ArgumentError("give either --rho or --epsilon")
     amount = epsilon if rho is None else rho
-    with _open(path) as book:
+    with opened(path) as book:
         if (rho is None) != (book.symbol == "epsilon"):
             raise ArgumentError(f"this ledger counts {book.measure}: give --{book.symbol}")
         _check.positive(**{book.symbol: amount})
@@ -230,23 +231,39 @@ def limit(
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
 
-def statement(path: LedgerName, person: Person, delta: OptionalDelta = None, as_json: Json = False) -> None:
+def statement(path: LedgerOrModel, person: Person, delta: OptionalDelta = None, as_json: Json = False) -> None:
     """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
 
-    Without --delta the epsilon of the budget is stated at the ledger's own delta.
+    Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
+    --keep-accounts, print how much of their budget its training used; a person without a name is the number of a row.
     """
+    if path.endswith(".accounts") or Path(path).is_dir():
+        _print_models_statement(Path(path), person, delta, as_json=as_json)
+        return
     from bursar.queries import statement as person_statement
 
-    with _open(path) as book:
+    with opened(path) as book:
         account = person_statement(book, person, delta=delta)
     if as_json:
         print(dumps({"private": MARK, **asdict(account), "words": account.words}))
         return
-    table = _table("number", "time", "analyst", "purpose", "key", "ask", account.symbol)
+    table = table_of("number", "time", "analyst", "purpose", "key", "ask", account.symbol)
     for line in account.lines:
         cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
         table.add_row(*map(str, cells), shown(line.rho, 6))
-    _console().print(f"{MARK}, and for this person", table, account.words, sep="\n")
+    console().print(f"{MARK}, and for this person", table, account.words, sep="\n")
+
+
+def _print_models_statement(model: Path, person: str, delta: float | None, *, as_json: bool) -> None:
+    from bursar.training.models import statement as models_statement
+
+    if delta is not None:
+        raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
+    told = models_statement(model, person)
+    if as_json:
+        print(dumps({"private": MARK, **asdict(told), "words": str(told)}))
+        return
+    console().print(f"{MARK}, and for this person", str(told), sep="\n")
 
 
 def _confirm(change: str, *, charged: bool) -> None:
@@ -256,18 +273,18 @@ def _confirm(change: str, *, charged: bool) -> None:
         print("no question has charged a person of this name so far: is it spelt as in the data?")
 
 
-def _open(path: str) -> "Ledger":
+def opened(path: str) -> "Ledger":
     from bursar.ledger import Ledger
 
     return Ledger.open(path, create=False)  # a command about a ledger never makes one
 
 
-def _console() -> Console:
+def console() -> Console:
     """Prints names, keys and groups literally: nothing in them is a style, a link or an emoji."""
     return Console(markup=False, emoji=False)
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
     table = Table()
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -277,7 +294,7 @@ def _table(*columns: str) -> Table:
 def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:
     """Refuse a file that must not be written, before anything is asked."""
     if path is not None:
-        check_new_file(path, force=force, read=(plan, questions.ledger, questions.folder / questions.settings["data"]))
+        check_new_file(path, force=force, read=(plan, questions.ledger, *questions.files))
 
 
 def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
@@ -306,7 +323,7 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
         }
         print(dumps(described))
         return
-    table = _table("key", "group", "value", "95 % interval", "truth, 95 %")
+    table = table_of("key", "group", "value", "95 % interval", "truth, 95 %")
     for key, answer in answers.items():
         columns = answer.columns()
         values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
@@ -317,14 +334,14 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
             name = ", ".join(map(str, group))
             truth = "-" if truths[place][0] is None else "{:.6g} to {:.6g}".format(*truths[place])
             table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}", truth)
-    _console().print(table, "Intervals are 95 % each, for the noise alone.")
+    console().print(table, "Intervals are 95 % each, for the noise alone.")
     _print_notes(answers)
 
 
 def _print_notes(answers: "Mapping[str, Answer]") -> None:
     """What each answer is about, and what is not certain about people who have little left."""
     for key, answer in answers.items():
-        _console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
+        console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
     certain = {
         key: each.complete_clip / float(each.question.clip or 1)
         for key, each in answers.items()
@@ -332,7 +349,7 @@ def _print_notes(answers: "Mapping[str, Answer]") -> None:
     }
     if min(certain.values(), default=1) < 1:
         worst = min(certain, key=lambda key: certain[key])
-        _console().print(f"{worst!r}: {answers[worst].about_budgets}")
+        console().print(f"{worst!r}: {answers[worst].about_budgets}")
     incomplete = [key for key, answer in answers.items() if answer.complete is False]
     if incomplete:
-        _console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
+        console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")

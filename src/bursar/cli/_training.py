@@ -27,6 +27,7 @@ from bursar.cli._spends import draw_spends, progress_bar
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from bursar.training import OnLedger
     from bursar.training.models import Trained
 
 __all__ = ["add", "predict", "train"]
@@ -70,6 +71,19 @@ def train(
     individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
     accounting: Annotated[str, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")] = "gaussian",
     noise_multiplier: OptionalNoiseMultiplier = None,
+    stop_when_inactive: Annotated[
+        float | None,
+        typer.Option(help="Stop, after --steps, when noisy counts say that this share of people has no budget left."),
+    ] = None,
+    keep_accounts: Annotated[
+        bool, typer.Option("--keep-accounts", help="PRIVATE: write OUT.accounts, for `bursar statement OUT`.")
+    ] = False,
+    ledger: Annotated[
+        str | None, typer.Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None,
+    analyst: Annotated[str, typer.Option(help="Whose limits on the ledger hold.")] = "training",
+    purpose: Annotated[str | None, typer.Option(help="The purpose whose limits on the ledger hold.")] = None,
     skip_rows: SkipRows = 0,
     test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Makes the run reproducible and NOT private.")] = None,
@@ -82,17 +96,17 @@ def train(
 
     The whole clip can be paid for in every one of --steps; without --noise-multiplier the noise is the least that the
     budget allows. The folder --out gets the model, its card and its metrics, --picture what each person has spent.
+    With --stop-when-inactive, which needs --extra-steps and a --pace below 1, the counts cost 1 % of each budget.
     """
     if init_schema is not None:
         _write_template(data, target, person, init_schema, force=force, as_json=as_json)
         return
-    if schema is None:
-        raise ArgumentError(_NO_SCHEMA)
-    if out is None:
-        raise ArgumentError("--out is missing: the folder for the model")
+    if schema is None or out is None:
+        raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
     _check_private_picture(picture, out, force=force)
     from bursar.training.models import train_to_folder
 
+    charged = _on_ledger(ledger, key, analyst, purpose)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=steps + extra_steps * individual)
         trained = train_to_folder(
@@ -102,6 +116,7 @@ def train(
             schema=schema,
             person=person,
             force=force,
+            keep_accounts=keep_accounts,
             observe=lambda number, _: progress.update(task, completed=number),
             test=test,
             skip_rows=skip_rows,
@@ -117,10 +132,12 @@ def train(
             individual=individual,
             accounting=accounting,
             noise_multiplier=noise_multiplier,
+            stop_when_inactive=stop_when_inactive,
             seed=seed,
+            ledger=charged,
         )
     private = [] if picture is None else draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
-    _print_trained(trained, out, private, as_json=as_json)
+    _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
 
 
 def predict(
@@ -165,7 +182,19 @@ def _check_private_picture(picture: Path | None, out: Path, *, force: bool) -> N
         check_free(path, force=force)
 
 
-def _print_trained(trained: "Trained", out: Path, private: list[str], *, as_json: bool) -> None:
+def _on_ledger(ledger: str | None, key: str | None, analyst: str, purpose: str | None) -> "OnLedger | None":
+    """Where the training is charged; None where it has a budget of its own."""
+    from bursar.training import OnLedger
+
+    if (ledger is None) != (key is None):
+        raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
+    return None if ledger is None or key is None else OnLedger(ledger, key, analyst, purpose)
+
+
+def _print_trained(trained: "Trained", out: Path, private: list[str], *, kept: bool, as_json: bool) -> None:
+    from bursar.training.models import accounts_file
+
+    private = [*private, *([str(accounts_file(out))] if kept else [])]
     if as_json:
         values = {"out": str(out), "metrics": trained.metrics, "card": trained.card.to_dict(), "private": private}
         typer.echo(dumps(values))

@@ -1,1 +1,1 @@
-"""Use mechanisms and accounts of other libraries: events of dp_accounting, training with Opacus."""
+"""Use mechanisms and accounts of other libraries: events of dp_accounting, measurements of OpenDP, Opacus."""

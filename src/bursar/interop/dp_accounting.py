@@ -6,30 +6,62 @@ one person with all of that person's records; an event that only has a meaning u
     NoOp              Composed(())                    Composed        Composed
     Gaussian          Gaussian                        SelfComposed    Repeated
     Laplace           Laplace                         ZCDp, xi = 0    Zcdp
-    PoissonSampled of Gaussian    SampledGaussian
+    DiscreteLaplace   Pure                            ZCDp, xi > 0    Renyi
+    PoissonSampled of Gaussian                        SampledGaussian
+    PoissonSampled of Laplace or DiscreteLaplace      Pure
+    SingleEpochTreeAggregation, null records only     Gaussian
+
+``accountant`` drives their interface: ``calibrate_dp_mechanism`` finds noise for our bounds.
 
 Classes are compared exactly: a subclass may mean something else, so it is refused like every unknown event.
 """
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import nextafter
+from math import expm1, log1p, nextafter, sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bursar import _extras, mechanisms
+from bursar import _check, _extras, mechanisms
 from bursar.errors import ArgumentError, Unsupported
+from bursar.interop._accountant import NOTIONS, accountant_of
 
 if TYPE_CHECKING:
-    from dp_accounting import dp_event
+    from dp_accounting import PrivacyAccountant, dp_event
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["from_event", "from_pld", "to_event"]
+__all__ = ["NOTIONS", "accountant", "from_event", "from_pld", "to_event"]
 
 _SUPPORTED = (
-    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, ZCDpEvent (xi=0), PoissonSampledDpEvent of a GaussianDpEvent, "
-    "SelfComposedDpEvent and ComposedDpEvent"
+    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "
+    "GaussianDpEvent, LaplaceDpEvent or DiscreteLaplaceDpEvent, SelfComposedDpEvent, ComposedDpEvent, and with null "
+    "records SingleEpochTreeAggregationDpEvent"
 )
+_OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
+_ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
+
+
+def accountant(notion: str = "tightest", *, null_records: bool = False) -> "PrivacyAccountant":
+    """A fresh accountant in the interface of dp_accounting, for ``calibrate_dp_mechanism`` and the like.
+
+    Args:
+        notion: public, one of ``NOTIONS``: "tightest" of all, "losses" (certified privacy loss distributions),
+            "gaussian", "zcdp", "renyi" or "basic".
+        null_records: public. Neighbours are data where one person's records are null, in place of absent: their
+            REPLACE_SPECIAL; else ADD_OR_REMOVE_ONE.
+
+    Returns:
+        A ``PrivacyAccountant``: ``compose``, ``supports``, ``ledger``, ``get_epsilon``. It adds up a run that was fixed
+        in advance; it is no filter and no odometer.
+
+    Guarantee: what was composed, if fixed in advance, is (epsilon, delta)-DP with the epsilon that it gives.
+    Source: theory 2, 3 and 7, by notion.
+    """
+
+    def read(event: object) -> mechanisms.Mechanism:
+        return _read(event, null_records=null_records)
+
+    return accountant_of(notion, read, null_records=null_records)
 
 
 def from_event(event: object) -> mechanisms.Mechanism:
@@ -42,10 +74,24 @@ def from_event(event: object) -> mechanisms.Mechanism:
     Guarantee: what the event says was run, was run by the mechanism: no cost is lost.
     Source: the docstrings of dp_accounting.dp_event, version 0.6; theory 2.1, 2.2, 2.6.
     """
-    read = _readers().get(type(event))
-    if read is None:
-        raise Unsupported(f"{type(event).__name__} has no mechanism in Bursar; supported are {_SUPPORTED}")
-    return read(event)
+    return _read(event, null_records=False)
+
+
+def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
+    """The mechanism of an event, for neighbours without a person or with null records."""
+    reader, events = _readers().get(type(event)), _events()
+    inside: Any = event
+    if type(event) is events.SelfComposedDpEvent:
+        return mechanisms.Repeated(_read(inside.event, null_records=null_records), inside.count)
+    if type(event) is events.ComposedDpEvent:
+        return mechanisms.Composed(tuple(_read(part, null_records=null_records) for part in inside.events))
+    if type(event) is events.SingleEpochTreeAggregationDpEvent and null_records:
+        return _tree(inside)
+    if reader is None:
+        name = type(event).__name__
+        why = "; it has a meaning for replaced records only" if name in _OTHER_RELATION else ""
+        raise Unsupported(f"{name} has no mechanism in Bursar{why}; supported are {_SUPPORTED}")
+    return reader(event)
 
 
 def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
@@ -115,17 +161,38 @@ def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
         events.NoOpDpEvent: lambda event: mechanisms.Composed(()),
         events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
         events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
+        events.DiscreteLaplaceDpEvent: _discrete_laplace,
         events.ZCDpEvent: _zcdp,
         events.PoissonSampledDpEvent: _sampled,
-        events.SelfComposedDpEvent: lambda event: mechanisms.Repeated(from_event(event.event), event.count),
-        events.ComposedDpEvent: lambda event: mechanisms.Composed(tuple(map(from_event, event.events))),
     }
 
 
 def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
-    if event.xi != 0:
-        raise Unsupported(f"ZCDpEvent with xi={event.xi!r} has no mechanism in Bursar; supported is xi=0")
-    return mechanisms.Zcdp(event.rho)
+    """Its Rényi value at an order alpha is at most xi + rho alpha."""
+    if event.xi == 0:
+        return mechanisms.Zcdp(event.rho)
+    _check.amount(rho=event.rho, xi=event.xi)
+    return mechanisms.Renyi(_ORDERS, tuple((event.xi + event.rho * order) * _UP for order in _ORDERS))
+
+
+_UP = 1 + 1e-15
+
+
+def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Mechanism:
+    """Two whole numbers that are so far apart differ in probability by at most the exponential of the product."""
+    _check.positive(noise_parameter=event.noise_parameter, sensitivity=event.sensitivity)
+    return mechanisms.Pure(event.noise_parameter * event.sensitivity * _UP)
+
+
+def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mechanism:
+    """A null record moves the nodes above one leaf, of the tallest tree: as many as its steps have binary digits."""
+    counts = event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
+    if not counts:
+        return mechanisms.Composed(())
+    for count in counts:
+        _check.whole(1, step_counts=count)
+    most = sqrt(max(int(count).bit_length() for count in counts)) * _UP
+    return mechanisms.Gaussian(_noise(event), most)
 
 
 def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
@@ -139,13 +206,18 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
         return mechanisms.Composed(())
     if isinstance(inner, mechanisms.Gaussian):
         return mechanisms.SampledGaussian(inner.sigma, inner.sensitivity, rate)
+    if isinstance(inner, mechanisms.Laplace | mechanisms.Pure):
+        epsilon = inner.epsilon if isinstance(inner, mechanisms.Pure) else inner.sensitivity / inner.scale
+        return mechanisms.Pure(
+            log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14)
+        )  # Balle, Barthe & Gaboardi (2018), Thm 8
     raise Unsupported(
         f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Bursar; supported is "
-        "PoissonSampledDpEvent of GaussianDpEvent or NoOpDpEvent"
+        "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
     )
 
 
-def _noise(event: "dp_event.GaussianDpEvent | dp_event.LaplaceDpEvent") -> float:
+def _noise(event: Any) -> float:
     if event.noise_multiplier == 0:
         raise Unsupported(f"{type(event).__name__} with noise_multiplier=0 is not private; it has no finite cost")
     return float(event.noise_multiplier)

@@ -1,0 +1,83 @@
+"""Privacy accountants in the interface of dp_accounting, each of which counts in a notion of ours."""
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bursar import _check, _extras, mechanisms
+from bursar.curves import approximate, gaussian, losses, renyi, zcdp
+from bursar.curves.totals import tightest
+from bursar.errors import ArgumentError, Unsupported
+
+if TYPE_CHECKING:
+    from dp_accounting import PrivacyAccountant
+
+__all__ = ["NOTIONS", "accountant_of"]
+
+
+def _certified(run: mechanisms.Mechanism, delta: float) -> float:
+    rounds = mechanisms.leaves(run)
+    return float(losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta)[0])
+
+
+def _basic(run: mechanisms.Mechanism, delta: float) -> float:
+    sums = approximate.of(run)
+    return sums.epsilon if sums.delta <= delta else inf
+
+
+NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
+    "tightest": lambda run, delta: tightest(run, delta=delta).epsilon,
+    "losses": _certified,
+    "gaussian": lambda run, delta: gaussian.of(run).epsilon(delta=delta),
+    "zcdp": lambda run, delta: zcdp.of(run).epsilon(delta=delta),
+    "renyi": lambda run, delta: renyi.of(run).epsilon(delta=delta),
+    "basic": _basic,
+}
+
+
+def accountant_of(
+    notion: str, read: Callable[[Any], mechanisms.Mechanism], *, null_records: bool
+) -> "PrivacyAccountant":
+    """A fresh accountant that counts in this notion and reads events by this function."""
+    _check.one_of(list(NOTIONS), notion=notion)
+    with _extras.need("dp_accounting", extra="interop"):
+        from dp_accounting import NeighboringRelation, NonPrivateDpEvent, PrivacyAccountant
+    epsilon = NOTIONS[notion]
+
+    class Accountant(PrivacyAccountant):  # type: ignore[misc]
+        """Counts what was composed in a notion of Bursar."""
+
+        def __init__(self) -> None:
+            relation = "REPLACE_SPECIAL" if null_records else "ADD_OR_REMOVE_ONE"
+            super().__init__(NeighboringRelation[relation])
+            self._rounds: list[mechanisms.Mechanism] = []
+            self._exposed = False
+
+        def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+            if _holds(event, NonPrivateDpEvent):
+                self._exposed |= do_compose and count > 0
+                return None
+            try:
+                mechanism = read(event)
+                epsilon(mechanism, 0.5)  # refuses what has no price in this notion
+            except (ArgumentError, Unsupported) as refused:
+                return self.CompositionErrorDetails(event, str(refused))
+            if do_compose:
+                self._rounds.append(mechanisms.Repeated(mechanism, count))
+            return None
+
+        def get_epsilon(self, target_delta: float) -> float:
+            if self._exposed:
+                return inf
+            run = mechanisms.Composed(tuple(self._rounds))
+            return float(epsilon(run, target_delta)) if mechanisms.leaves(run) else 0.0
+
+    return Accountant()
+
+
+def _holds(event: Any, kind: type) -> bool:
+    """Whether an event is of this kind, or one inside it."""
+    inside = [*getattr(event, "events", ()), *([event.event] if hasattr(event, "event") else [])]
+    return type(event) is kind or any(_holds(each, kind) for each in inside)

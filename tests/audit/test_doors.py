@@ -1,0 +1,245 @@
+"""Replay audits of every door of the library: nothing is found, and errors that are planted in the doors are.
+
+``python benchmarks/audits.py`` runs the same with twenty people each.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bursar import audit, filters, individual, training
+from bursar.queries import Count, Sum, _question, _releases
+from bursar.queries._engines import compiler, duckdb_engine
+from bursar.training import _contributions
+from bursar.training._logistic import gradients as logistic_gradients
+from bursar.training.correlated import Banded, BandedInverse, FixedBatches
+from bursar.training.correlated._charges import Pattern
+from bursar.training.correlated._factor import Factor
+from pipelines import (
+    DOORS,
+    PEOPLE,
+    asked_of,
+    audited,
+    log_loss,
+    logistic,
+    logistic_module,
+    parameters,
+    records,
+    session,
+    table,
+    tensors,
+    trainer,
+)
+
+QUICK = {"people": [3], "replaced": None, "fresh": False}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_nothing_is_found_in_a_door(door):
+    """With a person removed."""
+    report = DOORS[door](people=1, fresh=False, replaced=None)
+    assert report.holds, str(report)
+    assert report.largest <= 1
+
+
+def test_individual_accounts_are_used_to_the_full():
+    """The audit sees all that accounts pay for: with Gaussian steps, nothing of it is slack."""
+    assert audited(trainer(), **QUICK).tightest == pytest.approx(1, rel=1e-4)
+
+
+def half_charged(monkeypatch):
+    right = individual.Filter.charge
+    monkeypatch.setattr(
+        individual.Filter,
+        "charge",
+        lambda self, step, norms, people=None: right(self, step, norms * (0.5 if len(norms) > 1 else 1), people),
+    )  # the audit's own accounts, of one person, stay as they are
+
+
+def forgotten_clip(monkeypatch):
+    right = training.Gradients.sums
+
+    def sums(self, *given, **named):
+        totals, norms = right(self, *given, **named)
+        return [2 * each for each in totals], norms
+
+    monkeypatch.setattr(training.Gradients, "sums", sums)
+
+
+def mean_of_those_who_are_there(monkeypatch):
+    right = _contributions.FullBatch.charge_and_sum
+    monkeypatch.setattr(
+        _contributions.FullBatch,
+        "charge_and_sum",
+        lambda self, gradients, records, *rest: [
+            each / len(records.targets) * 200 for each in right(self, gradients, records, *rest)
+        ],
+    )
+
+
+def count_for_nothing(monkeypatch):
+    right = individual.Filter.charge
+
+    def charge(self, step, norms, people=None):
+        free = len(norms) > 1 and bool(np.all(norms == 1)) and not np.any(self.spent())
+        return norms > 0 if free else right(self, step, norms, people)
+
+    monkeypatch.setattr(individual.Filter, "charge", charge)
+
+
+TRAINING = {
+    half_charged: (trainer, "account"),
+    forgotten_clip: (trainer, "sensitivity"),
+    mean_of_those_who_are_there: (trainer, "account"),
+    count_for_nothing: (lambda: logistic(max_grad_norm=0.7), "account"),
+}
+
+
+@pytest.mark.parametrize("plant", TRAINING)
+def test_planted_errors_of_training_are_found(plant, monkeypatch):
+    """Each by the rule that it breaks."""
+    plant(monkeypatch)
+    make, rule = TRAINING[plant]
+    assert rule in audited(make(), **QUICK, data=records(2)).rules
+
+
+CORRELATED = {"batches": FixedBatches(10), "steps": 12}
+
+
+def first_row_alone(self, places):
+    return np.diag([self.columns([place])[place, 0] ** 2 for place in places])
+
+
+def rows_in_place_of_columns(self, places):
+    rows = self.columns(range(self.steps)).T[:, list(places)]
+    return rows.T @ rows
+
+
+@pytest.mark.parametrize("wrong", [first_row_alone, rows_in_place_of_columns])
+def test_later_rows_that_are_not_paid_are_found(wrong, monkeypatch):
+    """Correlated noise: a contribution is in all later rows, and the whole column must be paid."""
+    monkeypatch.setattr(Factor, "inner_products", wrong)
+    assert "account" in audited(trainer(noise=Banded(3), pace=0.0, **CORRELATED), **QUICK | {"people": range(8)}).rules
+
+
+def test_overlaps_that_are_not_paid_are_found(monkeypatch):
+    """Correlated noise that never ends: earlier contributions overlap with later ones."""
+    monkeypatch.setattr(Pattern, "cross", lambda self, turn, past: np.zeros(len(past)))
+    assert "account" in audited(trainer(noise=BandedInverse(3), pace=0.0, **CORRELATED), **QUICK).rules
+
+
+def test_who_is_not_sampled_must_pay(monkeypatch):
+    """A sampled step that charges those alone who were sampled."""
+
+    def charge_and_sum(self, gradients, records, accounts, step, steps_left):
+        coins = _contributions._witness.coins(lambda: self._coins.random(records.person_count))
+        sampled = coins < step.sample_rate
+        accounts.charge(step, np.where(sampled, step.sensitivity, 0.0))
+        inputs, targets, numbers = records.select_people(torch.from_numpy(np.flatnonzero(sampled)))
+        return gradients.sums(inputs, targets, step.sensitivity, people=numbers)[0]
+
+    monkeypatch.setattr(_contributions.Poisson, "charge_and_sum", charge_and_sum)
+    budget = lambda: filters.RenyiOrder(alpha=8, rho=0.5)  # noqa: E731
+    assert "account" in audited(trainer(budget, sample_rate=0.3), **QUICK).rules
+
+
+def test_a_stream_with_a_fresh_account_in_each_update_is_found():
+    """Double spending: the second update is paid from an account that knows nothing of the first."""
+
+    def forgetful(data):
+        module, seen = logistic_module(), []
+        x, y, who = tensors(data)
+        for _ in range(3):
+            optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+            job = training.Stream(
+                module,
+                log_loss,
+                optimizer,
+                filters.Gaussian(mu=0.3),
+                max_grad_norm=1.0,
+                divisor=20,
+                noise_multiplier=5.0,
+            )
+            job.update(x, y, who.tolist())
+            seen.append(parameters(module))
+        return audit.Outcome(seen, job.accounts)
+
+    assert "account" in audited(forgetful, **QUICK).rules
+
+
+def test_a_norm_without_the_intercept_is_found(monkeypatch):
+    """Logistic regression whose norms forget a part of the gradient."""
+    right = logistic_gradients.LogisticGradients.norms
+    monkeypatch.setattr(logistic_gradients.LogisticGradients, "norms", lambda self, at: right(self, at) * 0.6)
+    assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
+
+
+ASKED = [Count(clip=1, rho=0.05), Sum("a", 0, 40, clip=1, rho=0.05)]
+
+
+def no_clipping(monkeypatch):
+    monkeypatch.setattr(compiler, "_factor", lambda square, bound: "1::DOUBLE")
+
+
+def a_ninth_charged(monkeypatch):
+    right, price = compiler.units_per_step, _question.price_of
+    monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
+    monkeypatch.setattr(_question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setitem(globals(), "ASKED", [replace(asked) for asked in ASKED])
+
+
+def rows_as_people(monkeypatch):
+    right = duckdb_engine.duckdb_dialect
+    row = {"BIGINT": "rowid", "VARCHAR": 'd."who" || CAST(d."a" AS VARCHAR)'}
+    monkeypatch.setattr(duckdb_engine, "duckdb_dialect", lambda columns: replace(right(columns), person=row))
+
+
+def a_third_of_the_noise(monkeypatch):
+    right = _releases.noisy
+    smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
+    monkeypatch.setattr(_releases, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
+
+
+QUERIES = {
+    no_clipping: "sensitivity",
+    a_ninth_charged: "account",
+    rows_as_people: "account",
+    a_third_of_the_noise: "account",
+}
+
+
+@pytest.mark.parametrize("plant", QUERIES)
+def test_planted_errors_of_questions_are_found(plant, monkeypatch):
+    """Each by the rule that it breaks."""
+    plant(monkeypatch)
+    pipeline = session(questions=4, asked=lambda told: ASKED, watch=False)
+    assert QUERIES[plant] in asked_of(table(records()), pipeline, people=1, fresh=False, replaced=None).rules
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT * FROM data ORDER BY a DESC LIMIT 60",
+        "SELECT who, b, kind, a - (SELECT avg(a) FROM data) + 20 AS a FROM data",
+    ],
+)
+def test_impure_views_are_found(view):
+    """Views by which a person's rows decide which rows of others are seen, or what is in them."""
+    pipeline = session(questions=4, asked=lambda told: ASKED, watch=False, view=view, check_view=False)
+    report = asked_of(table(records()), pipeline, people=4, fresh=False, replaced=None)
+    assert report.rules & {"account", "sensitivity"}
+
+
+def test_questions_made_from_the_data_are_found():
+    """A bound that is the largest entry, found with the person whose entry it is."""
+    rows = table(records())
+    amounts = rows["a"].to_pylist()
+    richest = rows["who"].to_pylist()[int(np.argmax(amounts))]
+
+    def pipeline(given):
+        most = float(max(given["a"].to_pylist()))
+        yield from session(questions=2, asked=lambda told: [Sum("a", 0, most, clip=1, rho=0.05)], watch=False)(given)
+
+    assert asked_of(rows, pipeline, [richest], fresh=False, replaced=None).rules & {"public", "control flow"}

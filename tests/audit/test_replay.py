@@ -1,0 +1,162 @@
+"""Replay audits: nothing is found in a right program, and each planted error is."""
+
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flawed
+from bursar import _witness, audit, filters, noise
+from bursar.errors import ArgumentError
+from bursar.mechanisms import Gaussian, Laplace
+
+SOME = (0, 2, 11)
+
+
+def found(flaw, **options):
+    return audit.replay(lambda data: flaw(data).run(), flawed.values(), people=SOME, without=flawed.without, **options)
+
+
+def test_nothing_is_found_in_the_right_program():
+    """What is revealed is all that was paid, and no more; a report says so."""
+    report = found(flawed.Descent)
+    assert report.holds, str(report)
+    assert (report.calls, report.people) == (flawed.STEPS, len(SOME))
+    assert 0.99 < report.tightest <= 1 + 1e-6
+    assert 0.5 < report.largest <= 1
+    assert "0 findings" in str(report)
+
+
+@pytest.mark.parametrize("flaw", flawed.FLAWS, ids=lambda flaw: flaw.__name__)
+def test_each_planted_error_is_found(flaw):
+    """By the rule that it breaks, and named in the report."""
+    report = found(flaw)
+    assert flawed.FLAWS[flaw] in report.rules, str(report)
+    assert not report.holds
+    assert flawed.FLAWS[flaw] in str(report)
+
+
+def test_other_rows_of_a_person_are_judged_as_well():
+    """A person whose rows are within bounds, and would not be with others, is found where rows are replaced."""
+
+    class Unclipped(flawed.Descent):
+        def gradient(self, person, rows):
+            return rows[0] * (1.0 if person in SOME else 0.1)
+
+    data = {person: rows * 0.05 for person, rows in flawed.values().items()}
+    options = {"people": SOME, "without": flawed.without}
+    assert audit.replay(lambda each: Unclipped(each).run(), data, **options).holds
+    other = audit.replay(
+        lambda each: Unclipped(each).run(), data, replaced=lambda data, who: {**data, who: data[who] * 90}, **options
+    )
+    assert "sensitivity" in other.rules
+
+
+def test_pure_and_labelled_releases():
+    """Laplace noise is judged in L1; of labelled sums those that vanish with the person count as zero."""
+
+    def pipeline(data):
+        sums = dict.fromkeys(data, 2)
+        step = Gaussian(4.0, 2.0)
+        told = audit.released(lambda: sorted(sums)[:1], exact=sums, mechanism=step)
+        counts = np.array([len(data), sum(data.values())])
+        laplace = Laplace(20.0, float(pipeline.most))
+        noisy = audit.released(lambda: counts + noise.discrete_laplace(20.0, size=2), exact=counts, mechanism=laplace)
+        paid = (2 / 4.0) ** 2 / 2 + (3 / 20.0) ** 2 / 2
+        return audit.Outcome([told, noisy], audit.Amount(paid, 1.0, "zCDP rho"))
+
+    data = {"ann": 2, "bob": 1}
+    options = {"people": ["ann"], "without": lambda data, who: {k: v for k, v in data.items() if k != who}}
+    pipeline.most = 3
+    assert audit.replay(pipeline, data, **options).holds
+    pipeline.most = 2.9
+    assert audit.replay(pipeline, data, **options).rules == {"sensitivity"}
+
+
+def test_outputs_are_held_still_in_the_audit_only():
+    """In the block of a replay, in its thread: before, after and beside it noise is drawn as ever."""
+    beside, step = [], Gaussian(1.0)
+
+    def one():
+        return audit.released(lambda: float(np.random.default_rng().normal()), exact=0.0, mechanism=step)
+
+    def pipeline(data):
+        other = threading.Thread(target=lambda: beside.append(one()))
+        other.start()
+        other.join()
+        return audit.Outcome([one() for _ in range(data)])
+
+    assert audit.replay(pipeline, 3, people=[1, 2], without=lambda data, person: data).holds
+    assert len(set(beside)) == len(beside) == 4
+    assert _witness._PRESENT.get() is None
+    assert one() != one()
+
+
+def test_audits_alone_bring_a_witness():
+    """No other room of the package can hold outputs still: nobody else names what does."""
+    package = Path(_witness.__file__).parent
+    naming = [
+        path.relative_to(package).parts[0]
+        for path in package.rglob("*.py")
+        if re.search(r"_witness\.present|import .*\bpresent\b|_PRESENT", path.read_text(encoding="utf-8"))
+    ]
+    assert set(naming) == {"_witness.py", "audit"}
+
+
+def test_a_failed_audit_leaves_no_witness():
+    """An error of the recorded run is the caller's, and ends the audit."""
+    with pytest.raises(ZeroDivisionError):
+        audit.replay(lambda data: 1 // 0, None, people=[1], without=lambda data, person: data)
+    assert _witness._PRESENT.get() is None
+
+
+def test_wrong_use_is_refused():
+    """Nobody to remove, nothing released, something else than an outcome, and what cannot be compared."""
+    step = Gaussian(1.0)
+
+    def tells(public, accounts=None):
+        def pipeline(data):
+            audit.released(lambda: 1.0, exact=0.0, mechanism=step)
+            return audit.Outcome(public, accounts)
+
+        return pipeline
+
+    stay = {"without": lambda data, person: data}
+    with pytest.raises(ArgumentError, match="people"):
+        audit.replay(tells(1), None, people=[], **stay)
+    with pytest.raises(ArgumentError, match="released nothing"):
+        audit.replay(lambda data: audit.Outcome(), None, people=[1], **stay)
+    with pytest.raises(ArgumentError, match=r"audit\.Outcome"):
+        audit.replay(lambda data: None, None, people=[1], **stay)
+    with pytest.raises(ArgumentError, match="cannot be compared"):
+        audit.replay(tells(object()), None, people=[1], **stay)
+    with pytest.raises(ArgumentError, match="accounts"):
+        audit.replay(tells(1, 5), None, people=[1], **stay)
+    with pytest.raises(ArgumentError, match="tolerance"):
+        audit.replay(tells(1), None, people=[1], tolerance=2, **stay)
+    with pytest.raises(ArgumentError, match="measure"):
+        audit.Amount(1.0, 1.0, "mu")
+
+
+def test_a_public_filter_pays_for_everybody():
+    """The worst case, charged to one filter: what is revealed is within it, until a release is not charged."""
+
+    def pipeline(charged):
+        def run(data):
+            account, step = filters.Zcdp(rho=1.0), Gaussian(4.0, 1.0)
+            for number in range(3):
+                if number < charged:
+                    account.charge(step)
+                exact = float(len(data))
+                audit.released(
+                    lambda exact=exact: exact + np.random.default_rng().normal(0, 4), exact=exact, mechanism=step
+                )
+            return audit.Outcome(None, account)
+
+        return run
+
+    options = {"people": ["a"], "without": lambda data, who: data - {who}}
+    assert audit.replay(pipeline(3), {"a", "b"}, **options).holds
+    assert audit.replay(pipeline(2), {"a", "b"}, **options).rules == {"account"}

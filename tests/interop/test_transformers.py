@@ -1,0 +1,79 @@
+"""Models of transformers in few lines: their losses against their own, their batches, and a person with many texts."""
+
+import pytest
+import torch
+import transformers
+
+from bursar import errors, training
+from bursar.interop.transformers import IGNORED, class_loss, padded, token_loss
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 30}
+TEXTS = {
+    "input_ids": [[2, 3, 4], [5, 6], [7, 8, 9, 10, 11, 12], [13]],
+    "token_type_ids": [[0, 0, 1], [1, 1], [0] * 6, [0]],
+}
+
+
+def llama():
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL))
+
+
+def bert():
+    torch.manual_seed(0)
+    return transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=3, **SMALL))
+
+
+def test_texts_get_one_public_length():
+    """Longer ones are cut, shorter ones filled up; the mask and the labels say what counts."""
+    found = padded(TEXTS | {"texts": ["a", "b", "c", "d"]}, length=4, padding=1, causal=True)
+    assert set(found) == {"input_ids", "token_type_ids", "attention_mask", "labels"}
+    assert found["input_ids"].tolist() == [[2, 3, 4, 1], [5, 6, 1, 1], [7, 8, 9, 10], [13, 1, 1, 1]]
+    assert found["token_type_ids"].tolist() == [[0, 0, 1, 0], [1, 1, 0, 0], [0] * 4, [0] * 4]
+    assert found["attention_mask"].sum(1).tolist() == [3, 2, 4, 1]
+    assert found["labels"][1].tolist() == [5, 6, IGNORED, IGNORED]
+    with pytest.raises(errors.ArgumentError, match="input_ids"):
+        padded({"labels": [[1]]}, length=4)
+    with pytest.raises(errors.ArgumentError, match="length=0"):
+        padded(TEXTS, length=0)
+
+
+def test_losses_are_those_of_the_models_for_each_record():
+    """One record at a time, transformers' own loss is ours; a text with one word has none."""
+    model, batch = llama().eval(), padded(TEXTS, length=6, causal=True)
+    del batch["token_type_ids"]
+    labels = batch.pop("labels")
+    ours = token_loss(model(**batch), labels)
+    for row in range(3):
+        one = {name: part[row : row + 1] for name, part in batch.items()}
+        assert torch.allclose(model(**one, labels=labels[row : row + 1]).loss, ours[row], rtol=1e-5)
+    assert ours[3] == 0.0
+    classifier, classes = bert().eval(), torch.tensor([0, 2, 1, 1])
+    ours = class_loss(classifier(**batch), classes)
+    assert torch.allclose(classifier(**batch, labels=classes).loss, ours.mean(), rtol=1e-5)
+    with pytest.raises(errors.ArgumentError, match="no logits"):
+        class_loss({"hidden": 3}, classes)
+
+
+@pytest.mark.parametrize("kind", ["words", "classes"])
+def test_a_person_with_many_texts_is_one_person(kind):
+    """Fine-tuning with a budget of each user's: two users with two texts each, two accounts."""
+    batch = padded(TEXTS, length=6, causal=kind == "words")
+    model, loss = (llama(), token_loss) if kind == "words" else (bert(), class_loss)
+    labels = batch.pop("labels", torch.tensor([0, 2, 1, 1]))
+    if kind == "words":
+        del batch["token_type_ids"]
+    trainer = training.Trainer(
+        model,
+        loss,
+        torch.optim.AdamW(model.parameters()),
+        epsilon=8.0,
+        delta=1e-5,
+        max_grad_norm=1.0,
+        divisor=2,
+        steps=2,
+    )
+    run = trainer.fit(batch, labels, people=["anna", "bert", "anna", "bert"])
+    assert run.step == 2
+    assert len(trainer.shares()) == 2
+    assert trainer.card().epsilon == 8.0
