@@ -5,13 +5,22 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
-BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->"
 
 
-def insert(page: Path, text: str) -> None:
-    """Put a table between the marks of a page that is there, or begin a page with it."""
-    before, after = (page.read_text(encoding="utf-8") if page.is_file() else BEGIN + END + "\n").split(BEGIN)
-    page.write_text(before + BEGIN + text + END + after.split(END)[1], encoding="utf-8")
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+
+
+def marked(page: Path, name: str) -> bool:
+    """Whether a page has a place for the table of that name."""
+    return _marks(name)[0] in page.read_text(encoding="utf-8")
+
+
+def insert(page: Path, text: str, name: str = "table") -> None:
+    """Put a table between the marks of that name on a page that is there, or begin a page with it."""
+    begin, end = _marks(name)
+    before, after = (page.read_text(encoding="utf-8") if page.is_file() else begin + end + "\n").split(begin)
+    page.write_text(before + begin + text + end + after.split(end, 1)[1], encoding="utf-8")
 
 
 def save(name: str, numbers: Any, table: str, picture: Any = None, out: Path = DOCS) -> None:

@@ -15,7 +15,6 @@ The noise is seeded so that the table can be reproduced: these models are experi
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from bursar.training.tables import Schema
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 import pages  # noqa: E402
+from data_sets import folder  # noqa: E402
 
 SCHEMAS = {"plain": HERE / "plain.toml", "own": Path(training.__file__).parent / "adult.toml"}
 DELTA = 1e-5
@@ -120,11 +120,10 @@ def rows() -> list[Row]:
 
 def data_folder(given: Path | None = None) -> Path:
     """The folder of the Adult files."""
-    places = [given] if given else [Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "adult"]
-    for place in places:
-        if (place / "adult.data").is_file():
-            return place
-    raise DataError(f"{places[0]} does not contain adult.data and adult.test; set BURSAR_DATA, or give --data")
+    place = given or folder("adult")
+    if not (place / "adult.data").is_file():
+        raise DataError(f"{place} does not contain adult.data and adult.test; set BURSAR_DATA, or give --data")
+    return place
 
 
 def features(schema: Path, path: Path) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Feldman & Zrnic (2021): daily counts of the same people, each charged only for the days on which they appear.
 
     python experiments/feldman_zrnic_2021/daily.py [--people 10000] [--share 0.05] [--full-days 20] [--retail]
+    python experiments/feldman_zrnic_2021/daily.py --quick    # 500 people, 30 days; writes nothing
 
 Measures after how many days the mean relative error of a daily count doubles. In the generated data, each person
 appears on a random share of the days. A worst-case zCDP filter answers ``full-days`` counts and no more. With an
@@ -14,7 +15,7 @@ private for other data.
 
 import argparse
 import json
-import os
+import sys
 import tempfile
 from pathlib import Path
 from statistics import NormalDist
@@ -27,6 +28,8 @@ from bursar.curves import zcdp
 from bursar.queries import People, Session
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+from data_sets import folder  # noqa: E402
 
 
 def sparse(people: int, days: int, share: float, seed: int = 0) -> pa.Table:
@@ -42,9 +45,8 @@ def sparse(people: int, days: int, share: float, seed: int = 0) -> pa.Table:
 
 def retail() -> tuple[Path, str]:
     """The file of Online Retail, and a view of it: a customer and a day for each line."""
-    folder = Path(os.environ.get("BURSAR_DATA", "../shared/data")) / "online_retail"
     return (
-        folder / "online_retail.csv.gz",
+        folder("online_retail") / "online_retail.csv.gz",
         "SELECT TRY_CAST(CustomerID AS BIGINT) AS person, CAST(InvoiceDate AS DATE) AS day FROM data",
     )
 
@@ -130,7 +132,11 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=None)
     parser.add_argument("--sigma", type=float, default=None)
     parser.add_argument("--retail", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="500 people, 30 days; writes nothing")
     given = parser.parse_args()
+    if given.quick:
+        print(json.dumps(judged(count_days(sparse(500, 30, 0.2), None, 5, 5.0, 30), 5, 5.0), indent=1))
+        return
     if given.retail:
         data, view = retail()
         sigma, name, title = given.sigma or 10.0, "daily_retail", "Online Retail: customers a day"

@@ -1,48 +1,91 @@
 """Feldman & Zrnic (2021), MNIST: private gradient descent with and without individual filtering.
 
-    python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3     # some hours for all rows on two cores
-    python experiments/feldman_zrnic_2021/mnist.py --ours --epsilon 0.3        # exact Gaussian accounting, more steps
-    python experiments/feldman_zrnic_2021/mnist.py --plot                      # the recorded runs: a table, mnist.png
-    python experiments/feldman_zrnic_2021/mnist.py --quick                     # one row, few people, few steps
+    python experiments/feldman_zrnic_2021/mnist.py --epsilon 0.3 --seeds 3   # as printed: 17 minutes a seed on one core
+    python experiments/feldman_zrnic_2021/mnist.py --tuned --epsilon 0.3     # our clip, rate and average of iterates
+    python experiments/feldman_zrnic_2021/mnist.py --exact --epsilon 0.3 --steps 150   # exact Gaussian accounting
+    python experiments/feldman_zrnic_2021/mnist.py --quick                   # few people, few steps; nothing is written
 
-Measures the accuracy on the test images. The four rows as printed fix the noise multiplier and the number of steps of
-plain gradient descent; filtering continues for a share of more steps with the people who have budget left. Before that,
-no person's budget is used up, so the accuracy of filtering after the printed steps is that of another run of plain
-descent. The paper does not print clip and learning rate; ours were chosen on training images only (10,000 to train, the
-last 10,000 to validate). The model is a moving average of the iterates, which costs nothing, because all iterates are
-released. Each run appends a line to mnist.jsonl beside this file.
+Measures the accuracy on the test images over the steps, for the four rows of the paper's table as printed in section
+6.1: noise, clip, learning rate, k and k_max, the last iterate. One run gives both columns: everybody can pay for k full
+steps, so filtering is plain descent until step k, with the same noise; it then goes on to k_max with those who have
+budget left. The rows 0.3 also carry the paper's odometer for each person (Algorithm 6, figure 2).
+
+Each finished run is appended to mnist.jsonl beside this file, and is not run again. A run that was killed goes on from
+its checkpoint in ``--work``. The noise is seeded, so that the numbers can be reproduced: not private. The figures show
+counts of people by their privacy loss, which may not be published for data that are not public.
 """
 
 import argparse
-import gzip
 import json
-import os
+import shutil
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.func import functional_call
 
-from bursar import filters
+from bursar import filters, mechanisms, odometers
 from bursar.training import Trainer
 
 HERE = Path(__file__).parent
-ROWS = {0.3: (170.0, 104), 0.5: (130.0, 180), 1.2: (88.0, 460), 3.0: (50.0, 875)}
-DELTA, EXTRA, CLIP, RATE, AVERAGE, TUNE = 1e-5, 0.1, 1.0, 3.0, 0.9, 10_000
+sys.path.append(str(HERE.parent))
+from data_sets import digits, folder  # noqa: E402
+from journal import record, recorded  # noqa: E402
+
+DELTA, ALL, TUNE = 1e-5, 60_000, 10_000
+ALPHA, FILTER_SIZE, LOOKS = 63.0, 0.00109, (52, 104, 125)
+"""Of figure 2: the Rényi order, the size of a filter, and the steps at which it is drawn."""
 
 
-def images(name, folder):
-    """(n, 1, 28, 28) images standardised by public constants, and labels."""
+@dataclass(frozen=True)
+class Printed:
+    """A row of the paper's table: its section 6.1."""
 
-    def read(file, offset):
-        with gzip.open(folder / file) as stream:
-            return np.frombuffer(stream.read(), np.uint8, offset=offset)
+    epsilon: float
+    sigma: float
+    clip: float
+    rate: float
+    steps: int
+    k_max: int
+    plain: tuple[float, float]
+    filtered: tuple[float, float]
+    """Accuracy in percent and its deviation over 10 trials."""
 
-    pixels = read(f"{name}-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28).astype(np.float32)
-    labels = read(f"{name}-labels-idx1-ubyte.gz", 8).astype(np.int64)
-    return torch.from_numpy((pixels / 255 - 0.5) / 0.5), torch.from_numpy(labels)
+
+PRINTED = {
+    0.3: Printed(0.3, 170.0, 10.0, 0.2, 104, 125, (92.80, 0.52), (93.18, 0.32)),
+    0.5: Printed(0.5, 130.0, 15.0, 0.15, 180, 198, (94.62, 0.43), (94.90, 0.26)),
+    1.2: Printed(1.2, 88.0, 10.0, 0.25, 460, 460, (96.56, 0.15), (96.56, 0.15)),
+    3.0: Printed(3.0, 50.0, 10.0, 0.25, 875, 875, (97.71, 0.12), (97.71, 0.12)),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How one run is trained. ``noise_multiplier`` None: that of exact Gaussian accounting at epsilon."""
+
+    kind: str
+    epsilon: float
+    noise_multiplier: float | None
+    steps: int
+    k_max: int
+    clip: float
+    learning_rate: float
+    momentum: float = 0.0
+    decay: float = 0.0
+    average: float = 0.0
+    people: int = ALL
+    """So many of the training images; with fewer the noise is scaled to their number, and there is no guarantee."""
+
+
+def images(name, place):
+    """(n, 1, 28, 28) images standardised by public constants, and labels; place: the folder of MNIST."""
+    pixels, labels = digits(place, name)
+    return torch.from_numpy((pixels[:, None].astype(np.float32) / 255 - 0.5) / 0.5), torch.from_numpy(labels)
 
 
 def network():
@@ -53,180 +96,188 @@ def network():
     ).to(memory_format=torch.channels_last)  # fmt: skip
 
 
-def accuracy(module, x, y):
-    """Share of correct answers, in percent."""
+def accuracy(module, values, x, y):
+    """Share of correct answers of the module with these parameters, in percent."""
+    names = [name for name, _ in module.named_parameters()]
     with torch.no_grad():
-        return 100 * float(torch.cat([module(part).argmax(1) for part in x.split(1000)]).eq(y).double().mean())
+        answers = [
+            functional_call(module, dict(zip(names, values, strict=True)), part).argmax(1) for part in x.split(1000)
+        ]
+    return round(100 * float(torch.cat(answers).eq(y).double().mean()), 2)
 
 
-def run(train, test, *, budget, noise_multiplier, steps, extra, filtering, clip, rate, momentum, decay, average, seed):
-    """Train once; (step, accuracy of the average, of the iterate) on the test images, which are reported only."""
+class Watch:
+    """A callback that notes accuracy and people with budget left; notes live in the run's history, with checkpoints."""
+
+    def __init__(self, setting, module, test):
+        self.setting, self.module, self.test = setting, module, test
+        self.trainer, self.since = None, time.perf_counter()
+        self.filter_size = FILTER_SIZE * (ALL / setting.people) ** 2  # with less noise a step costs so much more
+
+    def __call__(self, run):
+        """Set the rate of the next step, and look."""
+        notes, set_ = run.history, self.setting
+        for name in ("curve", "active", "odometers"):
+            notes.setdefault(name, [])
+        now = time.perf_counter()
+        notes["seconds"], self.since = notes.get("seconds", 0.0) + now - self.since, now
+        for group in run.optimizer.param_groups:
+            left = 1 - run.step / set_.k_max
+            group["lr"] = set_.learning_rate * (min(1.0, left / set_.decay) if set_.decay else 1.0)
+        values = [parameter.detach() for parameter in self.module.parameters()]
+        if set_.average:
+            before = notes.get("average", values)
+            notes["average"] = [
+                old.lerp(new, 1 - set_.average) if run.step > 1 else new.clone()
+                for old, new in zip(before, values, strict=True)
+            ]
+        near_the_end = run.step >= set_.steps - 4
+        if (
+            run.step
+            and (near_the_end or run.step % 4 == 0)
+            and (not notes["curve"] or notes["curve"][-1][0] < run.step)
+        ):
+            found = [accuracy(self.module, values, *self.test)]
+            if set_.average:
+                found.insert(0, accuracy(self.module, notes["average"], *self.test))
+            notes["curve"].append([run.step, *found])
+            if near_the_end and run.step >= set_.steps:
+                allowance = self.trainer.accounts.allowance(run.next_step())
+                notes["active"].append([run.step, float(np.mean(np.asarray(allowance) > 1e-3 * set_.clip))])
+        if self.has_odometer and run.step in LOOKS:
+            opened = np.rint(self.trainer.odometer.opened() / self.filter_size).astype(int)
+            notes["odometers"].append([run.step, np.bincount(opened).tolist()])
+
+    @property
+    def has_odometer(self):
+        """Whether the run carries the paper's odometer for each person."""
+        return self.setting.kind == "printed" and self.setting.epsilon == 0.3
+
+
+def run(train, test, setting, seed, *, budget, work):
+    """Train once, or go on; the line to record."""
     torch.manual_seed(seed)
     module = network()
-    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(average))
-    n = len(train[0])
+    journal = work / "journal.jsonl"
+    announced = len(journal.read_text(encoding="utf-8").splitlines()) if journal.is_file() else 0
+    watch = Watch(setting, module, test)
+    odometer = odometers.FeldmanZrnic(delta=DELTA, alpha=ALPHA, step=watch.filter_size)
     trainer = Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
-        torch.optim.SGD(module.parameters(), lr=rate / clip, momentum=momentum),
+        torch.optim.SGD(module.parameters(), lr=setting.learning_rate, momentum=setting.momentum),
         budget,
-        max_grad_norm=clip,
-        noise_multiplier=noise_multiplier,
-        divisor=n,
-        steps=steps,
-        extra_steps=extra,
+        odometer=odometer if watch.has_odometer else None,
+        max_grad_norm=setting.clip,
+        noise_multiplier=setting.noise_multiplier,
+        divisor=len(train[0]),
+        steps=setting.steps,
+        extra_steps=setting.k_max - setting.steps,
         pace=0.0,  # Algorithm 8
-        individual=filtering,
+        seed=seed + 1000 * announced,  # other noise than before the kill
     )
-    curve = []
-
-    def look(run):
-        for group in run.optimizer.param_groups:
-            left = 1 - run.step / (steps + extra)
-            group["lr"] = rate / clip * (min(1.0, left / decay) if decay else 1.0)
-        if run.step:
-            averaged.update_parameters(module)
-        if run.step and (run.step % 10 == 0 or run.step in (steps, steps + extra)):
-            curve.append((run.step, accuracy(averaged, *test), accuracy(module, *test)))
-
-    started = time.perf_counter()
-    trainer.fit(*train, callbacks=[look])
-    return curve, time.perf_counter() - started, trainer
-
-
-def recorded():
-    """The runs in mnist.jsonl, by row: {(epsilon, ours, steps, extra, rate, momentum, decay): lines}."""
-    rows = {}
-    for text in (HERE / "mnist.jsonl").read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        fields = ("epsilon", "ours", "steps", "extra", "rate", "momentum", "decay")
-        row = tuple(line.get(of, 0.0) for of in fields)
-        rows.setdefault(row, []).append(line)
-    return rows
-
-
-def show():
-    """Print a table of the recorded runs, and plot accuracy against steps, as in figure 1 of the paper."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = recorded()
-    budgets = sorted({row[0] for row in rows})
-    figure, panels = pyplot.subplots(2, 2, figsize=(11, 8), sharey=True)
-    print(
-        "| budget | noise multiplier | rate | momentum | decay | steps | after them | more steps | after them | runs |"
+    watch.trainer = trainer
+    done = trainer.fit(*train, callbacks=[watch], checkpoint=work, checkpoint_every=1, resume=True)
+    notes = done.history
+    charged = sum(count for one, count in done.released.items() if isinstance(one, mechanisms.Gaussian))
+    return (
+        vars(setting)
+        | {
+            "noise_multiplier": trainer.noise_multiplier,
+            "seed": seed,
+            "at_steps": next(found for step, found, *_ in notes["curve"] if step == setting.steps),
+            "accuracy": notes["curve"][-1][1],
+            "charged_again_after_a_kill": charged - done.step,
+            "seconds": round(notes["seconds"], 1),
+            "curve": notes["curve"],
+            "active": notes["active"],
+        }
+        | ({"odometers": notes["odometers"]} if watch.has_odometer else {})
     )
-    print("|---" * 10 + "|")
-    for row, lines in sorted(rows.items()):
-        epsilon, ours, steps, extra, *how = row
-        accounting = "exact Gaussian" if ours else "as printed"
-        plain, last = (float(np.mean([line[of] for line in lines])) for of in ("at_steps", "accuracy"))
-        noise = lines[0]["noise_multiplier"]
-        after = f"{extra} | {last:.2f} %" if extra else "none | "
-        settings = " | ".join(f"{value:g}" for value in how)
-        print(
-            f"| epsilon {epsilon:g}, {accounting} | {noise:.4g} | {settings} | {steps} | {plain:.2f} % | {after} "
-            f"| {len(lines)} |"
-        )
-        panel = panels.flat[budgets.index(epsilon)]
-        color, label = None, f"{accounting}, {steps} steps"
-        for line in lines:
-            step, found, _ = zip(*line["curve"], strict=True)
-            (drawn,) = panel.plot(step, found, linewidth=1, label=label, color=color)
-            color, label = drawn.get_color(), None  # one color and one entry for all seeds of a row
-            panel.plot(steps, line["at_steps"], "o", markersize=4, color=color)
-        panel.set(title=f"epsilon {epsilon:g}", xlabel="step", ylim=(85, 100))
-        panel.legend(title="dots: no budget is used up before", loc="lower right", fontsize=8, title_fontsize=8)
-    for panel in panels[:, 0]:
-        panel.set_ylabel("accuracy on the test images, %")
-    figure.tight_layout()
-    figure.savefig(HERE / "mnist.png", dpi=110)
+
+
+def settings(options):
+    """What the command line asks for, and the budget of each."""
+    for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
+        row = PRINTED[epsilon]
+        steps = options.steps or (6 if options.quick else row.steps)
+        sigma, people = row.sigma, TUNE if options.tune else options.people
+        fewer = people / ALL
+        budget = filters.Gaussian(mu=float(np.sqrt(steps)) / sigma / fewer * (1 + 1e-9))
+        if options.exact:
+            exact = filters.Gaussian(epsilon=epsilon, delta=DELTA)
+            budget, sigma = filters.Gaussian(mu=exact.mu / fewer), None
+        if options.tuned or options.exact:
+            k_max = steps + round(options.extra * steps)
+            how = {"clip": 1.0, "learning_rate": options.rate, "average": options.average}
+        else:
+            k_max = row.k_max if steps == row.steps else steps + 2
+            how = {"clip": row.clip, "learning_rate": row.rate}
+        kind = "exact" if options.exact else "tuned" if options.tuned else "printed"
+        noise = sigma and sigma * fewer  # the same noise for each person as in the full run; no guarantee
+        how |= {"momentum": options.momentum, "decay": options.decay, "people": people}
+        yield Setting(kind, epsilon, noise, steps, k_max, **how), budget
+
+
+def train_all(options):
+    """Train what is not recorded, one after the other."""
+    train, test = (images(name, folder("mnist", options.data)) for name in ("train", "t10k"))
+    if options.quick:
+        train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
+    if options.tune:
+        test = tuple(part[-TUNE:] for part in train)
+    number = TUNE if options.tune else options.people
+    train = tuple(part[:number] for part in train)
+    keep, longest = not (options.quick or options.tune), 0.0
+    begun = time.monotonic()
+    for setting, budget in settings(options):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            if 60 * options.minutes < time.monotonic() - begun + 1.1 * longest:
+                return
+            wanted = vars(setting) | {"seed": seed}
+            if setting.noise_multiplier is None:
+                del wanted["noise_multiplier"]
+            if keep and any(wanted == {name: line.get(name) for name in wanted} for line in recorded(options.out)):
+                continue
+            work = options.work / f"{setting.kind}-{setting.epsilon}-{setting.people}-{seed}"
+            started = time.monotonic()
+            line = run(train, test, setting, seed, budget=budget.fresh(), work=work)
+            longest = max(longest, time.monotonic() - started)
+            shutil.rmtree(work)
+            shown = ("kind", "epsilon", "seed", "at_steps", "accuracy")
+            print(json.dumps({key: line[key] for key in shown}), flush=True)
+            if keep:
+                record(options.out, line)
 
 
 def main():
-    """Parse the command line, then train or show."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("BURSAR_DATA", "data")))
-    parser.add_argument("--epsilon", type=float, choices=sorted(ROWS), nargs="*", default=sorted(ROWS))
+    """Parse the command line, then train, or make the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--epsilon", type=float, choices=sorted(PRINTED), nargs="*", default=sorted(PRINTED))
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", choices=("plain", "filtering"))
-    parser.add_argument("--clip", type=float, default=CLIP)
-    parser.add_argument("--rate", type=float, default=RATE, help="learning rate times clip")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=np.inf, help="start no run that would end later")
+    parser.add_argument("--tuned", action="store_true", help="clip 1 and the rate and average of these options")
+    parser.add_argument("--exact", action="store_true", help="the same; exact Gaussian accounting gives the noise")
+    parser.add_argument("--rate", type=float, default=3.0)
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument(
         "--decay", type=float, default=0.0, help="the last share of steps, over which the rate falls to 0"
     )
-    parser.add_argument("--average", type=float, default=AVERAGE, help="weight of the moving average of the iterates")
-    parser.add_argument("--extra", type=float, default=EXTRA, help="more steps for filtering, as a share")
+    parser.add_argument("--average", type=float, default=0.9, help="weight of the moving average of the iterates")
+    parser.add_argument("--extra", type=float, default=0.0, help="more steps for filtering, as a share")
     parser.add_argument(
-        "--ours", action="store_true", help="exact Gaussian accounting at (epsilon, 1e-5), noise follows"
+        "--people", type=int, default=ALL, help="so many training images, with less noise in proportion"
     )
     parser.add_argument("--steps", type=int, help="instead of the printed number")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
         "--tune", action="store_true", help="10,000 training images with less noise in proportion; validate on others"
     )
-    parser.add_argument("--plot", action="store_true", help="show the recorded runs; train nothing")
-    options = parser.parse_args()
-    show() if options.plot else train_all(options)
-
-
-def train_all(options):
-    """Train the selected rows, one after the other."""
-    train, test = (images(name, options.data / "mnist") for name in ("train", "t10k"))
-    if options.quick:
-        train, test = tuple(part[:1000] for part in train), tuple(part[:1000] for part in test)
-    if options.tune:
-        fewer = TUNE / len(train[0])
-        train, test = tuple(part[:TUNE] for part in train), tuple(part[-TUNE:] for part in train)
-    how = {name: getattr(options, name) for name in ("clip", "rate", "momentum", "decay", "average")}
-    for epsilon in options.epsilon[:1] if options.quick else options.epsilon:
-        noise_multiplier, steps = ROWS[epsilon]
-        steps = options.steps or (6 if options.quick else steps)
-        budget = filters.Gaussian(mu=float(np.sqrt(steps)) / noise_multiplier * (1 + 1e-9))
-        if options.ours:
-            budget, noise_multiplier = filters.Gaussian(epsilon=epsilon, delta=DELTA), None
-        if options.tune:  # the same noise for each person as in the full run; no guarantee
-            budget = filters.Gaussian(mu=budget.mu / fewer)
-            noise_multiplier = noise_multiplier and noise_multiplier * fewer
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
-            for filtering in (False, True):
-                if options.only not in (None, "filtering" if filtering else "plain"):
-                    continue
-                fresh = filters.Gaussian.from_state(budget.state())
-                extra = round(options.extra * steps) if filtering else 0
-                curve, seconds, trainer = run(
-                    train,
-                    test,
-                    budget=fresh,
-                    noise_multiplier=noise_multiplier,
-                    steps=steps,
-                    extra=extra,
-                    filtering=filtering,
-                    seed=seed,
-                    **how,
-                )
-                line = {
-                    "epsilon": epsilon,
-                    "ours": options.ours,
-                    "noise_multiplier": trainer.noise_multiplier,
-                    "steps": steps,
-                    "extra": extra,
-                    "filtering": filtering,
-                    "seed": seed,
-                    **how,
-                    "accuracy": curve[-1][1],
-                    "at_steps": next(found for step, found, _ in curve if step == steps),
-                    "seconds": round(seconds, 1),
-                    "curve": curve,
-                }
-                print(json.dumps({key: value for key, value in line.items() if key != "curve"}), flush=True)
-                if not (options.quick or options.tune):
-                    with (HERE / "mnist.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(line) + "\n")
+    parser.add_argument("--out", type=Path, default=HERE / "mnist.jsonl", help="the file of finished runs")
+    parser.add_argument("--work", type=Path, default=Path("mnist-checkpoints"), help="a folder, private")
+    train_all(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Choose the settings of `adult.py` on a split of the training file, without the test file.
 
     python experiments/feldman_zrnic_2021/tuning.py --features own --epsilon 0.3
+    python experiments/feldman_zrnic_2021/tuning.py --quick    # one setting, few steps, one split
 
 Prints the accuracy on the held-out quarter of the training file for a grid of clips, rates and extra steps: the mean
 over four splits, each with its own noise. To choose settings by the data of these people is not covered by the
@@ -30,7 +31,10 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=4)
     parser.add_argument("--no-filter", action="store_true", help="private gradient descent without individual accounts")
     parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--quick", action="store_true", help="one setting, few steps, one split")
     given = parser.parse_args()
+    if given.quick:
+        given.steps, given.clips, given.rates, given.extra, given.splits = [20], [0.7], [48], [0.25], 1
     x, y = features(SCHEMAS[given.features], data_folder(given.data) / "adult.data")
     for steps, clip, rate, extra in itertools.product(given.steps, given.clips, given.rates, given.extra):
         scores = [_score(x, y, split, given, steps, clip, rate, extra) for split in range(given.splits)]

@@ -3,24 +3,25 @@
     BURSAR_DATA=... python experiments/koskela_2023/figure1.py [--quick]
 
 A network 784-64-10 in plain PyTorch; 50 epochs, Poisson sampling with 300 images a batch in the mean (q = 0.005), noise
-multiplier 2, C = 5, delta = 1e-6. At the start of each epoch each person's gradient norm is computed. Until the next
-epoch, a person's gradient is clipped to 1.2 times that norm (at least C/100, at most C), and the person pays at every
-step for this bound, sampled or not (theory 5.6). Then the script computes, for 1000 random people, epsilon by Rényi DP,
-by privacy loss distributions, and by the dominating Gaussian; and one person's curve of delta beside that of the
-Gaussian.
+multiplier 2, C = 5, delta = 1e-6. Sampled gradients are clipped to C. At *every* step the gradient norms of 1000 random
+people are computed, sampled or not, and each of these people is charged for that norm, at most C. Then the script
+computes each one's epsilon by Rényi DP, by privacy loss distributions, and by the dominating Gaussian; and one person's
+curve of delta beside that of the Gaussian.
+
+For comparison the same people are also charged for 1.2 times the norm that they had at the start of each epoch, which
+is what a program can do that does not compute all norms at every step.
 
 The network is trained with a fixed seed so that the figure can be reproduced: it is not private. MNIST is public, and
-so are the numbers here. Writes figure1.json and figure1.png beside this file. --quick (two epochs of 20 steps, 3000
-images, 50 people) only prints.
+so are the numbers here. Writes koskela.json, .svg, .png and the table of koskela.md in docs/experiments. --quick (two
+epochs of 20 steps, 3000 images, 50 people) only prints.
 """
 
 import argparse
-import gzip
-import json
-import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +31,14 @@ from bursar.curves import gaussian
 from bursar.report import figures
 from bursar.report.losses import side_by_side
 
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+from data_sets import digits, folder
+
 HERE = Path(__file__).parent
 NOISE, CLIP, RATE, DELTA, SLACK = 2.0, 5.0, 0.005, 1e-6, 1e-7
-HIDDEN, FACTOR, LEAST, RATE_OF_LEARNING = 64, 1.2, 0.01, 0.1
+HIDDEN, FACTOR, RATE_OF_LEARNING, LEAST = 64, 1.2, 0.1, 1e-4  # norms below LEAST times C count as that
+LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 FITTED = (0.01, 0.3)  # epsilons to which the paper's mu is fitted
 
 
@@ -52,12 +58,8 @@ QUICK = Run(epochs=2, steps=20, people=3000, shown=50, points=60)
 
 def images(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(n, 784) pixels in [0, 1] and (n,) labels of the ``train`` or ``t10k`` half."""
-    folder = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "mnist"
-    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
-    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as file:
-        labels = np.frombuffer(file.read(), np.uint8, offset=8)
-    return torch.from_numpy(pixels.astype(np.float32) / 255), torch.from_numpy(labels.astype(np.int64))
+    pixels, labels = digits(folder("mnist"), name)
+    return torch.from_numpy(pixels.reshape(-1, 784).astype(np.float32) / 255), torch.from_numpy(labels)
 
 
 class Network:
@@ -82,10 +84,10 @@ class Network:
         squares = (top**2).sum(1) * (hidden**2).sum(1) + (low**2).sum(1) * (into**2).sum(1)
         return into, low, hidden, top, squares.sqrt()
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, bounds: torch.Tensor, generator: torch.Generator) -> None:
-        """Clip each sampled person's gradient to that person's bound; add noise for C; divide by a fixed number."""
+    def step(self, x: torch.Tensor, y: torch.Tensor, generator: torch.Generator) -> None:
+        """Clip each sampled person's gradient to C; add noise for C; divide by a fixed number."""
         into, low, hidden, top, norms = self.backward(x, y)
-        scale = torch.clamp(bounds / torch.clamp(norms, min=1e-12), max=1.0)[:, None]
+        scale = torch.clamp(CLIP / torch.clamp(norms, min=1e-12), max=1.0)[:, None]
         for weights, inputs, errors in ((self.first, into, low), (self.second, hidden, top)):
             total = inputs.T @ (errors * scale)
             total += NOISE * CLIP * torch.randn(total.shape, generator=generator)
@@ -97,24 +99,40 @@ class Network:
         return float(((hidden @ self.second[:-1] + self.second[-1]).argmax(1) == y).float().mean())
 
 
-def train(run: Run, *, seed: int = 0) -> tuple[individual.Losses, Network, np.ndarray]:
-    """Train: the counts of each person's steps, the network, and the labels."""
+@dataclass
+class Trained:
+    """What a run leaves: the network, who was chosen, and the counts of these people's steps."""
+
+    network: Network
+    chosen: np.ndarray
+    labels: np.ndarray
+    every_step: individual.Losses
+    once_an_epoch: individual.Losses
+
+
+def train(run: Run, *, seed: int = 0) -> Trained:
+    """Train, and charge the chosen people at every step, for their norm then and for that of the epoch's start."""
     generator = torch.Generator().manual_seed(seed)
     x, y = images("train")
     x, y = x[: run.people], y[: run.people]
     network = Network(generator)
-    counted = individual.Losses(run.people, least=NOISE, most=NOISE / LEAST, buckets=128)
+    chosen = np.random.default_rng(seed).choice(run.people, run.shown, replace=False)
+    shown_x, shown_y = x[torch.from_numpy(chosen)], y[torch.from_numpy(chosen)]
+    every_step, once_an_epoch = (
+        individual.Losses(run.shown, least=NOISE, most=NOISE / LEAST, buckets=256) for _ in range(2)
+    )
     step = mechanisms.SampledGaussian(NOISE * CLIP, CLIP, RATE)
     for _ in range(run.epochs):
-        norms = torch.cat([network.backward(a, b)[-1] for a, b in zip(x.split(5000), y.split(5000), strict=True)])
-        bounds = torch.clamp(FACTOR * norms, LEAST * CLIP, CLIP)
+        first: Any = None
         for _ in range(run.steps):
+            # a little above the rounding error of float32 in the norms
+            norms = network.backward(shown_x, shown_y)[-1].double().numpy() * (1 + 1e-6)
+            first = FACTOR * norms if first is None else first
+            every_step.record(step, np.minimum(norms, CLIP))
+            once_an_epoch.record(step, np.minimum(first, CLIP))
             rows = torch.nonzero(torch.rand(run.people, generator=generator) < RATE)[:, 0]
-            network.step(x[rows], y[rows], bounds[rows], generator)
-        paid = bounds.double().numpy() * (1 + 1e-6)  # larger than the rounding error of float32 in the clipping
-        for _ in range(run.steps):
-            counted.record(step, np.minimum(paid, CLIP))
-    return counted, network, y.numpy()
+            network.step(x[rows], y[rows], generator)
+    return Trained(network, chosen, y.numpy()[chosen], every_step, once_an_epoch)
 
 
 def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
@@ -139,39 +157,64 @@ def one_person(row: np.ndarray, noise: np.ndarray) -> dict[str, object]:
     }
 
 
-def figure(run: Run, *, seed: int = 0) -> dict[str, object]:
+def figure(run: Run, *, seed: int = 0) -> dict[str, Any]:
     """Train, count, and compute all numbers of the figure."""
     start = time.perf_counter()
-    counted, network, labels = train(run, seed=seed)
-    trained = time.perf_counter() - start
-    chosen = np.random.default_rng(seed).choice(run.people, run.shown, replace=False)
-    counts = counted.counts(RATE)[chosen].astype(np.int64)
-    found = side_by_side(counts, counted.noise, sample_rate=RATE, delta=DELTA, dominating=True, points=run.points)
-    middle = int(np.argsort(found["privacy loss distributions"])[run.shown // 2])
-    levels = [0.05, 0.25, 0.5, 0.75, 0.95, 1.0]
+    found = train(run, seed=seed)
+    seconds = time.perf_counter() - start
+    counts, noise = found.every_step.counts(RATE).astype(np.int64), found.every_step.noise
+    epsilons = side_by_side(counts, noise, sample_rate=RATE, delta=DELTA, dominating=True, points=run.points)
+    rough = side_by_side(
+        found.once_an_epoch.counts(RATE).astype(np.int64), noise, sample_rate=RATE, delta=DELTA, dominating=False
+    )
+    exact, steps = epsilons["privacy loss distributions"], run.epochs * run.steps
+    at_clip = side_by_side(np.array([[steps]]), [NOISE], sample_rate=RATE, delta=DELTA, dominating=True)
+    middle = int(np.argsort(exact)[run.shown // 2])
     return {
-        "steps": run.epochs * run.steps,
-        "test accuracy": network.accuracy(*images("t10k")),
-        "seconds of training": round(trained, 1),
-        "levels": levels,
-        "quantiles": {name: np.quantile(v, levels, method="higher").tolist() for name, v in found.items()},
-        "Rényi over privacy loss distributions, median": float(
-            np.median(found["Rényi"] / found["privacy loss distributions"])
-        ),
-        "people": {name: np.round(values, 5).tolist() for name, values in found.items()},
-        "labels": labels[chosen].tolist(),
-        "one person": one_person(counts[middle], counted.noise),
+        "steps": steps,
+        "test accuracy": found.network.accuracy(*images("t10k")),
+        "seconds of training": round(seconds, 1),
+        "levels": list(LEVELS),
+        "quantiles": {name: quantiles(values) for name, values in epsilons.items()},
+        "norm once an epoch": {name: quantiles(values) for name, values in rough.items()},
+        "at the clip": {name: float(values[0]) for name, values in at_clip.items()},
+        "people": {name: np.round(values, 5).tolist() for name, values in epsilons.items()},
+        "labels": found.labels.tolist(),
+        "one person": one_person(counts[middle], noise),
     }
 
 
-def draw(data: dict, path: Path) -> None:
-    """Plot histograms of the accountings on the left, and one person's curves on the right."""
+def quantiles(values: np.ndarray) -> list[float]:
+    """The quantiles that the page shows, from above."""
+    return [float(value) for value in np.quantile(values, LEVELS, method="higher")]
+
+
+def table(data: dict[str, Any]) -> str:
+    """Quantiles over people of each accounting, as a Markdown table."""
+    heads = ["least", *(f"{level:.0%}" for level in LEVELS[1:3]), "median", "75%", "95%", "most", "C at every step"]
+    lines = ["| norms | accounting | " + " | ".join(heads) + " |", "|---" * (len(heads) + 2) + "|"]
+    for norms, rows in (
+        ("at every step", data["quantiles"]),
+        ("1.2 times that at the epoch's start", data["norm once an epoch"]),
+    ):
+        for name, values in rows.items():
+            bound = data["at the clip"].get(name)
+            cells = [f"{value:.4f}" for value in values] + ["" if bound is None else f"{bound:.4f}"]
+            lines.append(f"| {norms} | {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(data: dict[str, Any]) -> Any:
+    """Histograms of the accountings on the left, and one person's curves on the right."""
     picture = figures.figure(12, 4.5)
     left, right = picture.subplots(1, 2)
     names = ("Rényi", "privacy loss distributions", "Gaussian")
-    edges = np.linspace(0, max(map(max, (data["people"][name] for name in names))) * 1.001, 41)
+    edges = np.geomspace(
+        min(data["people"]["privacy loss distributions"]) * 0.99, max(data["at the clip"].values()), 61
+    )
     for name in names:
         left.hist(data["people"][name], bins=edges, histtype="step", lw=1.5, label=name)
+    left.set_xscale("log")
     left.set(xlabel=f"epsilon at delta = {DELTA:g}", ylabel="people", title=f"{len(data['labels'])} random people")
     person = data["one person"]
     for name, style in (("composition", "k-"), ("dominating Gaussian", "C2--"), ("fitted Gaussian", "C3:")):
@@ -180,30 +223,20 @@ def draw(data: dict, path: Path) -> None:
     for axes in (left, right):
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
-    picture.savefig(path, dpi=120)
+    return picture
 
 
 def main() -> None:
     """Compute, write and plot."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     data = figure(QUICK if quick else Run())
     if not quick:
-        (HERE / "figure1.json").write_text(json.dumps(data) + "\n", encoding="utf-8")
-        draw(data, HERE / "figure1.png")
-    for name, values in data["quantiles"].items():
-        print(f"{name:30}", *(f"{value:8.4f}" for value in values))
-    person = data["one person"]
-    print(
-        "accuracy",
-        data["test accuracy"],
-        "seconds",
-        data["seconds of training"],
-        "mu",
-        person["mu"],
-        list(person.values())[1],
-    )
+        pages.save("koskela", data, table(data), draw(data))
+    print(table(data))
+    shown = {name: data["one person"][name] for name in ("mu", "mu fitted on [0.01, 0.3]")}
+    print("accuracy", data["test accuracy"], "seconds", data["seconds of training"], shown)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,12 @@ def main() -> None:
     """Compute, write and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=pages.DOCS)
-    out = parser.parse_args().out
+    parser.add_argument("--quick", action="store_true", help="the table alone; writes nothing")
+    options = parser.parse_args()
+    out = options.out
+    if options.quick:
+        print(table({"figure 5": figure_5()}))
+        return
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
     picture = figure(15, 4.5)
     panels = picture.subplots(1, 3)

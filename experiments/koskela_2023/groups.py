@@ -17,7 +17,7 @@ by group are printed. For private data both would be private.
 import argparse
 import gzip
 import json
-import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,13 +29,15 @@ from scipy import stats
 
 from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
-from bursar.errors import DataError
 from bursar.training import Everybody, LogisticGradients, descend, tables
 from bursar.training.groups import Audience, GroupWatch, linear_measure
 from bursar.training.tables import Schema
 
-HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "experiments"
+sys.path.append(str(Path(__file__).parents[1]))
+import pages
+from data_sets import folder
+
+HERE, DOCS = Path(__file__).parent, pages.DOCS
 DELTA = 1e-5
 MULTIPLES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 CLIPS = (0.125, 0.25, 0.35, 0.5, 0.7, 1.0)  # no gradient exceeds 1, so a larger clip only adds noise
@@ -48,6 +50,7 @@ class Data:
 
     x: Any
     y: Any
+    """(rows,) labels, or (rows, labels) of 0 and 1."""
     people: Any
     """Whose each row is, or None where each row is a person."""
     x_test: Any
@@ -79,14 +82,6 @@ class Settings:
         mu = gaussian.mu(epsilon=self.epsilon, delta=DELTA)
         sigma = self.clip * np.sqrt(self.steps) / mu * (1 + 1e-9)
         return mechanisms.Gaussian(sigma=float(sigma), sensitivity=self.clip)
-
-
-def folder(name: str, given: Path | None) -> Path:
-    """The folder of a data set."""
-    place = (given or Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data"))) / name
-    if not place.is_dir():
-        raise DataError(f"{place} does not exist; set BURSAR_DATA, or give --data")
-    return place
 
 
 def adult(given: Path | None = None) -> Data:
@@ -267,13 +262,6 @@ def clip_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def insert(text: str, page: Path, name: str) -> None:
-    """Replace the table between the marks of that name."""
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-    before, rest = page.read_text(encoding="utf-8").split(begin)
-    page.write_text(before + begin + text + end + rest.split(end)[1], encoding="utf-8")
-
-
 SETS: dict[str, tuple[str, Callable[[Path | None], Data]]] = {
     "adult": ("Adult", adult),
     "diabetes130": ("Diabetes 130-US hospitals", diabetes130),
@@ -314,7 +302,7 @@ def main() -> None:
         (out / "groups.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         for name, table in found.items():
             if (out / "groups.md").is_file():
-                insert(table, out / "groups.md", name)
+                pages.insert(out / "groups.md", table, name)
 
 
 if __name__ == "__main__":

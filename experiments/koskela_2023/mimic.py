@@ -3,8 +3,9 @@
     python experiments/koskela_2023/mimic.py data/phenotyping --stays data/root/all_stays.csv
     python experiments/koskela_2023/mimic.py --quick           # files of that shape, made from the open MIMIC-III demo
 
-Trains a private logistic regression with an account for each subject, and prints the report of the groups, which is for
-the data holder.
+Trains a private logistic regression for one phenotype with an account for each subject, and prints the report of the
+groups, which is for the data holder. The paper's own experiment, a network for all 25 phenotypes, reads the same files:
+``python experiments/koskela_2023/section6.py --benchmark data/phenotyping``.
 
 MIMIC-III needs a licence and is not included. People with a licence create the files with
 github.com/YerevaNN/mimic3-benchmarks (Harutyunyan et al. 2019): folders train and test, each with listfile.csv (stay,
@@ -19,8 +20,8 @@ codes, which is coarser than the benchmark's lists: it tests the program, and it
 import argparse
 import csv
 import gzip
-import os
 import re
+import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ from bursar.training import LogisticGradients, descend
 from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+from data_sets import folder  # noqa: E402
+
 NAME = re.compile(r"(\d+)_episode\d+_timeseries\.csv")
 PHENOTYPES = 25
 
@@ -255,17 +259,17 @@ def make_from_demo(demo: Path, out: Path) -> Path:
             continue
         part = "test" if order[stay["subject_id"]] % 5 == 4 else "train"
         name = f"{stay['subject_id']}_episode{number_of[stay['subject_id']]}_timeseries.csv"
-        _write(out / part / name, ["Hours", *CHANNELS], rows)
+        write(out / part / name, ["Hours", *CHANNELS], rows)
         had = codes[stay["hadm_id"]]
         labels = [int(any(code.startswith(tuple(starts.split())) for code in had)) for starts in CODES.values()]
         lists[part].append([name, f"{hours:.6f}", *labels])
     for part, lines in lists.items():
-        _write(out / part / "listfile.csv", ["stay", "period_length", *CODES], lines)
+        write(out / part / "listfile.csv", ["stay", "period_length", *CODES], lines)
     who = [
         [s["subject_id"], s["icustay_id"], persons[s["subject_id"]]["gender"], admissions[s["hadm_id"]]["ethnicity"]]
         for s in stays
     ]
-    _write(out / "all_stays.csv", ["SUBJECT_ID", "ICUSTAY_ID", "GENDER", "ETHNICITY"], who)
+    write(out / "all_stays.csv", ["SUBJECT_ID", "ICUSTAY_ID", "GENDER", "ETHNICITY"], who)
     return out
 
 
@@ -310,14 +314,14 @@ def _table(demo: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def _write(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+def write(path: Path, header: list[str], rows: list[list[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([header, *rows])
 
 
 def demo_folder(given: Path | None = None) -> Path:
     """The folder of the open demo."""
-    place = (given or Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data"))) / "mimic3_demo"
+    place = folder("mimic3_demo", given)
     if not (place / "CHARTEVENTS.parquet").is_file():
         raise DataError(f"{place} does not contain the MIMIC-III demo; set BURSAR_DATA, or give --data")
     return place

@@ -27,12 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from bursar import filters, mechanisms, training
-from bursar.errors import DataError
 from bursar.training import features, policies
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 import pages  # noqa: E402
+from data_sets import cifar10  # noqa: E402
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 POLICIES = ("fixed", "adaptive noise", "adaptive batch")
@@ -132,22 +132,18 @@ def resnet9(width: int) -> nn.Module:
 
 def data(size: Size, *, quick: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training and test images, or features, and labels; the quick form takes both from the smaller test file."""
-    file = Path(os.environ.get("BURSAR_DATA", HERE.parents[2] / "shared" / "data")) / "cifar10" / "cifar10.npz"
-    if not file.is_file():
-        raise DataError(f"{file} does not exist; set BURSAR_DATA")
-    with np.load(file) as z:
-        x_test, y_test = z["test_x"], z["test_y"]
-        x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else (z["train_x"], z["train_y"])
-    prepare = _scattered if size.model == "linear" else _images
+    x_test, y_test = cifar10("test")
+    x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else cifar10("train")
+    prepare = _scattered if size.model == "linear" else scaled
     return (
         prepare(x[: size.people]),
-        torch.from_numpy(y[: size.people].astype(np.int64)),
+        torch.from_numpy(y[: size.people]),
         prepare(x_test[: size.tests]),
-        torch.from_numpy(y_test[: size.tests].astype(np.int64)),
+        torch.from_numpy(y_test[: size.tests]),
     )
 
 
-def _images(pixels: Any) -> Tensor:
+def scaled(pixels: Any) -> Tensor:
     scaled = (pixels.astype(np.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
     return torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2)))
 

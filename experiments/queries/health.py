@@ -1,6 +1,7 @@
 """Statistics about people's health with an account for each person: three tables, and the answers beside the truth.
 
-    BURSAR_DATA=... python experiments/queries/health.py [--epsilon 2]
+    python experiments/queries/health.py [--epsilon 2]
+    python experiments/queries/health.py --quick          # the smallest of the tables
 
 The tables are diabetes130 (101,766 stays of 71,518 patients), the RAND Health Insurance Experiment (20,190 years of
 5,912 persons), and the eICU demo (2,520 stays of 1,841 patients). Every question costs the same share of the budget.
@@ -8,14 +9,18 @@ Prints each answer with its interval and the true value, which would be private 
 """
 
 import argparse
-import os
+import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bursar import filters
 from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Variance
 
 AGES = [f"[{low}-{low + 10})" for low in range(0, 100, 10)]
+sys.path.append(str(Path(__file__).parents[1]))
+from data_sets import folder  # noqa: E402
+
 TABLES = {
     "diabetes130/diabetic_data.csv.gz": (
         "patient_nbr",
@@ -64,40 +69,31 @@ TABLES = {
 }
 
 
-def priced(question, rho: float):
-    """The question at another price."""
-    return type(question)(
-        **{name: getattr(question, name) for name in type(question).__dataclass_fields__} | {"rho": rho}
-    )
-
-
 def truth(session: Session, question) -> list:
     """The same answer with almost no noise or clipping, from accounts that are deleted afterwards."""
-    exact = {"rho": None, "sigma": 1.0, "clip": 50.0, "per_group": None}
-    fields = {name: getattr(question, name) for name in type(question).__dataclass_fields__} | exact
-    return session.analyst("truth").ask(type(question)(**fields), key=f"truth of {question!r}"[:200]).values
+    exact = replace(question, rho=None, sigma=1.0, clip=50.0, per_group=None)
+    return session.analyst("truth").ask(exact, key=f"truth of {question!r}"[:200]).values
 
 
 def main() -> None:
     """Ask and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epsilon", type=float, default=2.0)
+    parser.add_argument("--quick", action="store_true", help="the smallest of the tables")
     given = parser.parse_args()
-    folder = Path(os.environ.get("BURSAR_DATA", "../shared/data"))
-    for name, (person, view, questions) in TABLES.items():
+    for name, (person, view, questions) in list(TABLES.items())[-1:] if given.quick else TABLES.items():
         budget = filters.Zcdp(epsilon=given.epsilon, delta=1e-6)
         print(f"\n{name}: epsilon = {given.epsilon:g} at delta = 1e-6, {len(questions)} questions")
+        file = folder(str(Path(name).parent)) / Path(name).name
         with tempfile.TemporaryDirectory() as scratch:
             options = {"person": person, "view": view}
             with (
-                Session.open(folder / name, budget=budget, ledger=Path(scratch) / "ledger", **options) as session,
-                Session.open(
-                    folder / name, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options
-                ) as other,
+                Session.open(file, budget=budget, ledger=Path(scratch) / "ledger", **options) as session,
+                Session.open(file, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options) as other,
             ):
                 analyst = session.analyst("example")
                 for key, question in questions.items():
-                    asked = priced(question, budget.rho / len(questions))
+                    asked = replace(question, rho=budget.rho / len(questions))
                     found = analyst.ask(asked, key=key)
                     print(f"  {key} (clip {asked.clip:g}, noise {asked.noise:.3g} rows)")
                     for group, value, right in zip(found.groups, found.values, truth(other, asked), strict=True):

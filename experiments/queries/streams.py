@@ -1,6 +1,7 @@
 """Totals of the same people, period after period: who is missing when budgets run out, and what answers say of it.
 
-    BURSAR_DATA=... python experiments/queries/streams.py [--ledgers 10]
+    python experiments/queries/streams.py [--ledgers 10]
+    python experiments/queries/streams.py --quick    # a year of MovieLens, once; writes nothing
 
 Two streams: the revenue of each of 53 weeks in Online Retail (a person's week clipped to 2000, noise of 5 % of a mean
 week), and the people who rated films in each of 267 months in MovieLens latest-small. Each is asked in fresh ledgers
@@ -11,19 +12,23 @@ result as JSON and writes streams.json beside this file; the true totals would b
 
 import argparse
 import json
-import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from bursar import filters
 from bursar._workspace import duckdb
 from bursar.queries import People, Question, Session, Sum
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+from data_sets import folder  # noqa: E402
+
 EPSILON, DELTA = 2.0, 1e-6
 WAYS = {"left out": None, "remainder": 1, "paced": "rest"}
 
@@ -31,7 +36,7 @@ WAYS = {"left out": None, "remainder": 1, "paced": "rest"}
 def retail() -> pa.Table:
     """(person, period, amount): what each customer of Online Retail bought in each week."""
     return _table(
-        "online_retail/online_retail.csv.gz",
+        folder("online_retail") / "online_retail.csv.gz",
         "SELECT TRY_CAST(CustomerID AS BIGINT) AS person, "
         "CAST(floor(date_diff('day', DATE '2010-12-01', CAST(InvoiceDate AS DATE)) / 7) AS BIGINT) AS period, "
         "sum(Quantity * UnitPrice) AS amount FROM data WHERE Quantity > 0 AND CustomerID IS NOT NULL "
@@ -42,14 +47,13 @@ def retail() -> pa.Table:
 def movielens() -> pa.Table:
     """(person, period, amount): the months in which each person of MovieLens rated films."""
     return _table(
-        "movielens_latest_small/ratings.csv.gz",
+        folder("movielens_latest_small") / "ratings.csv.gz",
         "SELECT userId AS person, CAST(date_diff('month', DATE '1996-03-01', CAST(to_timestamp(timestamp) AS DATE)) "
         "AS BIGINT) AS period, CAST(1 AS DOUBLE) AS amount FROM data GROUP BY ALL",
     )
 
 
-def _table(name: str, sql: str) -> pa.Table:
-    path = Path(os.environ.get("BURSAR_DATA", "../shared/data")) / name
+def _table(path: Path, sql: str) -> pa.Table:
     with duckdb().connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"CREATE VIEW data AS SELECT * FROM read_csv('{path}', ignore_errors = true)")
@@ -160,7 +164,13 @@ def main() -> None:
     """Run, write and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ledgers", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="a year of MovieLens, once; writes nothing")
     given = parser.parse_args()
+    if given.quick:
+        rows = movielens()
+        year = rows.filter(pa.compute.less(rows["period"], 12))
+        print(json.dumps(measured(year, visitors, 1.0, lambda truth: 1.2 * float(truth.mean()), 1), indent=1))
+        return
     result = {"epsilon": EPSILON, "delta": DELTA, "ledgers": given.ledgers, **streams(given.ledgers)}
     (HERE / "streams.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))

@@ -7,7 +7,6 @@ Each run is added to spreading.jsonl as soon as it is done; runs that are there 
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "koskela_2023"))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "koskela_2023")]
 from groups import Data, Settings, adult, diabetes130, part
+from journal import record, recorded
 
 from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
@@ -76,14 +76,9 @@ def run(data: Data, chosen: Settings, rule: str, seed: int) -> dict[str, Any]:
     return {"rule": rule, "seed": seed, "accuracy": curve[-1][1], "curve": curve, "out_of_budget": out}
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """What was recorded."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def missing(path: Path, names: list[str], seeds: int) -> Iterator[tuple[str, str, int]]:
     """The runs that are not recorded yet."""
-    done = {(row["data"], row["rule"], row["seed"]) for row in rows(path)}
+    done = {(row["data"], row["rule"], row["seed"]) for row in recorded(path)}
     for seed in range(seeds):
         for name in names:
             yield from ((name, rule, seed) for rule in RULES if (name, rule, seed) not in done)
@@ -142,11 +137,10 @@ def main() -> None:
             data = {"adult": adult, "diabetes130": diabetes130}[name](given.data)
             loaded[name] = part(data, 2000) if given.quick else data
         row = {"data": name, **run(loaded[name], SETTINGS[name], rule, seed)}
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        record(path, row)
         print(name, rule, seed, f"{row['accuracy']:.2f}", flush=True)
-    draw(rows(path), given.out / "spreading.png")
-    print(table(rows(path)))
+    draw(recorded(path), given.out / "spreading.png")
+    print(table(recorded(path)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The figure of Whitehouse et al. (2023): odometers over 100 rounds of 0.1-DP, with the drift that their poster omits.
 
     python experiments/whitehouse_2023/odometers.py
+    python experiments/whitehouse_2023/odometers.py --quick    # the first ten rounds; writes nothing
 
-Prints the bounds after 10 and 100 rounds, and writes whitehouse.json, whitehouse.svg, whitehouse.png and the table of
-whitehouse.md in docs/experiments; takes about ten seconds.
+Beside them: how many rounds of 0.1-DP each filter admits, the poster's and the original one of Rogers et al. Prints
+both tables, and writes whitehouse.json, whitehouse.svg, whitehouse.png and the tables of whitehouse.md in
+docs/experiments; takes about ten seconds.
 """
 
 import argparse
@@ -11,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bursar import mechanisms, odometers
+from bursar import filters, mechanisms, odometers
 from bursar.compare import Bound, Comparison, optimum
 from bursar.curves import approximate, renyi, zcdp
 from bursar.report.odometers import draw
@@ -21,6 +23,7 @@ import pages
 
 SHOWN = (1, 3, 10, 30, 100)
 ROUNDS, EPSILON, DELTA, PEOPLE = 100, 0.1, 1e-6, 100_000
+BUDGETS, MOST = (0.5, 1.0, 2.0, 3.0, 5.0), 1000
 
 
 def curves() -> dict[str, tuple[str, odometers.Odometer]]:
@@ -38,9 +41,9 @@ def curves() -> dict[str, tuple[str, odometers.Odometer]]:
     }
 
 
-def comparison() -> Comparison:
-    """Every curve at every round."""
-    step, rounds = mechanisms.Pure(EPSILON), tuple(range(1, ROUNDS + 1))
+def comparison(most: int = ROUNDS) -> Comparison:
+    """Every curve at every round, up to so many."""
+    step, rounds = mechanisms.Pure(EPSILON), tuple(range(1, most + 1))
     runs = [mechanisms.Repeated(step, count) for count in rounds]
     bounds = [
         Bound("basic composition", "fixed", tuple(approximate.of(run).epsilon for run in runs)),
@@ -55,6 +58,42 @@ def comparison() -> Comparison:
             values.append(odometer.epsilon() if promise == "pathwise" else odometer.ex_post_epsilon())
         bounds.append(Bound(name.strip(), promise, tuple(values)))
     return Comparison(step, DELTA, rounds, tuple(bounds))
+
+
+def budgets(epsilon: float) -> dict[str, filters.Filter]:
+    """Fresh filters for the same promise; all of delta is for the loss, because no round fails."""
+    return {
+        "basic composition": filters.Basic(epsilon=epsilon),
+        "Rogers et al.": filters.Rogers(epsilon=epsilon, delta=DELTA, sum_delta=0.0),
+        "Whitehouse et al., Filter Theorem": filters.Approximate(epsilon=epsilon, delta=DELTA, sum_delta=0.0),
+        "zCDP": filters.Zcdp(epsilon=epsilon, delta=DELTA),
+        "Rényi": filters.Renyi(epsilon=epsilon, delta=DELTA, sum_delta=0.0),
+    }
+
+
+def admitted(account: filters.Filter) -> int:
+    """How many rounds of the figure fit, up to MOST."""
+    step, low, high = mechanisms.Pure(EPSILON), 0, MOST
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if account.admits(mechanisms.Repeated(step, middle)) else (low, middle - 1)
+    return low
+
+
+def stops() -> dict[str, list[int]]:
+    """The rounds that each filter admits, for each budget; last the optimum for rounds fixed in advance."""
+    columns = [{name: admitted(account) for name, account in budgets(epsilon).items()} for epsilon in BUDGETS]
+    rows = {name: [column[name] for column in columns] for name in columns[0]}
+    spent = [optimum(mechanisms.Pure(EPSILON), count, DELTA) for count in range(1, 2 * ROUNDS)]
+    rows["optimum, rounds fixed in advance"] = [sum(one <= epsilon for one in spent) for epsilon in BUDGETS]
+    return rows
+
+
+def filter_table(rows: dict[str, list[int]]) -> str:
+    """The rounds that filters admit as a Markdown table."""
+    lines = ["| filter | " + " | ".join(f"epsilon {e:g}" for e in BUDGETS) + " |", "|---" * (len(BUDGETS) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(f"{count:,}" for count in counts) + " |" for name, counts in rows.items()]
+    return "\n".join(lines) + "\n"
 
 
 def table(numbers: dict[str, Any]) -> str:
@@ -73,11 +112,16 @@ def main() -> None:
     """Compute, write, plot, and print some rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=pages.DOCS)
-    out = parser.parse_args().out
-    bounds = comparison()
-    text = table(bounds.as_dict())
-    print(text)
-    pages.save("whitehouse", bounds.as_dict(), text, out=out)
+    parser.add_argument("--quick", action="store_true", help="the first ten rounds; writes nothing")
+    options = parser.parse_args()
+    out, bounds = options.out, comparison(10 if options.quick else ROUNDS)
+    if options.quick:
+        print(bounds)
+        return
+    text, rounds = table(bounds.as_dict()), stops()
+    print(text, filter_table(rounds), sep="\n")
+    pages.save("whitehouse", bounds.as_dict() | {"filters": rounds}, text, out=out)
+    pages.insert(out / "whitehouse.md", filter_table(rounds), "filters")
     for kind in ("svg", "png"):
         draw(bounds, out / f"whitehouse.{kind}", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
 

@@ -52,18 +52,26 @@ def test_the_quick_form_runs_and_orders_the_accountings(program):
     assert (exact > 0).all()
     assert (exact <= gauss + 1e-5).all()
     assert (exact <= rdp + 1e-5).all()
+    levels = data["quantiles"]["privacy loss distributions"]
+    assert np.all(np.array(levels) <= np.array(data["norm once an epoch"]["privacy loss distributions"]) + 1e-9)
+    assert levels[-1] <= data["at the clip"]["privacy loss distributions"] + 1e-9
     person = data["one person"]
     assert np.all(np.array(person["composition"]) <= np.array(person["dominating Gaussian"]) * (1 + 1e-6))
 
 
-def test_the_saved_numbers_fit_together():
-    """1000 people, 10,000 steps; the bound at C is the golden epsilon; quantiles are those of the people saved."""
-    data = json.loads((HERE / "figure1.json").read_text(encoding="utf-8"))
+def test_the_saved_numbers_fit_together(program):
+    """1000 people, 10,000 steps; the bound at C is the golden epsilon; quantiles are the people's, and on the page."""
+    docs = HERE.parents[1] / "docs" / "experiments"
+    data = json.loads((docs / "koskela.json").read_text(encoding="utf-8"))
     assert data["steps"] == 10_000
     assert len(data["labels"]) == 1000
     exact = np.array(data["people"]["privacy loss distributions"])
-    assert exact.max() == pytest.approx(AT_THE_BOUND, rel=1e-3)
-    assert exact.max() >= AT_THE_BOUND
+    assert data["at the clip"]["privacy loss distributions"] == pytest.approx(AT_THE_BOUND, rel=1e-3)
+    assert data["at the clip"]["privacy loss distributions"] >= AT_THE_BOUND
+    assert exact.max() <= data["at the clip"]["privacy loss distributions"] + 1e-5
+    assert exact.min() < data["norm once an epoch"]["privacy loss distributions"][0] / 2  # the refresh hides the tail
+    assert np.mean(exact < 0.1) > 0.25
+    assert min(data["people"]["Rényi"]) > 0.2
     for name, values in data["people"].items():
         assert len(values) == 1000
         assert np.all(np.array(values) >= exact - 1e-5)
@@ -72,3 +80,4 @@ def test_the_saved_numbers_fit_together():
     assert data["test accuracy"] > 0.9
     person = data["one person"]
     assert np.all(np.array(person["composition"]) <= np.array(person["dominating Gaussian"]) * (1 + 1e-6))
+    assert program.table(data) in (docs / "koskela.md").read_text(encoding="utf-8")

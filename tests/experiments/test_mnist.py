@@ -1,4 +1,4 @@
-"""The MNIST experiment runs from end to end in its quick form."""
+"""The MNIST experiment runs from end to end in its quick form, and its page says what was recorded."""
 
 import importlib.util
 import json
@@ -12,25 +12,52 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "feldman_zrnic_2021" / "mni
 DATA = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
-@pytest.mark.skipif(not (DATA / "mnist").exists(), reason="needs the MNIST files: set BURSAR_DATA")
-def test_the_quick_form_trains_both_ways(monkeypatch, capsys):
-    """Plain and filtered gradient descent, a printed line for each, nothing written."""
+@pytest.fixture(scope="module")
+def mnist():
+    """The script, as a module."""
     spec = importlib.util.spec_from_file_location("mnist", SCRIPT)
     module = importlib.util.module_from_spec(spec)
+    sys.modules["mnist"] = module
     spec.loader.exec_module(module)
-    monkeypatch.setattr(sys, "argv", ["mnist.py", "--quick", "--data", str(DATA)])
-    module.main()
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["filtering"] for line in lines] == [False, True]
-    assert all(0 <= line["accuracy"] <= 100 for line in lines)
+    yield module
+    del sys.modules["mnist"]
 
 
-def test_recorded_runs_are_complete():
+@pytest.mark.skipif(not (DATA / "mnist").exists(), reason="needs the MNIST files: set BURSAR_DATA")
+def test_the_quick_form_trains(mnist, monkeypatch, capsys, tmp_path):
+    """A printed line with both accuracies; nothing but the checkpoint is written, and it is gone at the end."""
+    out = tmp_path / "runs.jsonl"
+    arguments = ["mnist.py", "--quick", "--data", DATA, "--work", tmp_path / "work", "--out", out]
+    monkeypatch.setattr(sys, "argv", [str(part) for part in arguments])
+    mnist.main()
+    (line,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert all(0 <= line[name] <= 100 for name in ("at_steps", "accuracy"))
+    assert not out.exists()
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_recorded_runs_are_complete(mnist):
     """Every recorded line has its row's printed noise, unless the noise is ours, and an accuracy after all steps."""
-    file = SCRIPT.with_name("mnist.jsonl")
-    if not file.exists():
-        pytest.skip("no run is recorded")
-    for text in file.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        assert line["ours"] or line["noise_multiplier"] in (170.0, 130.0, 88.0, 50.0)
-        assert line["curve"][-1][:2] == [line["steps"] + line["extra"], line["accuracy"]]
+    for line in mnist.recorded(SCRIPT.with_name("mnist.jsonl")):
+        row = mnist.PRINTED[line["epsilon"]]
+        assert line["kind"] == "exact" or line["noise_multiplier"] == pytest.approx(row.sigma * line["people"] / 60_000)
+        assert line["curve"][-1][:2] == [line["k_max"], line["accuracy"]]
+        assert next(found for step, found, *_ in line["curve"] if step == line["steps"]) == line["at_steps"]
+        if line["kind"] == "printed":
+            settings = tuple(line[name] for name in ("clip", "learning_rate", "steps", "k_max"))
+            assert settings == (row.clip, row.rate, row.steps, row.k_max)
+            assert (line["average"], line["charged_again_after_a_kill"]) == (0.0, 0)
+            assert all(sum(counts) == line["people"] for _, counts in line.get("odometers", ()))
+
+
+def test_everybody_can_pay_for_every_step_until_k(mnist):
+    """So one run with filtering is plain descent until step k: with the printed budget nobody is out before."""
+    from bursar import filters, individual, mechanisms
+
+    for row in mnist.PRINTED.values():
+        budget = filters.Gaussian(mu=row.steps**0.5 / row.sigma * (1 + 1e-9))
+        people, step = individual.Filter(1, budget), mechanisms.Gaussian(row.sigma * row.clip, row.clip)
+        for _ in range(row.steps):
+            assert people.allowance(step)[0] >= row.clip * (1 - 1e-12)
+            assert people.charge(step, [row.clip])[0]
+        assert people.allowance(step)[0] < 2e-3 * row.clip

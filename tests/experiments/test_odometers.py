@@ -49,6 +49,8 @@ def test_the_saved_numbers_are_computed():
     assert koskela.table(before) in page("koskela-figures")
     whitehouse, before = program("whitehouse_2023/odometers.py"), saved("whitehouse")
     assert whitehouse.table(before) in page("whitehouse")
+    assert whitehouse.filter_table(before["filters"]) in page("whitehouse")
+    assert whitehouse.stops() == before["filters"]
     now = whitehouse.comparison().as_dict()
     for new, old in zip(now["bounds"], before["bounds"], strict=True):
         assert (new["name"], new["promise"]) == (old["name"], old["promise"])
@@ -61,7 +63,7 @@ def test_lecuyers_figures_are_computed_and_on_the_page():
     assert module.table(before) in page("odometer")
     for name, noises in module.runs().items():
         for label, values in module.curves(noises[:12]).items():
-            np.testing.assert_allclose(values, before[name][label][:12], rtol=1e-9)
+            np.testing.assert_allclose(values, before[name][label][:12], rtol=1e-6)  # searched, to a tolerance
     plain, falling = before["noise 1"], before["falling noise"]
     assert round(plain["filter"][49], 2) == 5.76
     assert plain["Lécuyer, his code"][19] == pytest.approx(4.7, abs=0.1)
@@ -82,14 +84,3 @@ def test_figure_3_of_koskela(entry):
     }[method]
     at = np.interp(entry["inputs"]["eps"], figure["epsilon"], np.log(figure[name]))
     assert np.exp(at) == pytest.approx(entry["value"], rel=1e-6)
-
-
-def test_everybodys_odometers_of_feldman_and_zrnic():
-    """Three times, all people in the histograms, and at most one filter a step at the worst."""
-    data = json.loads((ROOT / "experiments" / "feldman_zrnic_2021" / "odometers.json").read_text(encoding="utf-8"))
-    assert data["people"] == 60_000
-    for at in data["times"].values():
-        for name in ("Algorithm 6", "Rényi, pathwise", "Rényi, ex-post"):
-            assert sum(at[name]["counts"]) == 60_000
-            assert at[name]["quantiles"] == sorted(at[name]["quantiles"])
-        assert at["Rényi, ex-post"]["quantiles"][2] < at["Algorithm 6"]["quantiles"][2]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
@@ -43,22 +44,67 @@ def test_policies_in_quick_form(tmp_path):
     assert fixed["steps"] == 30  # what the budget was planned for
 
 
-@needs("mnist", "fashion_mnist")
+@needs("cifar10")
 def test_fine_tuning_in_quick_form(tmp_path):
-    """Both starts run within the plan; the odometer's promise along the whole path costs more than that at the end."""
-    results = program("finetune").main(["--quick", "--out", str(tmp_path)])
-    assert [row["start"] for row in results] == ["Fashion-MNIST", "random"]
+    """Every start, part and noise runs; the odometer's bounds grow, and the promise along the whole path costs more."""
+    module = program("finetune")
+    results = module.main(["--quick", "--out", str(tmp_path)])
+    assert [(row["part"], row["start"], row["noise"]) for row in results] == module.cells()
     for row in results:
-        assert 5 <= row["step"] <= 20
-        assert 0 < row["ex_post_epsilon"] < row["pathwise_epsilon"]
-        assert row["counts"][-1][0] == row["step"]
+        epochs, noises, _, ex_post, pathwise, accuracies = zip(*row["looks"], strict=True)
+        assert list(epochs) == list(range(1, len(epochs) + 1))
+        assert noises[0] == (2.0 if row["noise"] == "falling noise" else 1.0)
+        assert list(ex_post) == sorted(ex_post)
+        assert all(0 < end < path for end, path in zip(ex_post, pathwise, strict=True))
+        assert all(0 <= accuracy <= 100 for accuracy in accuracies)
+    module.main(["--quick", "--out", str(tmp_path)])  # nothing is repeated
+    assert json.loads((tmp_path / "finetune.json").read_text(encoding="utf-8"))["rows"] == results
 
 
-@pytest.mark.parametrize("name", ["policies", "finetune"])
-def test_the_page_shows_what_was_recorded(name):
-    """The table of the page is made of the numbers beside it."""
-    numbers = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    module = program(name)
+def test_a_stop_is_noted_and_the_run_goes_on():
+    """What stands between a policy and its run notes the first stop alone, and hands everything else through."""
+
+    class Fake:
+        step = 7
+
+        def stop(self, reason):
+            raise AssertionError("the run was stopped")
+
+    noting = program("finetune").Noting(lambda run: run.stop(f"at {run.step}"))
+    run = Fake()
+    noting(run)
+    run.step = 8
+    noting(run)
+    assert (noting.why, noting.noted) == ("at 7", 7)
+
+
+def test_fine_tuning_saves_a_quarter_of_the_plan():
+    """In the record, each kind of run with a public start stops at three quarters of the plan's epsilon or less."""
+    numbers, module = json.loads((RECORDED / "finetune.json").read_text(encoding="utf-8")), program("finetune")
     size = module.Size(**numbers["size"])
-    text = module.table(numbers["rows"], size) if name == "finetune" else module.table(numbers["rows"])
-    assert text in (RECORDED / f"{name}.md").read_text(encoding="utf-8")
+    rows = [row for row in numbers["rows"] if row["start"] == "public"]
+    assert {row["seed"] for row in rows} >= {0, 1, 2}
+    for row in rows:
+        stop = module.at(row, "stopped", size)
+        assert stop["ex-post"] <= 0.75 * module.plan_epsilon(size)
+
+
+def test_a_run_that_stops_is_the_beginning_of_one_that_goes_on(monkeypatch):
+    """With the same seed, what is known after each epoch is the same whether or not the policy may stop the run."""
+    module, generator = program("finetune"), torch.Generator().manual_seed(0)
+    x, y = torch.randn(600, 3, 32, 32, generator=generator), torch.zeros(600, dtype=torch.int64)
+    known = module.Images(x, y), module.Images(x[:50], y[:50])
+    kind = ("random", "last layer", "noise 1", module.QUICK, module.network(4), known, 4, 0.1)
+    goes_on = module.run(*kind)
+
+    class Stopping(module.Noting):
+        def stop(self, reason):
+            super().stop(reason)
+            self._run.stop(reason)
+
+    monkeypatch.setattr(module, "Noting", Stopping)
+    stops = module.run(*kind)
+    assert goes_on["stopped"] == 2  # a layer of zeros is right about everybody, so nothing gets better
+    assert stops["stopped"] == 2
+    assert len(goes_on["looks"]) == 3
+    assert stops["looks"] == goes_on["looks"][:2]

@@ -1,0 +1,216 @@
+"""Feldman & Zrnic (2021), section 6: k_max chosen in the run, by noisy counts of the people who have budget left.
+
+    python experiments/feldman_zrnic_2021/stopping.py            # 5 seeds: 20 minutes on one core
+    python experiments/feldman_zrnic_2021/stopping.py --quick    # one seed, 2,000 people, nothing is written
+
+Measures what counting costs, what it finds, and the accuracy on the test file where it stops, beside the printed k_max
+and beside stopping after k. Adult, two settings: as printed at 0.3 (noise, clip, learning rate, k = 800), and our way
+at 0.3 (tuned on a split of the training file). Each way to count costs 1 % of each budget, taken out of the same
+budget that the steps are paid from, so that the promise is the same. A run goes on to five times k; it is read off
+afterwards where it would have stopped at other shares. All counts come after step k.
+
+The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not private.
+"""
+
+import argparse
+import json
+import sys
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+from adult import DELTA, OURS, PRINTED, RAW, SCHEMAS, data_folder, features
+from scipy import stats
+
+from bursar.training import LogisticRegression
+from bursar.training._logistic.noise_plan import plan
+from bursar.training.stopping import ActiveAnswer, Dropouts, StillActive, Tree
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+import pages  # noqa: E402
+
+SHARES = (0.05, 0.1, 0.2, 0.3)
+LONGEST = 5
+"""A run takes so many times k steps at most."""
+
+
+def settings(name):
+    """Features, their factor, epsilon, noise, clip, learning rate and k of a setting."""
+    if name == "as printed":
+        row = PRINTED[0]
+        exact = plan(
+            "gaussian",
+            epsilon=None,
+            delta=DELTA,
+            noise_multiplier=row.sigma,
+            max_grad_norm=row.clip,
+            steps=row.steps,
+            counted=False,
+        )
+        return "plain", float(RAW), exact.epsilon, row.sigma, row.clip, row.rate, row.steps, row.k_max
+    return "own", 1.0, 0.3, None, OURS["clip"], OURS["rate"], OURS["steps"], OURS["steps"] + OURS["extra_steps"]
+
+
+class Asked:
+    """Makes the accounts that count, and keeps them."""
+
+    def __init__(self, way, planned, counts, share, people, seed):
+        self.way, self.planned, self.counts, self.share, self.people = way, planned, counts, share, people
+        self.noise, self.made = np.random.default_rng([seed, 2]), None
+
+    def __call__(self, accounts):
+        """One of the three ways, at 1 % of the budget."""
+        if self.way == "sparse vector":  # epsilon^2 / 2 is its price in zCDP
+            epsilon = sqrt(0.02 * self.planned.total) * (1 - 1e-9)
+            self.made = StillActive(
+                accounts, at_least=(1 - self.share) * self.people, epsilon=epsilon, noise=self.noise
+            )
+            return self.made
+        counter = self.planned.drops
+        if self.way == "tree":
+            one = Tree(self.counts, 1.0).mechanism.sensitivity
+            price = counter.mechanism.sensitivity / counter.sigma
+            counter = Tree(self.counts, one / price * (1 + 1e-9))
+        self.made = Dropouts(accounts, counter, noise=self.noise)
+        return self.made
+
+
+def run(name, way, share, data, seed, factor=LONGEST):
+    """Train once; what was counted, and the accuracy at each of the moments of interest."""
+    which, scale, epsilon, sigma, clip, rate, steps, k_max = settings(name)
+    (x, y), (x_test, y_test) = data[which]
+    x, x_test, extra = x * scale, x_test * scale, (factor - 1) * steps
+    accounting = "renyi" if way == "sparse vector" else "gaussian"
+    how = {"epsilon": epsilon, "delta": DELTA, "max_grad_norm": clip, "steps": steps}
+    planned = plan(accounting, noise_multiplier=sigma, counted=False, drop_counts=extra, **how)
+    asked = Asked(way, planned, extra, share, len(y), seed)
+    noted, total = {}, 0.0
+
+    def look(number, parameters):
+        nonlocal total
+        if number > steps // 2:
+            total = total + parameters
+        moments = {"k": number == steps, "k_max": number == k_max, "longest": number == steps + extra}
+        answer = asked.made.answer if number > steps else None
+        if isinstance(answer, ActiveAnswer):
+            moments[str(share)] = not answer.still
+        elif answer is not None:
+            moments |= {str(each): answer.count > each * len(y) for each in SHARES if each <= share}
+        for moment in (each for each, now in moments.items() if now and each not in noted):
+            inside = np.asarray(asked.made._inside) if number > steps else np.ones(len(y), bool)
+            noted[moment] = {
+                "step": number,
+                "people": len(y),
+                "counted": getattr(answer, "count", None),
+                "standard_error": getattr(answer, "standard_error", None),
+                "dropped": int(np.count_nonzero(~inside)),
+                "last": _accuracy(x_test, y_test, parameters),
+                "averaged": _accuracy(x_test, y_test, total / (number - steps // 2)),
+            }
+
+    model = LogisticRegression(
+        **how,
+        learning_rate=rate,
+        noise_multiplier=planned.step.sigma / clip,
+        accounting=accounting,
+        extra_steps=extra,
+        pace=0.0,
+        fit_intercept=False,
+        classes=[0, 1],
+        n_people=len(y),
+        stop_when_inactive=None if way == "sparse vector" else share,
+        seed=seed,
+    )
+    model.fit(x, y, counting=asked, observe=look)
+    price = asked.made.price
+    cost = price.epsilon**2 / 2 if way == "sparse vector" else (price.sensitivity / price.sigma) ** 2
+    return {
+        "setting": name,
+        "way": way,
+        "seed": seed,
+        "people": len(y),
+        "epsilon": epsilon,
+        "noise_multiplier": planned.step.sigma / clip,
+        "price": repr(price),
+        "price_of_budget": cost / planned.total,
+        "stopped": model.n_iter_,
+        "noted": noted,
+    }
+
+
+def _accuracy(x, y, parameters):
+    return round(100 * float(np.mean((x @ parameters > 0).ravel() == y)), 3)
+
+
+def table(runs):
+    """The recorded runs as a Markdown table: means over seeds, and paired differences to stopping after k."""
+    lines = [
+        "| setting, how it was counted | stops at | step | counted | truly out | SE of the count | last, % | "
+        "averaged, % | averaged, against k [95 %] | runs |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, way in dict.fromkeys((one["setting"], one["way"]) for one in runs):
+        noted = [one["noted"] for one in runs if (one["setting"], one["way"]) == (name, way)]
+        moments = dict.fromkeys(moment for one in noted for moment in one)
+        steps = {moment: np.mean([one[moment]["step"] for one in noted if moment in one]) for moment in moments}
+        in_order = sorted(moments, key=lambda moment: steps[moment])
+        lines += [_row(name, way, moment, [one for one in noted if moment in one]) for moment in in_order]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name, way, moment, found):
+    def mean(field):
+        values = [one[moment][field] for one in found if one[moment][field] is not None]
+        return np.mean(values) if values else None
+
+    people = found[0][moment]["people"]
+    what = {"k": "k", "k_max": "printed k_max" if name == "as printed" else "k_max of the table", "longest": "5 k"}
+    stops = what.get(moment) or f"{100 * float(moment):g} % out"
+    gaps = [one[moment]["averaged"] - one["k"]["averaged"] for one in found]
+    gap = "-"
+    if len(gaps) > 1 and moment != "k":
+        spread = stats.t.ppf(0.975, len(gaps) - 1) * np.std(gaps, ddof=1) / sqrt(len(gaps))
+        gap = f"{np.mean(gaps):+.2f} [{np.mean(gaps) - spread:+.2f}, {np.mean(gaps) + spread:+.2f}]"
+    counted, error = mean("counted"), mean("standard_error")
+    return (
+        f"| {name}, {way} | {stops} | {mean('step'):.0f} | "
+        f"{'-' if counted is None else f'{100 * counted / people:.1f} %'} | {100 * mean('dropped') / people:.1f} % | "
+        f"{'-' if error is None else f'{100 * error / people:.2f} %'} | {mean('last'):.2f} | {mean('averaged'):.2f} | "
+        f"{gap} | {len(found)} |"
+    )
+
+
+PLAN = [("our way", "square root", 0.3), ("our way", "tree", 0.3), ("our way", "sparse vector", 0.2)]
+PLAN += [("as printed", "square root", 0.3)]
+
+
+def main():
+    """Run what is not recorded, and save; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one seed, the first 2,000 people, nothing is written")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--data", type=Path, default=None, help="the folder of adult.data and adult.test")
+    parser.add_argument("--out", type=Path, default=pages.DOCS)
+    given = parser.parse_args()
+    folder = data_folder(given.data)
+    few = 2000 if given.quick else None
+    data = {}
+    for name, schema in SCHEMAS.items():
+        (x, y), test = features(schema, folder / "adult.data"), features(schema, folder / "adult.test")
+        data[name] = (x[:few], y[:few]), test
+    file = given.out / "stopping-counts.json"
+    runs = json.loads(file.read_text(encoding="utf-8")) if file.is_file() and not given.quick else []
+    for seed in range(1 if given.quick else given.seeds):
+        for name, way, share in PLAN[:3] if given.quick else PLAN:
+            if any((one["setting"], one["way"], one["seed"]) == (name, way, seed) for one in runs):
+                continue
+            runs.append(run(name, way, share, data, seed, factor=2 if given.quick else LONGEST))
+            print(name, way, seed, {k: (v["step"], v["averaged"]) for k, v in runs[-1]["noted"].items()}, flush=True)
+            if not given.quick:
+                pages.save("stopping-counts", runs, table(runs), out=given.out)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Finished runs in a file, one JSON line each, so that a program that was killed goes on where it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def _whole_lines(path: Path) -> str:
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return text[: text.rfind("\n") + 1]
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """The runs in a file, which need not be there; what a kill left of a last line is no run."""
+    return [json.loads(line) for line in _whole_lines(path).splitlines()]
+
+
+def record(path: Path, run: dict[str, Any]) -> None:
+    """Add a run, in place of what a kill left of a last line."""
+    whole = _whole_lines(path)
+    if path.is_file() and len(whole.encode()) != path.stat().st_size:
+        path.write_text(whole, encoding="utf-8")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(run) + "\n")

@@ -1,0 +1,33 @@
+"""What was recorded of stopping by counts, and of gradient descent against DP-SGD, is what the pages say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "experiments"
+
+
+def recorded(name):
+    return json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_counts_cost_a_hundredth_and_stop_where_they_are_above_the_share():
+    """Each way costs 1 % of a budget; a count that stopped a run is above its share, and near the truth."""
+    for one in recorded("stopping-counts"):
+        assert one["price_of_budget"] == pytest.approx(0.01, rel=1e-3)
+        for moment, found in one["noted"].items():
+            if moment not in ("k", "k_max", "longest") and found["counted"] is not None:
+                assert found["counted"] > float(moment) * one["people"]
+                assert abs(found["counted"] - found["dropped"]) < 6 * found["standard_error"]
+
+
+def test_both_descents_were_tuned_with_the_same_effort_and_paired_seeds():
+    """As many trials, and as many seeds; what was chosen is the best of its trials."""
+    for one in recorded("descent"):
+        ways = one["GD"], one["SGD"]
+        assert len({len(way["trials"]) for way in ways}) == len({len(way["test"]) for way in ways}) == 1
+        for way in ways:
+            best = max(way["trials"], key=lambda trial: trial[-1])
+            assert best == [way["sample_rate"], way["steps"], way["learning_rate"], way["validation"]]

@@ -1,0 +1,230 @@
+"""Pages of experiments: each shows what was recorded, names its program, and the index names only what exists."""
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "experiments"
+PROGRAMS = sorted(
+    path
+    for path in (ROOT / "experiments").glob("*/*.py")
+    if "\ndef main(" in path.read_text("utf-8") and not path.stem.endswith("_page")
+)
+"""Those that end in _page make pages of what others recorded, and run nothing."""
+
+
+def program(name, monkeypatch):
+    """A program of the folders experiments and benchmarks, as a module."""
+    path = ROOT / f"{name}.py"
+    monkeypatch.syspath_prepend(str(path.parent))
+    module_name = name.replace("/", "_")
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module_name, module)  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def numbers(path):
+    """The recorded numbers: one JSON value, or a list of the lines of a .jsonl file."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()] if path.endswith("l") else json.loads(text)
+
+
+def made_table(name, record):
+    """A check for pages whose program makes the table from the record alone."""
+    return lambda patch: [program(name, patch).table(numbers(record))]
+
+
+def finetune(patch):
+    module, record = program("experiments/lecuyer_2021/finetune", patch), numbers("docs/experiments/finetune.json")
+    return [module.table(record["rows"], module.Size(**record["size"]))]
+
+
+def policies(patch):
+    return [
+        program("experiments/lecuyer_2021/policies", patch).table(numbers("docs/experiments/policies.json")["rows"])
+    ]
+
+
+def groups(patch):
+    module, record = program("experiments/koskela_2023/groups", patch), numbers("docs/experiments/groups.json")
+    tables = [module.group_table(title, record[name]) for name, (title, _) in module.SETS.items()]
+    return [*tables, module.clip_table(record["clipping"])]
+
+
+def coverage(patch):
+    rows = []
+    for case, row in numbers("docs/experiments/coverage.json").items():
+        rows.append(f"| {case} |")
+        rows.append(f"| {100 * row['covered']:.1f}% | {100 * row['given']:.0f}% |")
+    return rows
+
+
+def daily(patch):
+    made, retail = (numbers(f"experiments/feldman_zrnic_2021/{name}.json") for name in ("daily", "daily_retail"))
+    doubles, weeks = "days until the mean relative error doubles", "days until that of three weeks doubles"
+    noise, error = "mean relative error of the noise alone", "mean relative error, all days"
+    times = "times, three weeks"
+    return [
+        f"| {made['sigma']:g} | {retail['sigma']:g} |",
+        f"| {made['epsilon at delta = 1e-6']:.2f} | {retail['epsilon at delta = 1e-6']:.2f} |",
+        f"| {made[doubles]} ({made['times']} times as many) | more than {retail[doubles]}",
+        f"| {made[weeks]} ({made[times]} times) | {retail[weeks]} ({retail[times]} times) |",
+        f"| {100 * made[noise]:.1f} % | {100 * retail[noise]:.1f} % |",
+        f"| {100 * made[error]:.1f} % of {made['days asked']} days | {100 * retail[error]:.1f} % |",
+    ]
+
+
+def streams(patch):
+    rows = []
+    for way in ("left out", "remainder", "paced"):
+        retail = numbers("experiments/queries/streams.json")["Online Retail, revenue a week"][way]
+        rows.append(" | ".join(f"{100 * each:.1f} %" for each in retail["mean error of answers"]))
+        rows.append(" | ".join(f"{100 * each:.0f} %" for each in retail["share of noise intervals that cover"]))
+    return rows
+
+
+def training_streams(patch):
+    module, runs = program("experiments/streams/diabetes130", patch), numbers("experiments/streams/runs.jsonl")
+    assert numbers("docs/experiments/streams.json") == module.summary(runs, module.CELLS)
+    return [module.table(runs, module.CELLS)]
+
+
+def mnist(patch):
+    runs = numbers("experiments/feldman_zrnic_2021/mnist.jsonl")
+    return [program("experiments/feldman_zrnic_2021/mnist_page", patch).sections(runs)]
+
+
+def whitehouse(patch):
+    module, record = (
+        program("experiments/whitehouse_2023/odometers", patch),
+        numbers("docs/experiments/whitehouse.json"),
+    )
+    return [module.table(record), module.filter_table(record["filters"])]
+
+
+def adaptive_steps(patch):
+    module = program("benchmarks/adaptive_steps", patch)
+    return module.table(numbers("docs/experiments/adaptive_steps.json"))
+
+
+def utility(patch):
+    module = program("experiments/utility/utility_page", patch)
+    runs = module.recorded()
+    assert numbers("docs/experiments/utility.json") == module.summary(runs)
+    return [module.table(runs), module.rules_table(runs), module.bases(runs)]
+
+
+SHOWN = {
+    "adult.md": made_table("experiments/feldman_zrnic_2021/adult", "docs/experiments/adult.json"),
+    "coverage.md": coverage,
+    "daily.md": daily,
+    "descent.md": made_table("experiments/feldman_zrnic_2021/descent", "docs/experiments/descent.json"),
+    "finetune.md": finetune,
+    "groups.md": groups,
+    "koskela-figures.md": made_table("experiments/koskela_2023/figures", "docs/experiments/koskela-figures.json"),
+    "koskela.md": made_table("experiments/koskela_2023/figure1", "docs/experiments/koskela.json"),
+    "mnist.md": mnist,
+    "odometer.md": made_table("experiments/lecuyer_2021/odometer", "docs/experiments/odometer.json"),
+    "policies.md": policies,
+    "training-streams.md": training_streams,
+    "spreading.md": made_table("experiments/utility/spreading", "experiments/utility/spreading.jsonl"),
+    "stopping-counts.md": made_table(
+        "experiments/feldman_zrnic_2021/stopping", "docs/experiments/stopping-counts.json"
+    ),
+    "streams.md": streams,
+    "tuning.md": made_table("experiments/lecuyer_2021/tuning", "docs/experiments/tuning.json"),
+    "utility.md": utility,
+    "whitehouse.md": whitehouse,
+    "../residue.md": adaptive_steps,
+}
+"""What a page must show, made from the recorded numbers."""
+
+OWN_TEST = {"koskela-groups.md": "test_koskela_section6.py::test_the_page_shows_the_saved_runs"}
+"""Pages that a test of their own compares with the record."""
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_page_shows_what_was_recorded(name, monkeypatch):
+    """Every table of the page is the one that the program makes of the recorded numbers."""
+    page = (PAGES / name).read_text(encoding="utf-8")
+    rows = SHOWN[name](monkeypatch)
+    assert rows
+    for row in rows:
+        assert row.strip() in page
+
+
+def test_no_page_is_left_out():
+    """Each page of an experiment is compared with its record, and each picture beside the pages is shown on one."""
+    assert {path.name for path in PAGES.glob("*.md")} - {"index.md"} <= {*SHOWN, *OWN_TEST}
+    for test in OWN_TEST.values():
+        file, function = test.split("::")
+        assert f"\ndef {function}(" in (ROOT / "tests" / "experiments" / file).read_text(encoding="utf-8")
+    text = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md"))
+    for picture in PAGES.glob("*.svg"):
+        assert f"{picture.name})" in text, picture.name
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_program_is_on_a_page(path):
+    """A page names the program, and the program has a quick form."""
+    name = path.relative_to(ROOT).as_posix()
+    assert any(name in page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md")), name
+    assert '"--quick"' in path.read_text(encoding="utf-8"), name
+
+
+# the index
+
+
+def index_rows():
+    """The rows of the index: number, what the paper says, where it is, the verdict, what shows it."""
+    text = (PAGES / "index.md").read_text(encoding="utf-8")
+    return [[cell.strip() for cell in line.split(" | ")] for line in re.findall(r"^\| (\d.*) \|$", text, re.M)]
+
+
+def test_the_index_has_a_row_for_each_statement():
+    """The rows are numbered from 1 to 86, each has five cells, and none is empty."""
+    rows = index_rows()
+    assert [int(row[0]) for row in rows] == list(range(1, 87))
+    for row in rows:
+        assert len(row) == 5, row
+        assert all(row), row
+
+
+def test_verdicts_of_the_index():
+    """Each row works, or says what is not there, or names the command that would run it."""
+    for number, _, _, verdict, shown in index_rows():
+        assert verdict.startswith(("works", "not there")) or "`python experiments/" in verdict, number
+        assert verdict.startswith("not there") or "](" in shown or "::test_" in shown, number
+
+
+def test_the_index_names_only_what_exists():
+    """Every name of the package, every test, and every test file in the index is there."""
+    text = (PAGES / "index.md").read_text(encoding="utf-8")
+    for name in set(re.findall(r"`(bursar[\w.]+)`", text)):
+        assert found(name), name
+    tests = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text))
+    assert len(tests) > 40
+    for file, test in tests:
+        assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def found(name):
+    """What a dotted name stands for: a module, or an attribute of one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            place = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            place = getattr(place, part)
+        return place
+    return None

@@ -1,0 +1,77 @@
+"""Every experiment has a quick form of seconds, which runs from a clean checkout and changes no file of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
+PROGRAMS = sorted(
+    path
+    for path in (ROOT / "experiments").glob("*/*.py")
+    if "\ndef main(" in path.read_text("utf-8") and not path.stem.endswith("_page")
+)
+"""Those that end in _page make pages of what others recorded, and run nothing."""
+
+OWN_TEST = {
+    "feldman_zrnic_2021/adult.py": "training/test_estimator.py::test_the_adult_experiment_runs_in_its_quick_form",
+    "feldman_zrnic_2021/mnist.py": "experiments/test_mnist.py::test_the_quick_form_trains",
+    "koskela_2023/figure1.py": "experiments/test_losses.py::test_the_quick_form_runs_and_orders_the_accountings",
+    "koskela_2023/groups.py": "experiments/test_koskela.py::test_the_quick_experiment_shows_every_group",
+    "koskela_2023/section6.py": "experiments/test_koskela_section6.py::"
+    "test_the_quick_form_writes_the_page_and_goes_on_after_a_kill",
+    "lecuyer_2021/finetune.py": "experiments/test_training.py::test_fine_tuning_in_quick_form",
+    "lecuyer_2021/policies.py": "experiments/test_training.py::test_policies_in_quick_form",
+    "lecuyer_2021/tuning.py": "experiments/test_tuning.py::test_tuning_in_quick_form",
+    "utility/spreading.py": "experiments/test_spreading.py::test_runs_are_recorded_once_and_the_table_is_printed",
+}
+"""Programs whose quick form is run, and judged, by a test of their own."""
+
+NEEDS = {
+    "feldman_zrnic_2021/descent.py": "adult",
+    "feldman_zrnic_2021/stopping.py": "adult",
+    "feldman_zrnic_2021/tuning.py": "adult",
+    "koskela_2023/mimic.py": "mimic3_demo",
+    "queries/health.py": "eicu_demo",
+    "queries/streams.py": "movielens_latest_small",
+    "streams/diabetes130.py": "diabetes130",
+    "utility/tables.py": "diabetes130",
+}
+
+
+def name(path):
+    return path.relative_to(ROOT / "experiments").as_posix()
+
+
+@pytest.mark.parametrize("path", [path for path in PROGRAMS if name(path) not in OWN_TEST], ids=name)
+def test_the_quick_form_runs(path, tmp_path):
+    """It ends well, prints something, and leaves every file beside it and in docs/experiments as it was."""
+    if name(path) in NEEDS and not (DATA / NEEDS[name(path)]).is_dir():
+        pytest.skip(f"{NEEDS[name(path)]} is not in BURSAR_DATA or ../shared/data")
+    before = written()
+    command = [sys.executable, path, "--quick"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"BURSAR_DATA": str(DATA)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip()
+    assert written() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_others_have_a_test_of_their_own():
+    """Each program whose quick form is not run here is there, and so is the test that runs it."""
+    for program, test in OWN_TEST.items():
+        assert ROOT / "experiments" / program in PROGRAMS
+        file, function = test.split("::")
+        assert f"\ndef {function}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
+
+
+def written():
+    """When each file of the experiments and their pages was last written."""
+    folders = (ROOT / "experiments", ROOT / "docs" / "experiments")
+    files = (file for folder in folders for file in folder.rglob("*") if file.suffix not in ("", ".pyc"))
+    return {file: file.stat().st_mtime_ns for file in files}
