@@ -51,6 +51,12 @@ def test_links_lead_somewhere(page):
             assert not section or section in sections(there), f"{target}#{section}"
 
 
+def test_every_page_is_in_the_navigation():
+    """The site shows each page of the docs once, and none that is not there."""
+    named = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES if page.name != "README.md")
+
+
 def sections(page):
     """The anchors of a page's headings."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

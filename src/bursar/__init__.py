@@ -17,6 +17,7 @@ interop      events of dp_accounting
 ledger       THE RECORD: what was asked, what it cost each person, what was answered
 queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
+audit        replays without a person, attacks with canaries: does a pipeline keep its promise?
 report       pictures
 errors       every error
 """
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bursar import (
         answers,
+        audit,
         calibrate,
         compare,
         curves,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "answers",
+    "audit",
     "calibrate",
     "compare",
     "curves",

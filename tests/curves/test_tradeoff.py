@@ -109,13 +109,22 @@ def test_delta_is_interpolated_where_it_is_convex():
     assert (wrong[1:-1] < exact[1:-1]).all()
 
 
-def test_below_the_first_point_delta_rises_to_one():
-    """Known at epsilon = 1 alone: the chord to delta = 1 at exp(epsilon) = 0, which randomised response meets."""
+@pytest.mark.parametrize("fails", [0.0, 0.1])
+def test_below_the_first_point_delta_is_that_of_randomised_response(fails):
+    """Known at epsilon = 1 alone: the worst that there is reveals all with probability delta, else is randomised
+    response, and delta is the exact one of that; the chord to delta = 1 at exp(epsilon) = 0 would be looser."""
+    curve = tradeoff.Curve((1.0,), (fails,))
+    p = (1 - fails) / (1 + exp(-1.0))
+    laws = (fails, p, 1 - fails - p, 0.0), (0.0, 1 - fails - p, p, fails)
+    for epsilon in (0.0, 0.3, 0.99):
+        exact = exact_delta(*laws, epsilon)
+        assert exact <= float(curve.delta(epsilon)) <= exact + 1e-12
+        assert float(curve.delta(epsilon)) <= 1 - (1 - fails) * exp(epsilon - 1.0)
+    assert curve.delta([1.0, 5.0, inf]).tolist() == [fails] * 3
+
+
+def test_a_curve_beyond_its_last_point():
     curve = tradeoff.Curve((1.0,), (0.0,))
-    assert float(curve.delta(0.0)) == pytest.approx(1 - exp(-1.0))
-    assert float(curve.delta(0.0)) >= exact_delta(
-        (0.7310585786300049, 0.2689414213699951), (0.2689414213699951, 0.7310585786300049), 0.0
-    )
     assert curve.delta([1.0, 5.0, inf]).tolist() == [0.0, 0.0, 0.0]
 
 

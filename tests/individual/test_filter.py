@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bursar import calibrate, filters, individual, odometers
+from bursar import calibrate, filters, individual, meaning, odometers
 from bursar import mechanisms as m
-from bursar.curves import renyi
+from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError, CopyRefused, UnknownPerson, Unsupported
 
 STEP = m.Gaussian(sigma=3.7, sensitivity=2.0)
@@ -526,3 +526,17 @@ def test_a_statement_about_a_budget_at_several_orders():
     assert people.statement(0).used == np.min(spent[most > 0] / most[most > 0])
     assert people.statement(1).used == 0.0
     assert people.statement(0).epsilon == 1.0
+
+
+def test_the_best_guess_of_a_budget_is_never_above_what_is_said():
+    """Against the exact best guess of the whole Gaussian budget, for whole budgets and for parts of it."""
+    shares = np.asarray([1.0, 0.5, 0.05])
+    for mu in (0.05, 1.0, 6.0):
+        people = individual.Filter(3, filters.Gaussian(mu=mu), shares=shares)
+        exact = [meaning.of(gaussian.Gaussian(mu * share**0.5)).guess() for share in shares]
+        assert np.all(people.guess() >= exact)
+        assert people.guess() == pytest.approx(exact, abs=5e-3)
+        assert people.guess([1]) == pytest.approx(people.guess()[1:2], rel=1e-12)
+    assert meaning.largest_advantage([np.nan, -1.0, np.inf, 0.0], [0.0, 0.0, 0.0, 0.25]).tolist() == pytest.approx(
+        [1, 1, 1, 0.25]
+    )

@@ -227,3 +227,22 @@ def test_the_callers_odometer_may_be_charged_elsewhere(make):
     people.boundary.charge(m.Gaussian(1.0))
     np.testing.assert_array_equal(people.epsilon(), before)
     np.testing.assert_array_equal(individual.Odometer.from_state(people.state()).epsilon(), before)
+
+
+def test_the_filters_that_were_opened_for_each_person_are_algorithm_6():
+    """A naive loop of Algorithm 6 finds the same O_t; unknown contributions are infinite."""
+    alpha, step, sigma = 63.0, 0.00109, 170.0
+    accounts = individual.Odometer(6, odometers.FeldmanZrnic(delta=1e-5, alpha=alpha, step=step))
+    draw, opened, used = np.random.default_rng(4), np.zeros(6), np.full(6, np.inf)
+    for _ in range(40):
+        norms = draw.random(6) * [0.0, 0.2, 0.5, 0.9, 1.0, 1.0]
+        accounts.charge(m.Gaussian(sigma), norms)
+        cost = alpha * norms**2 / (2 * sigma**2)
+        new = (cost > 0) & (used + cost > step)
+        opened, used = opened + new, np.where(new, cost, used + cost)
+    np.testing.assert_allclose(accounts.opened(), opened * step, rtol=1e-12)
+    np.testing.assert_array_equal(accounts.opened([3, 1]), accounts.opened()[[3, 1]])
+    accounts.charge(m.Gaussian(sigma), np.full(6, np.nan))
+    assert np.all(np.isinf(accounts.opened()))
+    with pytest.raises(errors.Unsupported, match="opens no filters"):
+        individual.Odometer(1, odometers.Renyi(delta=1e-5)).opened()

@@ -5,7 +5,7 @@ import pytest
 
 from bursar import individual
 from bursar.errors import ArgumentError
-from bursar.report.losses import from_norms, histogram, quantiles, side_by_side
+from bursar.report.losses import from_norms, histogram, means, quantiles, side_by_side
 
 RUN = {"noise_multiplier": 2.0, "sample_rate": 0.005, "delta": 1e-5}
 
@@ -61,6 +61,14 @@ def test_quantiles_are_taken_from_above():
     rows = list(quantiles({"a": np.array([1.0, 2.0, 4.0])}, groups=["x", "y", "y"], levels=(0.4, 1.0)))
     assert [(name, group) for name, group, _ in rows] == [("a", None), ("a", "x"), ("a", "y")]
     assert [values.tolist() for _, _, values in rows] == [[2.0, 4.0], [1.0, 1.0], [4.0, 4.0]]
+
+
+def test_means_are_of_all_people_and_of_each_group():
+    """Rows in the order of the quantiles; a group with one person without a bound has none."""
+    rows = list(means({"a": np.array([1.0, 2.0, 4.0]), "b": np.array([1.0, np.inf, 2.0])}, groups=["x", "y", "y"]))
+    assert rows[:3] == [("a", None, 7 / 3), ("a", "x", 1.0), ("a", "y", 3.0)]
+    assert rows[3:] == [("b", None, np.inf), ("b", "x", 1.0), ("b", "y", np.inf)]
+    assert list(means({"a": np.array([1.0, 2.0])})) == [("a", None, 1.5)]
 
 
 def test_side_by_side_bounds_are_in_order():

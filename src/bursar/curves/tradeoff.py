@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from math import inf, prod
+from math import inf, prod, sqrt, tanh
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,7 +74,8 @@ class Curve:
             (...) in [0, 1], rounded up.
 
         Guarantee: the run is (epsilon, delta)-DP for adding and for removing a person, if the points hold.
-        Source: convexity in exp(epsilon), with delta at most 1 where that is 0; theory 1.4.
+        Source: convexity in exp(epsilon); below the first point by randomised response with that epsilon, which fails
+            with that delta (theory 2.3, 2.4) and dominates both orders.
         """
         at = np.asarray(epsilon, np.float64)
         if not (at >= 0).all():
@@ -84,9 +85,11 @@ class Curve:
         left, right = np.maximum(place - 1, 0), np.minimum(place, len(points) - 1)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             inside = np.expm1(at - points[left]) / np.expm1(points[right] - points[left])
-            share = np.where(place == 0, np.exp(at - points[0]), np.where(place == len(points), 1.0, inside))
+            first = np.expm1(at) / np.expm1(points[0])
+            share = np.where(place == 0, first, np.where(place == len(points), 1.0, inside))
         share = np.where(share >= 0, np.minimum(share, 1.0), 0.0) * (1 - 2.0**-48)
-        chord = np.where(place == 0, 1.0, values[left]) * (1 - share) + values[right] * share
+        at_zero = min(1.0, (values[0] + (1 - values[0]) * tanh(points[0] / 2)) * _ROUND_UP)  # of randomised response
+        chord = np.where(place == 0, at_zero, values[left]) * (1 - share) + values[right] * share
         return np.minimum(np.where(place == len(points), values[-1], chord * _ROUND_UP), 1.0)
 
     def beta(self, alpha: ArrayLike, /) -> Floats:
@@ -144,11 +147,12 @@ def of(promise: object, /, *, points: int = 128) -> Curve:
         case gaussian.Gaussian(mu):
             return _on_grid(lambda at: gaussian.delta(mu, epsilon=at), promise.epsilon(delta=SMALLEST_DELTA), points)
         case zcdp.Zcdp(rho):
-            return _on_grid(
-                lambda at: zcdp.delta(rho, epsilon=float(at)), promise.epsilon(delta=SMALLEST_DELTA), points
-            )
+            end = promise.epsilon(delta=SMALLEST_DELTA)
+            curve = _on_grid(lambda at: zcdp.delta(rho, epsilon=float(at)), end, points)
+            return _with_pinsker(curve, rho)
         case renyi.Renyi():
-            return from_epsilons(lambda delta: promise.epsilon(delta=delta), points=points)
+            curve = from_epsilons(lambda delta: promise.epsilon(delta=delta), points=points)
+            return _with_pinsker(curve, float(np.min(promise.values)))
         case approximate.Approximate(epsilon, delta) if epsilon < 1e300:
             return Curve((epsilon,), (delta,))
     raise Unsupported(f"{type(promise).__name__} has no curve: give a mechanism, or what curves.*.of returned")
@@ -195,6 +199,12 @@ def _from_points(pairs: Iterable[tuple[float, float]]) -> Curve:
 def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Curve:
     grid = np.linspace(0.0, end, points) if 0 < end < inf else np.zeros(1)
     return _from_points([(float(at), min(1.0, float(np.max(delta(at))))) for at in grid.tolist()])
+
+
+def _with_pinsker(curve: Curve, divergence: float) -> Curve:
+    """Beside the curve, delta at epsilon 0: at most sqrt(KL/2), where KL is below the Rényi divergence at any order."""
+    at_zero = sqrt(max(divergence, 0.0) / 2) * _ROUND_UP
+    return _from_points([*_points(curve), (0.0, at_zero)]) if at_zero < 1 else curve
 
 
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:

@@ -21,6 +21,7 @@ class Filter(Account[Budget[Any]]):
 
     KIND: ClassVar[str] = "filter"
     _SAVED: ClassVar[tuple[str, ...]] = ("spent",)
+    _spent_by: str | None = None
 
     @property
     def delta(self) -> float | None:
@@ -69,13 +70,40 @@ class Filter(Account[Budget[Any]]):
             deltas = [*(1 / (1 + exp(27.6 - 30.6 * j / 159)) for j in range(160)), *own]
         return tradeoff.from_epsilons(lambda delta: self.epsilon(delta=delta), deltas=deltas)
 
+    def hand_over(self, to: str) -> None:
+        """Give the whole budget to one analysis, which spends it in accounts of its own; nothing else may, from now on.
+
+        Args:
+            to: public. What it is, for messages: "Trainer.fit".
+
+        Raises:
+            BudgetExceeded: it was given away before.
+            ArgumentError: something was charged already.
+        """
+        with self._lock:
+            self.refuse_if_given()
+            if self._count:
+                raise ArgumentError(f"budget={self!r} must be fresh, not charged {self._count} times")
+            self._spent_by = to
+
+    def refuse_if_given(self) -> None:
+        """Raise BudgetExceeded where the budget was handed over."""
+        if self._spent_by is not None:
+            raise BudgetExceeded(
+                f"budget={self!r} was given to {self._spent_by}, which may spend all of it. For another budget call "
+                "budget.fresh(); to spend one budget per person several times give the same individual.Filter",
+                asked=None,
+                spent=None,
+                left=None,
+            )
+
     def admits(self, mechanism: mechanisms.Mechanism) -> bool:
         """Whether a mechanism fits into what is left. Asking changes nothing.
 
         Raises:
             Unsupported: no theorem gives this mechanism a cost here.
         """
-        return self._notion.holds(self._notion.after(self._totals, mechanism))
+        return self._spent_by is None and self._notion.holds(self._notion.after(self._totals, mechanism))
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Spend what a mechanism costs, before it is run.
@@ -85,6 +113,7 @@ class Filter(Account[Budget[Any]]):
             Unsupported: no theorem gives this mechanism a cost here. Nothing is spent.
         """
         with self._lock:
+            self.refuse_if_given()
             notion, totals = self._notion, self._totals
             after = notion.after(totals, mechanism)
             if not notion.holds(after):
@@ -96,6 +125,11 @@ class Filter(Account[Budget[Any]]):
                 )
             self._notion, self._totals = notion.settle(mechanism, after)
             self._count += mechanisms.rounds(mechanism)
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on later; refused for a budget that was given away, because a copy would be fresh."""
+        self.refuse_if_given()
+        return super().state()
 
     def _saved(self) -> dict[str, list[int | float]]:
         return {"spent": list(self._totals)}

@@ -51,6 +51,7 @@ class Accounts(Uncopyable):
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
         self._lock = Lock()
         self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
+        self._room = np.zeros((0, columns), dtype=np.int64)
         self._spent = self._zeros(0)
         self.join(people)
 
@@ -78,7 +79,27 @@ class Accounts(Uncopyable):
                 raise ArgumentError("people: every id must be new and different")
             count, start = len(ids), len(self._rows_of)
             self._rows_of.update({person: start + j for j, person in enumerate(ids)})
-        self._spent = self._xp.concat([self._spent, self._zeros(count)])
+        if count:
+            self._spent = self._with_more_rows(count)
+
+    def _with_more_rows(self, count: int) -> Array:
+        """The totals with so many rows of zeros more. NumPy's grow into spare rows, so that few people join cheaply."""
+        held = self._spent.shape[0]
+        if not isinstance(self._spent, np.ndarray):
+            return self._xp.concat([self._spent, self._zeros(count)])
+        if self._spent.base is not self._room or len(self._room) < held + count:
+            self._room = np.zeros(
+                (held + count if not held else (held + count) * 3 // 2, self._columns), dtype=np.int64
+            )
+            self._room[:held] = self._spent
+        return cast(Array, self._room[: held + count])
+
+    def missing(self, people: Sequence[Hashable]) -> list[Hashable]:
+        """The ids among these that have no account, each once, private; for accounts with ids."""
+        if self._rows_of is None:
+            raise ArgumentError("people: these accounts have rows, not ids")
+        known = self._rows_of
+        return [person for person in dict.fromkeys(_ids(people)) if person not in known]
 
     def _zeros(self, count: int) -> Array:
         return self._xp.zeros((count, self._columns), dtype=self._xp.int64, device=self._device)

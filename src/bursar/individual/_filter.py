@@ -1,6 +1,7 @@
 """Give each person a filter: a person with budget left takes part, a person without is left out."""
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self, cast
@@ -8,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import _check, filters, mechanisms
+from bursar import _check, filters, meaning, mechanisms
 from bursar._arrays import Array, Mask, to_numpy
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
@@ -30,6 +31,10 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.Residue,
     filters.Planned,
 )
+
+
+_DELTAS = (1 / (1 + np.exp(np.linspace(20.0, -3.0, 96)))).tolist()
+"""At which a budget's epsilon is asked for; the best guess follows from the best of them."""
 
 
 class Filter(Accounts):
@@ -97,6 +102,11 @@ class Filter(Accounts):
             self._shown = self._budget.fresh()
         return self._shown
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether people have budgets of their own. Public."""
+        return self._shares is not None
+
     def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
         """Open accounts for people who were never here before.
 
@@ -140,6 +150,22 @@ class Filter(Accounts):
         chosen = self._shares if rows is None else self._shares[to_numpy(rows)]
         return promised(self._notion, chosen, delta)
 
+    def guess(self, people: People | None = None) -> NDArray[np.float64]:
+        """(n,) private: how often a guess whether a person's data were used is right at most, at even odds.
+
+        Args:
+            people: rows or ids; default all people in order.
+
+        Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
+        Source: theory 8.1, 5.10; ``meaning.largest_advantage`` of the person's own budget at several deltas.
+        """
+        count = self._spent.shape[0] if people is None else len(people)
+        least = np.ones(count)
+        for delta in _DELTAS:
+            with suppress(Unsupported):  # the budget says nothing at this delta
+                least = np.minimum(least, meaning.largest_advantage(self.epsilon(people, delta=delta), delta))
+        return np.asarray(np.minimum(1.0, (0.5 + 0.5 * least) * (1 + 2.0**-48)))
+
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.
 
@@ -175,23 +201,30 @@ class Filter(Accounts):
                 self._set_totals(where, after)
         return self._like(active, norms)
 
-    def write_off(self, step: mechanisms.Mechanism) -> None:
-        """Charge all people for a step whose contributions are not known any more, after a crash.
+    def write_off(self, step: mechanisms.Mechanism, norms: Array | None = None, people: People | None = None) -> None:
+        """Charge people for a step whose contributions are not known any more, after a crash.
 
-        Guarantee: each person is charged at least what any contribution to the step costs, or has nothing left.
+        Args:
+            step: what may have been run, public.
+            norms: (n,) private: the most that each person can have contributed; None: the sensitivity.
+            people: rows or ids; default all people.
+
+        Guarantee: each person is charged at least what any such contribution to the step costs, or has nothing left.
         Source: theory 5.1; what was reserved counts as spent.
         """
         costs = self._costs(step)
-        shape = (self._spent.shape[0],)
-        if costs.sensitivity is None:
+        rows = self._rows(people)
+        shape = (self._spent.shape[0] if rows is None else rows.shape[0],)
+        if norms is None and costs.sensitivity is None:
             norms = self._xp.ones(shape, dtype=self._xp.bool, device=self._device)
-        else:
+        elif norms is None:
             norms = self._xp.full(shape, costs.sensitivity, dtype=self._xp.float64, device=self._device)
-        broke = ~self.charge(step, norms)
+        broke = ~self.charge(step, norms, people)
         nothing_left = self._notion.person_nothing_left()
         with self._lock:
             emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
-            self._spent = self._xp.where(broke[:, None], emptied, self._spent)
+            where = slice(None) if rows is None else rows
+            self._set_totals(where, self._xp.where(broke[:, None], emptied, self._totals(where)))
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -298,7 +331,8 @@ class Filter(Accounts):
         """
         stated = self._budget.delta if delta is None else delta
         epsilon = float(self.epsilon([person], delta=delta)[0])
-        return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0))
+        guess = float(self.guess([person])[0])
+        return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
 
     def _units(self, units: NDArray[np.int64]) -> Array:
         """In the accounts' array library."""

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from types import ModuleType
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from bursar import _check, mechanisms, odometers
 from bursar._arrays import Array, to_numpy
-from bursar._units import MEASURE, shown
+from bursar._units import MEASURE, shown, to_float
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, People
 from bursar.individual._costs import costs_of
@@ -134,6 +135,24 @@ class Odometer(Accounts):
         if not self._notion.person_ex_post:
             raise Unsupported(f"{type(self._boundary).__name__} makes no ex-post promise; use odometers.Renyi")
         return self._read(people, self._notion.delta if delta is None else delta, ex_post=True)
+
+    def opened(self, people: People | None = None) -> Array:
+        """(n,) float64, private: for restarts, the sizes of all filters opened for each person, together.
+
+        They are in the measure that adds up, such as the Rényi divergence of the boundary's order: the odometer O_t of
+        Algorithm 6. Infinity for people whose bound is infinite.
+
+        Raises:
+            Unsupported: the boundary does not restart.
+        """
+        size = self._notion.person_size
+        if not size:
+            raise Unsupported(f"{type(self._boundary).__name__} opens no filters; read epsilon()")
+        rows = self._rows(people)
+        counts = to_numpy(self._spent if rows is None else self._totals(rows))[:, 0]
+        kinds, which = np.unique(counts, return_inverse=True)
+        values = np.asarray([inf if kind >= MOST else to_float(int(kind) * size) for kind in kinds])
+        return self._xp.asarray(values[which], device=self._device)
 
     def statement(self, person: Hashable) -> Statement:
         """What this person may be told: private, to be disclosed to this person alone."""

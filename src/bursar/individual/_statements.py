@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from bursar._units import shown
+from bursar.meaning import sentence
 
 __all__ = ["BudgetStatement", "LossStatement"]
 
@@ -16,22 +17,24 @@ class BudgetStatement:
     """What one person may be told about that person's own budget. Private: for that person alone.
 
     Attributes (private): person; used, the share of the budget that is spent, in [0, 1], rounded up; epsilon, what the
-    person's whole budget promises. Public: delta.
+    person's whole budget promises; guess, how often a guess whether the person's data were used is right at most, at
+    even odds, from all that the budget pays for. Public: delta.
     """
 
     person: Hashable
     used: float
     epsilon: float
     delta: float
+    guess: float
 
     def __repr__(self) -> str:
         return "BudgetStatement(private: print it for the person it is about, and for nobody else)"
 
     def __str__(self) -> str:
         return (
-            f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. All that was published, "
-            f"and all that will be while your budget lasts, depends on your data with epsilon "
-            f"{shown(self.epsilon, 4)}, except with probability {self.delta:.3g}. {PRIVATE}"
+            f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. {sentence(self.guess)} "
+            "That includes what will be published while your budget lasts. (In technical terms: your budget is "
+            f"({shown(self.epsilon, 4)}, {self.delta:.3g})-differential privacy.) {PRIVATE}"
         )
 
 

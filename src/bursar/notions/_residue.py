@@ -92,6 +92,11 @@ class Residue(WithFailures[float]):
             return inf
         return float(gaussian.epsilon(sqrt(to_float(left[0])) * (1 + 1e-15), delta=rest))
 
+    @property
+    def slack(self) -> float:
+        """The part of delta that pays for the slack of all rounds together, rounded up."""
+        return to_float(exact(self.delta) * SLACK, per=1)
+
     def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "an account per person")
         exactly = residue.needs_no_slack(leaf)

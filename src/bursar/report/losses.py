@@ -19,7 +19,7 @@ from bursar.report.figures import figure, private_title
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["from_norms", "histogram", "quantiles", "side_by_side"]
+__all__ = ["from_norms", "histogram", "means", "quantiles", "side_by_side"]
 
 Floats = NDArray[np.float64]
 
@@ -134,6 +134,27 @@ def quantiles(
         yield name, None, np.quantile(column, levels, method="higher")
         for group in [] if labels is None else np.unique(labels):
             yield name, str(group), np.quantile(column[labels == group], levels, method="higher")
+
+
+def means(
+    epsilons: Mapping[str, Floats], *, groups: ArrayLike | None = None
+) -> Iterator[tuple[str, str | None, float]]:
+    """The mean epsilon over people of each accounting, for all people and then for each group; private.
+
+    A mean shows which groups lose more privacy than others; it is no bound for any person.
+
+    Args:
+        epsilons: name of the accounting -> (people,) epsilons, private.
+        groups: (people,) private; a label for each person.
+
+    Returns:
+        Rows of the accounting's name, the group (None: all people) and the mean; inf where one person has no bound.
+    """
+    labels = None if groups is None else np.asarray(groups)
+    for name, column in epsilons.items():
+        yield name, None, float(np.mean(column))
+        for group in [] if labels is None else np.unique(labels):
+            yield name, str(group), float(np.mean(column[labels == group]))
 
 
 def histogram(
