@@ -2,16 +2,26 @@
 
 import doctest
 import importlib.util
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bursar.cli import app
 from sparks import java
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
+COMMANDS = [
+    (page, *found)
+    for page in PAGES
+    for found in re.findall(r"^```\n\$ bursar (.*)\n((?:.*\n)*?)```$", page.read_text(encoding="utf-8"), re.M)
+]
+"""Commands with their output: the page, the arguments, what is printed."""
 
 
 def generator():
@@ -31,6 +41,45 @@ def test_examples_run(page, tmp_path, monkeypatch):
         str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     )
     assert failures == 0
+
+
+def stripped(text):
+    """Without the blanks at the ends of lines, which tables have."""
+    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize(("page", "arguments", "output"), COMMANDS, ids=lambda value: str(value)[-40:])
+def test_commands_print_what_the_page_says(page, arguments, output, tmp_path, monkeypatch):
+    """Every command that a page shows with its output prints that output, in 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, shlex.split(arguments))
+    assert result.exit_code == 0
+    matches = doctest.OutputChecker().check_output(stripped(output), stripped(result.output), doctest.ELLIPSIS)
+    assert matches, result.output
+
+
+def test_the_readme_shows_commands():
+    """The commands are found, so that none goes unchecked."""
+    assert any(page.name == "README.md" for page, *_ in COMMANDS)
+    shown = sum(page.read_text(encoding="utf-8").count("\n$ bursar ") for page in PAGES)
+    assert len(COMMANDS) == shown
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_the_picture_is_told_in_recorded_figures(name):
+    """What stands under the first picture was recorded by the run that it shows."""
+    record = json.loads((ROOT / "experiments/feldman_zrnic_2021/daily_retail.json").read_text(encoding="utf-8"))
+    text = (ROOT / name).read_text(encoding="utf-8")
+    share = 100 * record["share of the truth that is answered, last tenth"]
+    assert f"all {record['days asked']} days were answered" in text
+    assert f"lasts {record['worst-case filter answers']}." in text
+    assert f"add up to {share:.0f} % of the truth" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_are_told_in_words(page):
+    """Every picture on a page has a text for those who do not see it."""
+    assert not re.findall(r"!\[\s*\]", page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,6 +1,7 @@
 """Feldman & Zrnic (2021): daily counts of the same people, each charged only for the days on which they appear.
 
     python experiments/feldman_zrnic_2021/daily.py [--people 10000] [--share 0.05] [--full-days 20] [--retail]
+    python experiments/feldman_zrnic_2021/daily.py --draw     # the pictures again, from the recorded days
     python experiments/feldman_zrnic_2021/daily.py --quick    # 500 people, 30 days; writes nothing
 
 Measures after how many days the mean relative error of a daily count doubles. In the generated data, each person
@@ -9,8 +10,8 @@ account for each person, the same budget lasts longer: the script asks one count
 memory, ledger on disk).
 
 ``--retail`` counts the customers of each day in Online Retail (folder in BURSAR_DATA) instead. Prints the result as
-JSON, and writes daily.json or daily_retail.json, and a picture, beside this file. The true counts in them would be
-private for other data.
+JSON. Writes it (daily.json or daily_retail.json) and every day (.jsonl) beside this file, and a picture (.svg and .png)
+into docs/experiments. The true counts in them would be private for other data.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +31,18 @@ from bursar.queries import People, Session
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
+import pages  # noqa: E402
 from data_sets import folder  # noqa: E402
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FULL = "worst-case filter answers"
+RUNS = (
+    ("daily", "10,000 generated people, each present on 5 % of the days", "daily-generated"),
+    ("daily_retail", "Online Retail: customers a day, 4,372 people", "daily"),
+)
+"""The recorded days, the title of their picture, and its name among the pages."""
 
 
 def sparse(people: int, days: int, share: float, seed: int = 0) -> pa.Table:
@@ -93,7 +106,7 @@ def judged(days: list[dict[str, float]], full_days: int, sigma: float) -> dict[s
     doubled, sooner = days_before(running, full_days), days_before(window, full_days)
     return {
         "days asked": len(days),
-        "worst-case filter answers": full_days,
+        FULL: full_days,
         "days until the mean relative error doubles": doubled,
         "times": round(doubled / full_days, 1),
         "days until that of three weeks doubles": sooner,
@@ -106,21 +119,48 @@ def judged(days: list[dict[str, float]], full_days: int, sigma: float) -> dict[s
     }
 
 
-def picture(days: list[dict[str, float]], full_days: int, path: Path, title: str) -> None:
-    """Plot truth and answers by day, and where a worst-case filter stops."""
-    import matplotlib
+def picture(days: list[dict[str, float]], full_days: int, title: str) -> "Figure":
+    """The truth and the answers by day, and the day on which one budget for all people is used up.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    On white, with colours that colour-blind readers can tell apart, so that it can be read on a dark page too.
+    """
+    from matplotlib.figure import Figure
 
-    figure, axes = pyplot.subplots(figsize=(9, 3.5), layout="constrained")
-    axes.plot([day["answer"] for day in days], ".", ms=3, label="answers, an account for every person")
-    axes.plot([day["truth"] for day in days], lw=0.8, label="truth")
-    axes.axvline(full_days, color="tab:red", lw=1, label="a worst-case filter stops")
-    axes.set(xlabel="day", ylabel="people", title=title, ylim=(0, 1.25 * max(day["truth"] for day in days)))
-    axes.legend(loc="upper center", ncols=3, fontsize="small")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    truth, answers = ([day[name] for day in days] for name in ("truth", "answer"))
+    figure = Figure(figsize=(9, 3.6), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    axes.axvspan(0.5, full_days + 0.5, color="#e69f00", alpha=0.3, lw=0)
+    axes.plot(range(1, len(days) + 1), truth, color="#555555", lw=0.8, label="truth")
+    axes.plot(range(1, len(days) + 1), answers, ".", color="#0072b2", ms=4, label="answers with an account per person")
+    axes.annotate(
+        f"one budget for all people: answers end on day {full_days}",
+        (full_days + 0.5, 0.93),
+        (30, 0),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        va="center",
+        color="#8a5a00",
+        arrowprops={"arrowstyle": "->", "color": "#8a5a00"},
+    )
+    axes.set(xlabel="day", ylabel="people counted", xlim=(0, len(days) + 1), ylim=(0, 1.3 * max(truth)))
+    axes.set_title(title, loc="left", fontsize="medium")
+    axes.legend(loc="upper right", frameon=False, fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def recorded(path: Path) -> list[dict[str, float]]:
+    """The recorded days of a run."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def draw() -> None:
+    """Write the picture of every run that is recorded, as SVG and as PNG."""
+    for name, title, place in RUNS:
+        days = recorded(HERE / f"{name}.jsonl")
+        drawn = picture(days, json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[FULL], title)
+        drawn.savefig(pages.DOCS / f"{place}.svg", metadata={"Date": None})
+        drawn.savefig(pages.DOCS / f"{place}.png", dpi=120)
 
 
 def main() -> None:
@@ -132,24 +172,31 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=None)
     parser.add_argument("--sigma", type=float, default=None)
     parser.add_argument("--retail", action="store_true")
+    parser.add_argument("--draw", action="store_true", help="the pictures again, from the recorded days")
     parser.add_argument("--quick", action="store_true", help="500 people, 30 days; writes nothing")
     given = parser.parse_args()
     if given.quick:
         print(json.dumps(judged(count_days(sparse(500, 30, 0.2), None, 5, 5.0, 30), 5, 5.0), indent=1))
         return
+    if not given.draw:
+        run(given)
+    draw()
+
+
+def run(given: argparse.Namespace) -> None:
+    """Count the days of one stream, write what was found, and print it."""
     if given.retail:
         data, view = retail()
-        sigma, name, title = given.sigma or 10.0, "daily_retail", "Online Retail: customers a day"
+        sigma, name = given.sigma or 10.0, "daily_retail"
         days = count_days(data, view, given.full_days, sigma, given.days)
     else:
         most = given.days or round(1.5 * given.full_days / given.share)
-        sigma = given.sigma or 0.05 * given.people * given.share
-        name, title = "daily", f"{given.people} people, each there on {given.share:.0%} of the days"
+        sigma, name = given.sigma or 0.05 * given.people * given.share, "daily"
         days = count_days(sparse(given.people, most, given.share), None, given.full_days, sigma, most)
     epsilon = zcdp.Zcdp(given.full_days * People(sigma=sigma).price / 10**15).epsilon(delta=1e-6)
     result = {"sigma": sigma, "epsilon at delta = 1e-6": round(epsilon, 3), **judged(days, given.full_days, sigma)}
+    (HERE / f"{name}.jsonl").write_text("".join(json.dumps(day) + "\n" for day in days), encoding="utf-8")
     (HERE / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    picture(days, given.full_days, HERE / f"{name}.png", title)
     print(json.dumps(result, indent=1))
 
 

@@ -72,7 +72,12 @@ def daily(patch):
     doubles, weeks = "days until the mean relative error doubles", "days until that of three weeks doubles"
     noise, error = "mean relative error of the noise alone", "mean relative error, all days"
     times = "times, three weeks"
+    for name, (result, sigma) in {"daily": (made, 25.0), "daily_retail": (retail, 10.0)}.items():
+        days = numbers(f"experiments/feldman_zrnic_2021/{name}.jsonl")
+        judged = program("experiments/feldman_zrnic_2021/daily", patch).judged(days, 20, sigma)
+        assert judged.items() <= result.items()
     return [
+        f"the answers add up to {100 * retail['share of the truth that is answered, last tenth']:.0f} % of the truth",
         f"| {made['sigma']:g} | {retail['sigma']:g} |",
         f"| {made['epsilon at delta = 1e-6']:.2f} | {retail['epsilon at delta = 1e-6']:.2f} |",
         f"| {made[doubles]} ({made['times']} times as many) | more than {retail[doubles]}",
