@@ -199,3 +199,10 @@ def test_large_losses_do_not_overflow():
     assert huge.belief() == (0.0, 1.0)
     assert huge.guess() == 1.0
     assert huge.as_gaussian().mu < inf
+
+
+def test_a_delta_that_is_no_delta_and_a_prior_near_zero_promise_nothing():
+    """What is not known counts as everything being known to the attacker."""
+    assert meaning.largest_advantage(0.1, [nan, -0.5, 2.0]).tolist() == [1.0, 1.0, 1.0]
+    assert meaning.largest_advantage(0.0, 0.25) >= 0.25
+    assert meaning.of(gaussian.Gaussian(0.1)).belief(prior=5e-324) == (0.0, 1.0)

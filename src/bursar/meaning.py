@@ -12,7 +12,7 @@ https://arxiv.org/abs/2407.02191; Gomez et al. (2025), https://arxiv.org/abs/250
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, exp, inf, log, sqrt
+from math import ceil, exp, inf, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,8 @@ Floats = NDArray[np.float64]
 RATES = (0.001, 0.01, 0.1)
 """The false positive rates that words and tables show."""
 
-_LARGEST_MU = 1e3
+_LARGEST_MU = 500.0
+_GUARD = 1e-9  # more than gaussian.delta is raised by, up to the largest mu
 _ROUND_UP = 1 + 2.0**-48
 
 
@@ -130,10 +131,10 @@ class Meaning:
         _check.between(0, 1, failure=failure)
         points = zip(self._curve.epsilons, self._curve.deltas, strict=True)
         share = ((epsilon, delta / failure * _ROUND_UP) for epsilon, delta in points)
-        loss = min((epsilon - log(1 - part) for epsilon, part in share if part < 1), default=inf) * _ROUND_UP
-        if loss > 700:
-            return 0.0, 1.0
+        loss = min((epsilon - log1p(-part) for epsilon, part in share if part < 1), default=inf) * _ROUND_UP
         odds = (1 - prior) / prior
+        if loss > 700 or not 0 < odds < inf:
+            return 0.0, 1.0
         lowest, highest = 1 / (1 + odds * exp(loss)), 1 / (1 + odds * exp(-loss))
         return lowest * (2 - _ROUND_UP), min(1.0, highest * _ROUND_UP)
 
@@ -144,7 +145,7 @@ class Meaning:
             slack: public, in [0, 1]; for a curve at least its last delta, below which nothing is known.
 
         Raises:
-            Unsupported: no mu up to 1000 covers the promise with this slack.
+            Unsupported: no mu up to 500 covers the promise with this slack.
 
         Guarantee: the promise is (epsilon, delta + slack)-DP wherever mu-GDP is (epsilon, delta)-DP.
         Source: theory 8.1, 7.4; Gomez et al. (2025).
@@ -204,14 +205,16 @@ def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
 
     Args:
         epsilon: (...) public or private, >= 0; NaN and inf: nothing is known.
-        delta: (...) public, in [0, 1].
+        delta: (...) public, in [0, 1]; NaN and negative numbers: nothing is known.
 
     Guarantee: no attack on an (epsilon, delta)-DP release has a larger advantage.
     Source: theory 8.1: the two error lines of (epsilon, delta)-DP cross where both errors are (1 - delta)/(1 + e^eps).
     """
     epsilons = np.asarray(epsilon, np.float64)
     known = np.where(epsilons >= 0, epsilons, np.inf)
-    advantage = np.tanh(known / 2) + np.asarray(delta, np.float64) * (1 - np.tanh(known / 2))
+    deltas = np.asarray(delta, np.float64)
+    failing = np.where((deltas >= 0) & (deltas <= 1), deltas, 1.0)
+    advantage = np.tanh(known / 2) + failing * (1 - np.tanh(known / 2))
     return np.asarray(np.clip(advantage * _ROUND_UP, 0.0, 1.0))
 
 
@@ -277,7 +280,7 @@ class _Chords:
             return False
         nearest = np.clip(-mu * (self.quantiles + mu / 2), self.ends[:-1], self.ends[1:])
         at, chords = np.append(self.ends, nearest), np.append(self.deltas, self.curve.delta(nearest))
-        return bool((chords <= gaussian.delta(mu, epsilon=at) * (1 - 1e-9) + self.slack).all())
+        return bool((chords <= gaussian.delta(mu, epsilon=at) * (1 - _GUARD) + self.slack).all())
 
 
 def _of_hundred(share: float) -> str:

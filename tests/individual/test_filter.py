@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from bursar import calibrate, filters, individual, meaning, odometers
 from bursar import mechanisms as m
 from bursar.curves import gaussian, renyi
-from bursar.errors import ArgumentError, CopyRefused, UnknownPerson, Unsupported
+from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, UnknownPerson, Unsupported
 
 STEP = m.Gaussian(sigma=3.7, sensitivity=2.0)
 BUDGETS = {
@@ -540,3 +540,11 @@ def test_the_best_guess_of_a_budget_is_never_above_what_is_said():
     assert meaning.largest_advantage([np.nan, -1.0, np.inf, 0.0], [0.0, 0.0, 0.0, 0.25]).tolist() == pytest.approx(
         [1, 1, 1, 0.25]
     )
+
+
+def test_a_budget_that_was_handed_over_opens_no_accounts():
+    """Training took all of it: a second use would spend it twice."""
+    budget = filters.Gaussian(mu=1.0)
+    budget.hand_over("Trainer.fit")
+    with pytest.raises(BudgetExceeded, match=r"Trainer\.fit"):
+        individual.Filter(2, budget)

@@ -225,3 +225,11 @@ def test_events_for_replaced_records_are_refused_by_name():
     ):
         with pytest.raises(Unsupported, match="replaced records"):
             from_event(event)
+
+
+def test_a_sample_of_a_mechanism_without_privacy_costs_what_the_mechanism_does():
+    """exp(epsilon) is no float above 709: the gain of sampling is left out there."""
+    event = dp_event.PoissonSampledDpEvent(0.5, dp_event.LaplaceDpEvent(1e-3))
+    cost = from_event(event)
+    assert isinstance(cost, mechanisms.Pure)
+    assert 1000.0 <= cost.epsilon < 1000.001

@@ -170,3 +170,13 @@ def test_interactive_measurements_give_nothing():
 def test_nothing_private_is_shown():
     """The repr has the budget, not the data."""
     assert repr(filtered(filters.Zcdp(rho=1.0))) == "opendp.Filtered(Zcdp(rho=1.0))"
+
+
+def test_a_cost_that_is_no_float_is_rounded_up():
+    from fractions import Fraction
+
+    cost = Fraction(2**60 + 1, 2**60)
+    assert Fraction(ours._amount("epsilon", cost)) >= cost
+    for bad in (nan, inf, -1.0):
+        with pytest.raises(ArgumentError, match="no cost"):
+            ours._amount("epsilon", bad)

@@ -69,6 +69,23 @@ def test_limits_count_trainings_and_give_back(place):
         assert clean(book)
 
 
+def test_a_training_goes_on_after_each_of_three_crashes(place):
+    """Only the newest claim is in force: it may go on however many there were before, and no earlier one may."""
+    claims: list[str] = []
+    with opened(place) as book:
+        holds = []
+        for claim in ("one", "two", "three"):
+            holds.append(take(book, claim=claim, earlier=claims))
+            holds[-1].check()
+            claims.append(claim)
+        for hold in holds[:2]:
+            with pytest.raises(LedgerError, match="elsewhere"):
+                hold.check()
+        holds[2].settle(units(1, 2, 3))
+        assert [book.spent(person) for person in PEOPLE] == [1, 2, 3]
+        assert clean(book)
+
+
 def test_a_killed_training_stays_reserved_until_it_is_written_off(place):
     """Whatever happens to the process: nothing comes back but by the one claim that is in force."""
     with opened(place) as book:

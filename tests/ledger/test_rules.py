@@ -74,7 +74,6 @@ def test_one_fold_serves_charging_and_what_was_in_force_before(where):
         first, second, third = book.history()
         assert (first.allowance.most, first.allowance.shares, first.gone) == (RHO, (), frozenset())
         assert (second.allowance.most, second.allowance.shares) == (RHO - 100, (("analyst:ann", 30),))
-        assert second.asked == {"analyst:ann": [1]}
         assert second.gone == third.gone == {"y"}
         assert third.allowance == (RHO - RHO // 200, ())
         assert [entry.public["people"] for entry in book.watched()] == [5]

@@ -76,6 +76,7 @@ class Filter(Accounts):
                 f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or "
                 "Planned"
             )
+        budget.refuse_if_given()
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
         self._budget = budget.fresh()  # the caller's may be charged elsewhere

@@ -176,6 +176,7 @@ def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
 
 
 _UP = 1 + 1e-15
+_LARGEST_EXPONENT = 700.0  # of exp in doubles
 
 
 def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Mechanism:
@@ -208,9 +209,10 @@ def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
         return mechanisms.SampledGaussian(inner.sigma, inner.sensitivity, rate)
     if isinstance(inner, mechanisms.Laplace | mechanisms.Pure):
         epsilon = inner.epsilon if isinstance(inner, mechanisms.Pure) else inner.sensitivity / inner.scale
-        return mechanisms.Pure(
-            log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14)
-        )  # Balle, Barthe & Gaboardi (2018), Thm 8
+        if epsilon > _LARGEST_EXPONENT:
+            return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
+        # Balle, Barthe & Gaboardi (2018), Theorem 8
+        return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
     raise Unsupported(
         f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Bursar; supported is "
         "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"

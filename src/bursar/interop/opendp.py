@@ -12,7 +12,8 @@ What a measurement costs is what its own privacy map says at ``d_in``. A charge 
 """
 
 from collections.abc import Callable, Sequence
-from math import isfinite, isnan
+from fractions import Fraction
+from math import inf, nextafter
 from typing import Any
 
 from bursar import _check, _extras, filters, mechanisms
@@ -82,11 +83,11 @@ def _approximate(epsilon: Any, delta: Any) -> mechanisms.Mechanism:
 
 
 def _amount(name: str, value: Any) -> float:
-    """A cost as OpenDP gives it, which is rounded up already."""
+    """A cost as OpenDP gives it, which is rounded up already; rounded up again where it is no float."""
     number = float(value)
-    if isnan(number) or number < 0 or not isfinite(number):
+    if not 0 <= number < inf:
         raise ArgumentError(f"measurement: its map gives {name}={number!r}, which is no cost")
-    return number
+    return number if Fraction(number) >= Fraction(value) else nextafter(number, inf)
 
 
 class Filtered(Uncopyable):

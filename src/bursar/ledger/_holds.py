@@ -8,7 +8,7 @@ Source: theory 5.12 and 5.10; docs/proofs/one-account.md
 
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from threading import RLock
 from typing import Any
@@ -158,15 +158,14 @@ class Hold(Uncopyable):
             "number > ? AND kind IN ('claimed', 'settled', 'written off')",
             (self._number,),
         )
-        for row in rows:
-            entry = row.entry(private=True)
-            if entry.public["training"] == self.key and entry.private.get("claim") != self._claim:
-                done = "went on elsewhere" if row.kind == "claimed" else f"was {row.kind}"
-                raise LedgerError(
-                    f"training {self.key!r} {done}: nothing more may be released here, and what it reserved counts "
-                    "as spent",
-                    reason="closed",
-                )
+        ours = [entry for row in rows if (entry := row.entry(private=True)).public["training"] == self.key]
+        if ours and ours[-1].private.get("claim") != self._claim:  # only the newest claim is in force
+            done = "went on elsewhere" if ours[-1].kind == "claimed" else f"was {ours[-1].kind}"
+            raise LedgerError(
+                f"training {self.key!r} {done}: nothing more may be released here, and what it reserved counts "
+                "as spent",
+                reason="closed",
+            )
 
     def settle(self, units: NDArray[np.int64], *, public: Mapping[str, object] | None = None) -> Entry:
         """End the training: each person remains charged this, and has the rest back. Nothing may be charged after it.
@@ -176,8 +175,9 @@ class Hold(Uncopyable):
             public: what the record says of the outcome, such as the digest of the model's card.
 
         Raises:
-            ArgumentError: units are not of these people, or are more than was reserved; nothing was given back.
-            LedgerError: another process went on with the training, or ended it; nothing was given back.
+            ArgumentError: units are not of these people, or are more than was reserved; or another process went on
+                with the training, or ended it. Nothing was given back.
+            LedgerError: the ledger was closed; nothing was given back.
 
         Guarantee: each person remains charged at least what the training cost that person.
         Source: theory 5.12; docs/proofs/one-account.md.
@@ -243,8 +243,7 @@ def trainings(ledger: Ledger) -> tuple[Training, ...]:
             found[public["key"]] = Training(*fields, "open", public["training"], None)
         else:
             before = found[public["training"]]
-            values = {name: getattr(before, name) for name in Training.__slots__}
-            found[before.key] = Training(**values | {"state": row.kind, "model": public.get("model")})
+            found[before.key] = replace(before, state=row.kind, model=public.get("model"))
     return tuple(found.values())
 
 

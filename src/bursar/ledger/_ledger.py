@@ -346,8 +346,12 @@ class Ledger(Remembered):
         return history(self.rows())
 
     def find(self, key: str) -> Entry | None:
-        """The entry under a key, without its private part."""
-        return find(self.store.run, key)
+        """The entry under a key, without its private part; the witness has seen it."""
+        with self.store.lock:
+            entry = find(self.store.run, key)
+            if entry is not None and not self.store.inside:
+                self._tell_witness()  # its writer may have been killed before it did
+            return entry
 
     def person(self, value: object) -> Person:
         """A person's name as this ledger keeps it."""

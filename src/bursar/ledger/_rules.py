@@ -81,14 +81,12 @@ class Answered(NamedTuple):
     Fields:
         entry: a question's; or a training's, where it reserved or settled.
         allowance: the most that each person may have spent after it.
-        asked: for each limited share the questions asked before it that count.
         gone: the people who had left.
         left: units that every person had left for it at least, by what is public; see ``Rules.left``.
     """
 
     entry: Entry
     allowance: Allowance
-    asked: dict[str, list[int]]
     gone: frozenset[Person]
     left: int
 
@@ -275,9 +273,8 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
     for row in rows:
         if row.kind in CHARGING:
             allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
-            asked = {share.scope: list(rules.asked.get(share.scope, ())) for share in allowance.shares}
             entry, gone, left = row.entry(private=True), frozenset(rules.gone), rules.left(allowance)
-            yield Answered(entry, allowance, asked, gone, left)
+            yield Answered(entry, allowance, gone, left)
         rules.read(row)
 
 
