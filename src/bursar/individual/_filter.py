@@ -1,15 +1,14 @@
 """Give each person a filter: a person with budget left takes part, a person without is left out."""
 
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import _check, filters, meaning, mechanisms
+from bursar import _check, filters, mechanisms
 from bursar._arrays import Array, Mask, to_numpy
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
@@ -17,7 +16,7 @@ from bursar.individual._accounts import Accounts, People
 from bursar.individual._costs import Costs, Quadratic, costs_of
 from bursar.individual._fast_charge import charge_all
 from bursar.individual._shares import checked_shares, opening, promised
-from bursar.individual._statements import BudgetStatement
+from bursar.individual._statements import BudgetStatement, guesses
 from bursar.notions import MOST
 
 __all__ = ["Filter"]
@@ -31,10 +30,6 @@ _BUDGETS: tuple[type[filters.Filter], ...] = (
     filters.Residue,
     filters.Planned,
 )
-
-
-_DELTAS = (1 / (1 + np.exp(np.linspace(20.0, -3.0, 96)))).tolist()
-"""At which a budget's epsilon is asked for; the best guess follows from the best of them."""
 
 
 class Filter(Accounts):
@@ -160,12 +155,14 @@ class Filter(Accounts):
         Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
         Source: theory 8.1, 5.10; ``meaning.largest_advantage`` of the person's own budget at several deltas.
         """
-        count = self._spent.shape[0] if people is None else len(people)
-        least = np.ones(count)
-        for delta in _DELTAS:
-            with suppress(Unsupported):  # the budget says nothing at this delta
-                least = np.minimum(least, meaning.largest_advantage(self.epsilon(people, delta=delta), delta))
-        return np.asarray(np.minimum(1.0, (0.5 + 0.5 * least) * (1 + 2.0**-48)))
+        if self._shares is None:
+            rows = self._rows(people)
+            return np.full(self._spent.shape[0] if rows is None else rows.shape[0], self._common_guess)
+        return guesses(lambda delta: self.epsilon(people, delta=delta))
+
+    @cached_property
+    def _common_guess(self) -> float:
+        return float(guesses(lambda delta: self._budget.epsilon(delta=delta)))
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.

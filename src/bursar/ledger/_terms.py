@@ -9,6 +9,7 @@ What is counted in a ledger depends on its budget:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, nextafter, sqrt
 from numbers import Integral
 from typing import Any, Self
@@ -121,14 +122,7 @@ class Terms:
 
     def meaning(self) -> meaning.Meaning:
         """How well anyone can tell whether a person was in, from all that the budget ever pays for."""
-        if self.keys_delta is not None:
-            return meaning.of(tradeoff.from_epsilons(self.promise, points=64))
-        total = to_float(self.budget)
-        if self.measure == ZCDP:
-            return meaning.of(zcdp.Zcdp(total), points=64)
-        if self.measure == GAUSSIAN:
-            return meaning.of(gaussian.Gaussian(nextafter(sqrt(to_float(2 * self.budget)), inf)))
-        return meaning.of(approximate.Approximate(total, 0.0))
+        return _meaning(self)
 
     def name_of(self, person: object) -> Person:
         """A person's name as the ledger keeps it."""
@@ -218,3 +212,15 @@ def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded
         spent=declared - left,
         left=left,
     )
+
+
+@lru_cache(maxsize=16)  # each statement says it
+def _meaning(terms: Terms) -> meaning.Meaning:
+    if terms.keys_delta is not None:
+        return meaning.of(tradeoff.from_epsilons(terms.promise, points=64))
+    total = to_float(terms.budget)
+    if terms.measure == ZCDP:
+        return meaning.of(zcdp.Zcdp(total), points=64)
+    if terms.measure == GAUSSIAN:
+        return meaning.of(gaussian.Gaussian(nextafter(sqrt(to_float(2 * terms.budget)), inf)))
+    return meaning.of(approximate.Approximate(total, 0.0))
