@@ -320,8 +320,7 @@ class Ledger(Remembered):
     @property
     def head(self) -> str:
         """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
-        number, hash_ = self.store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")[0]
-        return f"{number}:{hash_}"
+        return str(self._newest())
 
     def __repr__(self) -> str:
         return f"Ledger({self.store.name!r}, {self.symbol}={self.budget!r})"

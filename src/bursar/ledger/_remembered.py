@@ -56,12 +56,16 @@ class Remembered(Uncopyable):
         """Show the witness the newest entry; closes a ledger that is not the newest."""
         if self._rules.witness is None:
             return
-        ((number, hash_),) = self.store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")
+        newest = self._newest()
         try:
-            Witness(Path(self._rules.witness), self.store.name).check(Head(int(number), str(hash_)), self._hash_of)
+            Witness(Path(self._rules.witness), self.store.name).check(newest, self._hash_of)
         except LedgerError:
             self.store.close()
             raise
+
+    def _newest(self) -> Head:
+        ((number, hash_),) = self.store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")
+        return Head(int(number), str(hash_))
 
     def _hash_of(self, number: int) -> str | None:
         """The hash of an entry; None where there is none of that number."""
