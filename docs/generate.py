@@ -26,6 +26,7 @@ MODULES = (
     "bursar.curves.lattice",
     "bursar.curves.losses",
     "bursar.curves.totals",
+    "bursar.curves.tuning",
     "bursar.curves.tradeoff",
     "bursar.meaning",
     "bursar.notions",

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar._units import as_float, exact, times
-from bursar.curves import _discrete, _sampled, zcdp
+from bursar.curves import _discrete, _sampled, _selection, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = [
@@ -208,6 +208,8 @@ def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
             return _next_order(leaf, orders)
         case mechanisms.DominatingPair():
             return _discrete.renyi(leaf, orders)
+        case mechanisms.BestOf():
+            return _best_of(leaf, orders)
     raise Unsupported(f"{type(leaf).__name__} has no Rényi cost that we know")
 
 
@@ -219,6 +221,14 @@ def _laplace(epsilon: float, orders: Floats) -> Floats:
     near = (orders * _expm1_minus(np.where(far, 0.0, up)) + lam * _expm1_minus(-down)) / (2 * orders - 1)
     log_a = np.where(far, np.log(orders / (2 * orders - 1)) + up + np.exp(-up), np.log1p(near))
     return np.minimum(log_a / lam, epsilon)
+
+
+def _best_of(best: mechanisms.BestOf, orders: Floats) -> Floats:
+    """theory 8.2: the price of one run at all orders bounds what choosing the best adds at each."""
+    if failure(best.mechanism):
+        raise Unsupported("the best of several runs that may fail has no Rényi curve that we know")
+    grid = np.union1d(orders, ORDERS)
+    return _selection.renyi(best, values(best.mechanism, grid), grid)[np.searchsorted(grid, orders)]
 
 
 def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:

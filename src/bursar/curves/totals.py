@@ -17,7 +17,7 @@ from scipy import special
 
 from bursar import _check, mechanisms
 from bursar._units import shown
-from bursar.curves import approximate, gaussian, renyi, zcdp
+from bursar.curves import approximate, gaussian, renyi, tuning, zcdp
 from bursar.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
@@ -62,7 +62,7 @@ def totals(run: mechanisms.Mechanism, *, delta: float) -> tuple[Total, ...]:
     """
     _check.between(0, 1, delta=delta)
     rows: list[Total] = []
-    for price in (_gaussian, _pure, _losses, _zcdp, _renyi, _basic):
+    for price in (_gaussian, _pure, _tuned, _losses, _zcdp, _renyi, _basic):
         if price is _losses and rows:
             continue  # the exact epsilon is there
         try:
@@ -82,7 +82,7 @@ def tightest(run: mechanisms.Mechanism, *, delta: float) -> Total:
     Source: theory 2.3, 3 and 7.2.
     """
     _check.between(0, 1, delta=delta)
-    for price in (_gaussian, _pure, _losses):
+    for price in (_gaussian, _pure, _tuned, _losses):
         try:
             row = next(price(run, delta))
         except Unsupported:
@@ -117,6 +117,14 @@ def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
     (epsilon,) = losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta).tolist()
     yield Total("privacy loss distributions", "certified", epsilon, _IN_ADVANCE, "theory 7.1, 7.2")
+
+
+def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
+    best, count = mechanisms.repeated(run)
+    if not isinstance(best, mechanisms.BestOf) or count != 1:
+        raise Unsupported("not the best of several runs")
+    total = f"{shown(best.runs, 6)} runs expected"
+    yield Total("hockey-stick curve of one run", total, tuning.epsilon(best, delta=delta), _IN_ADVANCE, "theory 8.2")
 
 
 def _zcdp(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:

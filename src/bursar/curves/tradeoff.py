@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from math import inf, prod, sqrt, tanh
+from math import exp, inf, prod, sqrt, tanh
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
 from bursar._units import as_float
-from bursar.curves import _discrete, approximate, gaussian, losses, pairs, renyi, zcdp
+from bursar.curves import _discrete, _selection, approximate, gaussian, losses, pairs, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "of"]
@@ -209,7 +209,7 @@ def _with_pinsker(curve: Curve, divergence: float) -> Curve:
 
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     pairs: list[tuple[float, float]] = []
-    for bound in (_by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
+    for bound in (_best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
         if pairs and bound is not _basic and not (bound is _by_losses and _smooth(mechanism)):
             continue  # never much below the others
         try:
@@ -226,6 +226,16 @@ def _smooth(mechanism: mechanisms.Mechanism) -> bool:
 
 def _points(curve: Curve) -> list[tuple[float, float]]:
     return list(zip(curve.epsilons, curve.deltas, strict=True))
+
+
+def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
+    best, count = mechanisms.repeated(mechanism)
+    if not isinstance(best, mechanisms.BestOf) or count != 1:
+        raise Unsupported("not the best of several runs")
+    curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
+    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
 
 
 def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:

@@ -11,11 +11,13 @@ Names and symbols
     sample_rate   probability with which each person is sampled, independently (Poisson)
     epsilon, delta, rho, orders, values   in nats; delta a probability
     p, q          probabilities of the outcomes with and without the person
+    runs, shape   of a random number of runs: its mean, and the shape of its law
 
 >>> Repeated(Gaussian(sigma=170.0), 104)
 Repeated(mechanism=Gaussian(sigma=170.0, sensitivity=1.0), count=104)
 """
 
+from bursar.mechanisms._best_of import BestOf
 from bursar.mechanisms._pair import DominatingPair
 from bursar.mechanisms._rounds import (
     PDP,
@@ -43,6 +45,7 @@ from bursar.mechanisms._saved import from_fields, to_fields
 __all__ = [
     "PDP",
     "Approximate",
+    "BestOf",
     "Composed",
     "DiscreteGaussian",
     "DominatingPair",

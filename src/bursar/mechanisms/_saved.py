@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from bursar.errors import ArgumentError
-from bursar.mechanisms import _pair, _rounds
+from bursar.mechanisms import _best_of, _pair, _rounds
 from bursar.mechanisms._rounds import Mechanism
 
 __all__ = ["from_fields", "to_fields"]
 
 _KINDS: dict[str, type[Mechanism]] = {
     name: kind
-    for module in (_rounds, _pair)
+    for module in (_rounds, _pair, _best_of)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Mechanism) and kind is not Mechanism
 }
