@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from age_files import age_folder
 from bursar import filters
 from bursar.cli import app
-from bursar.ledger import Ledger
+from bursar.ledger import Ledger, Updates
 
 
 def call(*arguments, code=0):
@@ -165,3 +165,15 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
     data = (folder / "data.csv").read_text(encoding="utf-8").replace("p7,", " p7,")
     (folder / "data.csv").write_text(data, encoding="utf-8")
     assert "blanks" in call(*arguments, "--key", "second", "--out", folder / "other", code=2)
+
+
+def test_the_streams_of_a_ledger_are_listed(tmp_path):
+    """`bursar ledger streams` says how many updates each stream made."""
+    with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR") as book:
+        updates = Updates(book, key="news", analyst="lab", claim="secret")
+        for _ in range(2):
+            updates.update(["ann"], 10, contribute=lambda most: most, release=dict)
+    (told,) = json.loads(call("ledger", "streams", tmp_path / "l", "--json"))
+    assert (told["key"], told["analyst"], told["updates"]) == ("news", "lab", 2)
+    assert "secret" not in str(told)
+    assert "news" in call("ledger", "streams", tmp_path / "l")

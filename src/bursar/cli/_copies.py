@@ -1,4 +1,4 @@
-"""`bursar ledger trainings`, `write-off`, `witness`, `backup` and `restore-backup`: what lies beside the questions."""
+"""`bursar ledger trainings`, `streams`, `write-off`, `witness`, `backup` and `restore-backup`: what lies beside the questions."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ __all__ = ["add"]
 def add(_: typer.Typer) -> None:
     """Add the commands of this module to `bursar ledger`."""
     ledger.command("trainings", epilog="Example: bursar ledger trainings people.ledger")(trainings)
+    ledger.command("streams", epilog="Example: bursar ledger streams people.ledger")(streams)
     ledger.command("witness", epilog="Example: bursar ledger witness people.ledger --file people.head")(witness)
     ledger.command("backup", epilog="Example: bursar ledger backup people.ledger --out people.backup")(backup)
     ledger.command(
@@ -38,6 +39,22 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     for each in found:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
         table.add_row(*map(str, names), shown(to_float(each.units), 6))
+    console().print(table)
+
+
+def streams(path: LedgerName, as_json: Json = False) -> None:
+    """List the streams: models that are trained on people as they come, each update charged by itself."""
+    from bursar.ledger import streams as listed
+
+    with opened(path) as book:
+        found = listed(book)
+    if as_json:
+        print(dumps([asdict(each) for each in found]))
+        return
+    table = table_of("number", "time", "analyst", "purpose", "key", "updates", "last update")
+    for each in found:
+        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
+        table.add_row(*map(str, names))
     console().print(table)
 
 

@@ -14,6 +14,7 @@ from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
+from bursar.ledger._streams import Stream, Updates, last_update, streams
 from bursar.ledger._summary import Summary, check_export_file, left_at_worst, summary
 from bursar.ledger._turn import Admission, Turn
 from bursar.ledger._verify import Finding, check_export, export, verify
@@ -26,18 +27,22 @@ __all__ = [
     "Finding",
     "Hold",
     "Ledger",
+    "Stream",
     "Summary",
     "Training",
     "Turn",
+    "Updates",
     "Watch",
     "backup",
     "check_export",
     "check_export_file",
     "export",
+    "last_update",
     "left_at_worst",
     "new_claim",
     "on_a_server",
     "restore",
+    "streams",
     "summary",
     "trainings",
     "verify",

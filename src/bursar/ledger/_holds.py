@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from bursar import _check
 from bursar._uncopyable import Uncopyable
-from bursar._workspace import Query
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._ledger import Ledger
+from bursar.ledger._people import named, with_people
 from bursar.ledger._record import Entry, plain, read_rows
 from bursar.ledger._terms import exceeded
 from bursar.ledger._turn import Turn
@@ -120,9 +120,7 @@ class Hold(Uncopyable):
         _check.whole(1, units=units)
         if not isinstance(ledger.accounts, TableAccounts):
             raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
-        names = [ledger.person(person) for person in people]
-        if len(set(names)) < len(names):
-            raise ArgumentError("people: two of them are one person in this ledger: give each person once")
+        names = named(ledger, people)
         claim = new_claim() if claim is None else claim
         order = sha256(plain({"people": names}).encode()).hexdigest()
 
@@ -277,21 +275,8 @@ def _with_people(
     units: int | NDArray[np.int64],
     work: Callable[[Turn, Offer], Entry],
 ) -> Entry:
-    """Do the work of one transaction with an offer of these units for each of these people."""
-    store = ledger.store
-    with store.lock:
-        if store.inside:
+    """Do the work of one transaction of its own, with an offer of these units for each of these people."""
+    with ledger.store.lock:
+        if ledger.store.inside:
             raise ArgumentError("ledger: no training begins or ends while a transaction is open, which may be undone")
-        workspace = store.workspace
-        kind, view = ledger.person_kind, workspace.fresh_name("people")
-        persons = np.array(people, dtype=np.int64 if kind == "BIGINT" else object)
-        offered = np.broadcast_to(np.asarray(units, np.int64), persons.shape)
-        if store.closed:
-            raise LedgerError(f"{store.name} is closed; open it again", reason="closed")
-        workspace.connection.register(view, {"person": persons, "units": np.ascontiguousarray(offered)})
-        try:
-            sql = f"SELECT CAST(person AS {kind}) AS person, units, CAST(1 AS DOUBLE) AS factor FROM {view}"
-            return ledger.answer(Query(sql), work)
-        finally:
-            if workspace.connection is not None:
-                workspace.connection.unregister(view)
+        return with_people(ledger, people, units, work)

@@ -24,13 +24,14 @@ __all__ = [
     "Answered",
     "Reservation",
     "Rules",
+    "Streamed",
     "Training",
     "Watched",
     "history",
     "scope_of",
 ]
 
-CHARGING = ("answered", "training", "settled")
+CHARGING = ("answered", "training", "settled", "update")
 """The kinds of entries that charge people, or give something back."""
 
 EVERYTHING = ""
@@ -59,6 +60,25 @@ class Training(NamedTuple):
     purpose: str | None
     price: int
     claim: str | None
+
+
+class Streamed(NamedTuple):
+    """A stream of updates, each of which charges the people who are in it. Private, because of the claim.
+
+    Fields:
+        number: of the entry that began it.
+        analyst, purpose: whose limits it is under.
+        claim: what its own folder knows.
+        updates: how many there are.
+        last: the number of the entry of the last update; of the entry that began it, where there is none.
+    """
+
+    number: int
+    analyst: str
+    purpose: str | None
+    claim: str
+    updates: int
+    last: int
 
 
 class Watched(NamedTuple):
@@ -102,6 +122,7 @@ class Rules:
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
         trainings: by key, those that reserve budget and are not settled. Private.
+        streams: by key. Private.
         settled: for each entry that gave back, the number of the entry that had reserved.
         watches: by scope, "" for all questions, the watch and the entry that began it.
         spoke: the scopes whose watch spoke.
@@ -121,6 +142,7 @@ class Rules:
         self.reserved: dict[str, Reservation] = {}
         self.asked: dict[str, list[int]] = {}
         self.trainings: dict[str, Training] = {}
+        self.streams: dict[str, Streamed] = {}
         self.settled: dict[int, int] = {}
         self.watches: dict[str, Watched] = {}
         self.spoke: set[str] = set()
@@ -146,12 +168,16 @@ class Rules:
         if row.kind in CHARGING:
             for scope in _scopes(str(row.analyst), row.purpose):
                 self.asked.setdefault(scope, []).append(row.number)
-        if row.kind in ("answered", "training"):
+        if row.kind in ("answered", "training", "update"):
             self._charge(row)
             if row.kind == "training":
                 price = int(json.loads(row.public)["price"])
                 training = Training(row.number, str(row.analyst), row.purpose, price, str(private["claim"]))
                 self.trainings[str(row.key)] = training
+            if row.kind == "update":
+                public = json.loads(row.public)
+                stream = self.streams[public["stream"]]
+                self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
             if row.reserved is not None:
                 self.reserved.pop(row.reserved, None)
         else:
@@ -187,6 +213,9 @@ class Rules:
                 self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
             case "settled":
                 self.settled[entry.number] = self.trainings.pop(public["training"]).number
+            case "stream":
+                begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
+                self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
             case "watched":
                 watched = Watched(Watch.recorded(public, entry.private), entry)
                 self.watches[public.get("scope", EVERYTHING)] = watched

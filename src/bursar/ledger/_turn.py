@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bursar import _check, _witness
 from bursar.errors import ArgumentError
 from bursar.ledger._record import Entry, find, insert, sealed
-from bursar.ledger._rules import Rules, Training
+from bursar.ledger._rules import Rules, Streamed, Training
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
@@ -19,7 +19,7 @@ class Admission:
 
     Fields:
         people: who takes part; ``people.rows`` is what was offered for them.
-        key, analyst, purpose, reserved: as asked.
+        key, analyst, purpose, reserved: as asked; an update of a stream has no key.
         price, spare: units.
         payment: how the question is paid for.
         floor: units, at most the price, that every person could still pay for the question.
@@ -28,7 +28,7 @@ class Admission:
     """
 
     people: Admitted
-    key: str
+    key: str | None
     analyst: str
     purpose: str | None
     reserved: str | None
@@ -61,7 +61,7 @@ class Turn:
         self,
         offer: Offer,
         *,
-        key: str,
+        key: str | None,
         price: int,
         spare: int = 0,
         payment: Payment | None = None,
@@ -74,7 +74,7 @@ class Turn:
 
         Args:
             offer: what ``Ledger.answer`` prepared.
-            key: of the question.
+            key: of the question; None for an update of a stream, which has a number.
             price: the most that the question costs a person, with what is fixed in ``payment``; units, public.
             spare: what each person who takes part must have left after paying, units, public; not with a pace.
             payment: how the question is paid for; None where a person pays in full or is left out.
@@ -115,6 +115,7 @@ class Turn:
         *,
         watch_noise: Callable[[Watch], int] | None = None,
         training: Mapping[str, str] | None = None,
+        update: int | None = None,
     ) -> Entry:
         """Charge each person admitted and store the finished answer.
 
@@ -126,6 +127,7 @@ class Turn:
                 the answer says whether it is ``complete``: whether all watches over it are still silent, with this
                 question. Questions with ``spare`` do not matter to a watch.
             training: of a training, private: the ``claim`` that may settle it, and the ``order`` of its people.
+            update: of a stream: its number there; ``public`` names the ``stream``.
 
         Guarantee: after the transaction either the answer is stored and each person in it is charged, or neither. All
             that a watch ever tells is paid for: ``Watch``, theory 5.8.
@@ -149,6 +151,7 @@ class Turn:
         asked |= {"delta": admission.delta} if admission.delta else {}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
         entry["kind"] = "answered" if training is None else "training"
+        entry |= {} if update is None else {"kind": "update", "update": update}
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, {**note, **(training or {})})
 
@@ -172,6 +175,15 @@ class Turn:
     def training(self, key: str) -> Training | None:
         """What is in force for a training that is not settled."""
         return self._rules.trainings.get(key)
+
+    def stream(self, key: str) -> Streamed | None:
+        """The stream of a name, with its last update."""
+        return self._rules.streams.get(key)
+
+    @property
+    def number(self) -> int:
+        """Of the record's last entry."""
+        return self._number
 
     def most(self, analyst: str, purpose: str | None) -> int:
         """Units that nobody can have more of left: the least over the budget and limits, by public facts."""

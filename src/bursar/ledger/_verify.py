@@ -139,6 +139,19 @@ class _Checks:
         )
         return same and len(set(self._rules.settled.values())) == len(back) and self._consistency.budget
 
+    def streams(self) -> bool:
+        begun, updates = {}, {}
+        for entry in (row.entry() for row in self._rows if row.kind in ("stream", "update")):
+            public = entry.public
+            if entry.kind == "stream":
+                begun[public["key"]], updates[public["key"]] = (public["analyst"], public["purpose"]), 0
+                continue
+            updates[public["stream"]] += 1
+            whose = (public["analyst"], public["purpose"])
+            if public["update"] != updates[public["stream"]] or whose != begun[public["stream"]]:
+                return False
+        return True
+
     def floors(self) -> bool:
         for answered in self._ledger.history():
             public = answered.entry.public
@@ -181,6 +194,7 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("every account is the sum of its charges", _Checks.sums),
     ("no account is above the budget, and no charge above the price of its question", _Checks.within),
     ("every training gave back, once at most, no more than it had reserved for each person", _Checks.trainings),
+    ("the updates of every stream follow one another, under its own analyst and purpose", _Checks.streams),
     ("what every person could pay at least for each question follows from what the record said before", _Checks.floors),
     ("what keys that were not public cost in delta adds up to at most what was declared", _Checks.delta),
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),

@@ -20,7 +20,8 @@ ALL = ""
 def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
 
-    What trainings were charged and gave back is taken from the ledger: only the trainer has their records.
+    What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
+    records.
 
     Args:
         ledger: open.

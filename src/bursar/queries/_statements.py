@@ -1,5 +1,6 @@
 """What was spent on one person, for that person. Everything here is private."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ __all__ = ["Line", "Statement", "statement"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Line:
-    """One question or training that charged a person. Private: rho is a function of that person's data."""
+    """A question, training or model update that charged a person. Private: rho is a function of that person's data."""
 
     number: int
     time: str
@@ -54,21 +55,21 @@ class Statement:
     @property
     def words(self) -> str:
         """The statement as text for that person."""
-        trained = sum(line.question["ask"] == "training" for line in self.lines)
-        number = sum(bool(line.key) for line in self.lines) - trained
-        answers = "1 answer" if number == 1 else f"{number} answers"
-        answers += "" if not trained else " and 1 training" if trained == 1 else f" and {trained} trainings"
+        kinds = Counter(line.question["ask"] for line in self.lines if line.key)
+        trained, updates = kinds.pop("training", 0), kinds.pop("update", 0)
+        told = [(kinds.total(), "answer"), (trained, "training"), (updates, "model update")]
+        used = " and ".join(_counted(*each) for place, each in enumerate(told) if each[0] or not place)
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
         share = shown(100 * self.rho / self.budget, 3)
         return (
-            f"{answers} used your records. They used {share} % of your budget, which will never be exceeded. "
+            f"{used} used your records. They used {share} % of your budget, which will never be exceeded. "
             f"{sentence(self.guess)} (In technical terms: {self.symbol} = {rho} of {budget}; the budget is "
             f"({epsilon}, {delta})-differential privacy.)"
         )
 
 
 def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> Statement:
-    """Every question and training that charged a person, the total, and what it means. Private."""
+    """Every question, training and update that charged a person, the total, and what it means. Private."""
     if delta is None:
         delta = as_float(exact(ledger.delta or 1e-6) + exact(ledger.keys_delta or 0))
     _check.between(0, 1, delta=delta)
@@ -82,11 +83,19 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     return Statement(tuple(lines), rho, budget, ledger.promise(delta), delta, ledger.symbol, ledger.meaning().guess())
 
 
+def _counted(number: int, what: str) -> str:
+    """A number of things in words."""
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
 def _line(entry: Entry, units: int) -> Line:
     """A question, a training, or the watch, which is no analyst's."""
     public = entry.public
     asked = public.get("question", {"ask": "watch"})
     if entry.kind == "training":
         asked = {"ask": "training", **public["training"]}
-    names = public.get("analyst", ""), public.get("purpose"), public.get("key", "")
+    key = public.get("key", "")
+    if entry.kind == "update":
+        asked, key = {"ask": "update", "stream": public["stream"]}, f"{public['stream']}: update {public['update']}"
+    names = public.get("analyst", ""), public.get("purpose"), key
     return Line(entry.number, public["time"], *names, asked, to_float(units))

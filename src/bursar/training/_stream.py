@@ -7,7 +7,7 @@ Names and symbols
 Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
-from bursar.individual import BudgetStatement
+from bursar.individual import AccountsPerPerson, BudgetStatement
 from bursar.individual import Filter as PersonFilter
 from bursar.mechanisms import Gaussian
 from bursar.training._arguments import check_optimizer, settled_budget
@@ -25,6 +25,8 @@ from bursar.training._card import Card, build_card
 from bursar.training._contributions import FullBatch
 from bursar.training._datasets import as_records
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._ledger_run import OnLedger
+from bursar.training._ledger_stream import LedgerStream, closed_after_errors
 from bursar.training._present import numbered, opened
 from bursar.training._records import Records
 from bursar.training._releases import Releases, apply_gradients
@@ -62,6 +64,8 @@ class Stream:
         views: public. Several views of each record in each update; see ``training.views``.
         checkpoint: a folder, private: the stream goes on from it after a crash or in another process.
         resume: go on from the folder.
+        ledger: the accounts that questions and trainings charge too, in place of a budget; see ``training.OnLedger``.
+            People are named as there.
         seed: public. Makes a run reproducible: NOT private.
 
     Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
@@ -89,6 +93,7 @@ class Stream:
         views: Views | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
+        ledger: OnLedger | None = None,
         seed: int | None = None,
     ) -> None:
         _check.positive(divisor=divisor)
@@ -96,27 +101,37 @@ class Stream:
         self._gradients = Gradients(module, loss, views=views, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
-        self._budget, self._why, self._multiplier = _settled(
-            budget,
-            epsilon=epsilon,
-            delta=delta,
-            updates=updates,
-            noise_multiplier=noise_multiplier,
-            max_grad_norm=max_grad_norm,
-        )
-        self._clip, self._divisor = float(max_grad_norm), float(divisor)
-        self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
-        self._spend_remainder, self._spread = spend_remainder, int(spread)
-        self._accounts = _accounts_with_ids(budget, self._budget)
-        state = TrainingState(noise_multiplier=self._multiplier, sample_rate=None, seeded=seed is not None)
-        self._current = CurrentState(state)
-        self._noise = noise_generator(self._gradients.parameters[0].device, seed)
-        self._folder: StreamCheckpoint | None = None
+        own: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+        self._book = None if ledger is None else LedgerStream(ledger, budget=budget, seed=seed, **own)
+        noise: dict[str, Any] = {"updates": updates, "noise_multiplier": noise_multiplier}
+        noise["max_grad_norm"] = max_grad_norm
+        with closed_after_errors(self._book):
+            if self._book is not None:
+                self._why, self._multiplier = _settled(self._book.whole, **noise)[1:]
+                self._budget, self._own = self._book.budget, None
+            else:
+                self._budget, self._why, self._multiplier = _settled(budget, **own, **noise)
+                self._own = _accounts_with_ids(budget, self._budget)
+            self._clip, self._divisor = float(max_grad_norm), float(divisor)
+            self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
+            self._spend_remainder, self._spread = spend_remainder, int(spread)
+            state = TrainingState(noise_multiplier=self._multiplier, sample_rate=None, seeded=seed is not None)
+            self._current = CurrentState(state)
+            self._noise = noise_generator(self._gradients.parameters[0].device, seed)
+            self._folder: StreamCheckpoint | None = None
+            self._begin(checkpoint, resume=resume, budget=budget)
+
+    def _begin(
+        self, checkpoint: str | Path | None, *, resume: bool, budget: filters.Filter | PersonFilter | None
+    ) -> None:
+        """Open the folder, begin the stream on its ledger, and take over the budget."""
         fresh = budget if isinstance(budget, filters.Filter) and not resume else None
         if fresh is not None:
             fresh.refuse_if_given()  # before a folder is made
         if checkpoint is not None:
             self._open(checkpoint, resume=resume, own_accounts=not isinstance(budget, PersonFilter))
+        elif self._book is not None:
+            self._book.begin(self._settings(), None, 0)
         if fresh is not None:
             fresh.hand_over("training.Stream")
 
@@ -137,8 +152,14 @@ class Stream:
 
     @property
     def accounts(self) -> PersonFilter:
-        """Everybody's accounts. PRIVATE: for the data holder."""
-        return self._accounts
+        """Everybody's accounts. PRIVATE: for the data holder.
+
+        Raises:
+            Unsupported: the stream is on a ledger, which has the accounts.
+        """
+        if self._own is None:
+            raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
+        return self._own
 
     def update(self, inputs: Any, targets: Any, people: object, *, divisor: float | None = None) -> int:
         """Take one step on the people who are there, and release the model.
@@ -163,23 +184,47 @@ class Stream:
         ids, rows = numbered(people, count)
         if count and not self._gradients.ready(count):
             self._gradients.prepare(inputs, targets)
-        step = Gaussian(self._multiplier * self._clip, self._clip)
         records = Records(inputs, targets, rows)
-        accounts = opened(self._accounts, ids)
-        announced = None if self._folder is None else self._folder.announcing(ids)
-        releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
 
-        def charge_and_sum() -> list[Tensor]:
+        def charge_and_sum(accounts: AccountsPerPerson) -> list[Tensor]:
             if not ids:
                 return [torch.zeros_like(each, dtype=torch.float64) for each in self._gradients.parameters]
-            return self._contributions.charge_and_sum(self._gradients, records, accounts, step, self._spread)
+            spread = self._spread if self._book is None else 1  # a ledger's accounts have one part of what is left
+            return self._contributions.charge_and_sum(self._gradients, records, accounts, self._step, spread)
 
-        noisy = releases.release(step, charge_and_sum)
+        self._apply(self._released(ids, charge_and_sum, divisor), divisor)
+        return self.number
+
+    def _released(
+        self, ids: Sequence[Hashable], charge_and_sum: Callable[[AccountsPerPerson], list[Tensor]], divisor: float
+    ) -> list[Tensor]:
+        """The noisy sums of an update, once the people who are there have been charged for them."""
+        folder = self._folder
+        if self._book is not None:
+
+            def keep(number: int, noisy: list[Tensor]) -> None:
+                if folder is not None:
+                    folder.keep(number, noisy, divisor)
+
+            spread = self._spread if self._spend_remainder else 1
+            return self._book.release(self._step, ids, charge_and_sum, self._noise, spread=spread, keep=keep)
+        accounts = opened(self.accounts, ids)
+        announced = None if folder is None else folder.announcing(ids)
+        releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
+        return releases.release(self._step, lambda: charge_and_sum(accounts))
+
+    def _apply(self, noisy: Sequence[Tensor], divisor: float) -> None:
+        """Take the step of an update that was released, and save."""
+        if self._book is not None:
+            self._current.add_release(self._step)
         apply_gradients(self._optimizer, self._gradients.parameters, noisy, divisor)
         self._current.update(step=self._current.value.step + 1)
         if self._folder is not None:
-            self._folder.save(self._current.value, self._module, self._optimizer, self._accounts)
-        return self.number
+            self._folder.save(self._current.value, self._module, self._optimizer, self._own)
+
+    @property
+    def _step(self) -> Gaussian:
+        return Gaussian(self._multiplier * self._clip, self._clip)
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
         """What one person may be told. PRIVATE: to be disclosed to this person alone.
@@ -188,7 +233,9 @@ class Stream:
             person: the person's id.
             delta: public, in (0, 1), for budgets that have none of their own.
         """
-        return self._accounts.statement(person, delta=delta)
+        if self._book is not None:
+            return self._book.statement(person, delta=delta)
+        return self.accounts.statement(person, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
         """What is promised about the module after every update, and what it was paid with. Public."""
@@ -210,6 +257,7 @@ class Stream:
             average=0.0,
             divisor=self._divisor,
             count_sigma=None,
+            record="" if self._book is None else self._book.record,
             people_from="group",
             classes_from="caller",
             reproducible=state.seeded,
@@ -220,28 +268,38 @@ class Stream:
         """Go on from a folder, or begin one."""
         if not own_accounts:
             raise Unsupported("checkpoint: give the budget as a filter; the accounts are in the checkpoint")
-        settings = {
+        self._folder = StreamCheckpoint(folder, self._settings(), resume=resume)
+        try:
+            restored = self._folder.restore(self._module, self._optimizer, None if self._book else self._budget)
+            if restored is not None:
+                state, self._own = restored
+                self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
+            self._folder.save(self._current.value, self._module, self._optimizer, self._own)
+            if self._book is not None and self._book.begin(self._settings(), self._folder, self.number):
+                kept = self._folder.kept(self.number + 1)
+                if kept is not None:
+                    self._apply(*kept)
+        except BaseException:
+            self._folder.close()
+            raise
+
+    def _settings(self) -> dict[str, Any]:
+        """What a stream goes on with, and its ledger's record says. Public."""
+        return {
+            "ledger": None if self._book is None else self._book.on.key,
             "max_grad_norm": self._clip,
             "noise_multiplier": self._multiplier,
             "spend_remainder": self._spend_remainder,
             "spread": self._spread,
             "optimizer": type(self._optimizer).__name__,
         }
-        self._folder = StreamCheckpoint(folder, settings, resume=resume)
-        try:
-            restored = self._folder.restore(self._module, self._optimizer, self._budget)
-            if restored is not None:
-                state, self._accounts = restored
-                self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
-            self._folder.save(self._current.value, self._module, self._optimizer, self._accounts)
-        except BaseException:
-            self._folder.close()
-            raise
 
     def close(self) -> None:
-        """Release the folder; the stream goes on from it with ``resume=True``."""
+        """Release the folder, and a ledger that was opened here; the stream goes on with ``resume=True``."""
         if self._folder is not None:
             self._folder.close()
+        if self._book is not None:
+            self._book.close()
 
     def __enter__(self) -> Self:
         return self
@@ -253,8 +311,8 @@ class Stream:
 def _settled(
     budget: filters.Filter | PersonFilter | None,
     *,
-    epsilon: float | None,
-    delta: float | None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     updates: int | None,
     noise_multiplier: float | None,
     max_grad_norm: float,

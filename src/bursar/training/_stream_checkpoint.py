@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bursar import filters
-from bursar.errors import ArgumentError
+from bursar._disk import whole_file
+from bursar.errors import ArgumentError, DataError
 from bursar.individual import Filter
+from bursar.ledger import new_claim
 from bursar.mechanisms import Mechanism
 from bursar.training._accounts import restored_accounts
 from bursar.training._checkpoint import Checkpoint
@@ -42,15 +44,19 @@ class StreamCheckpoint:
 
     def __init__(self, folder: str | Path, settings: dict[str, Any], *, resume: bool) -> None:
         self._folder, self._settings = Checkpoint(folder, resume=resume), settings
+        self._kept = Path(folder) / "update.pt"
 
     def announcing(self, ids: Sequence[Hashable]) -> Announcement:
         """What a release with these people is announced to."""
         return Announcement(self._folder, ids)
 
-    def save(self, state: TrainingState, module: nn.Module, optimizer: torch.optim.Optimizer, accounts: Filter) -> None:
-        """Replace the checkpoint by one that knows of all that was announced."""
-        held = plain_numbers(accounts.state())
-        held["spent"] = torch.from_numpy(held["spent"])
+    def save(
+        self, state: TrainingState, module: nn.Module, optimizer: torch.optim.Optimizer, accounts: Filter | None
+    ) -> None:
+        """Replace the checkpoint by one that knows of all that was announced; accounts are None on a ledger."""
+        held = None if accounts is None else plain_numbers(accounts.state())
+        if held is not None:
+            held["spent"] = torch.from_numpy(held["spent"])
         self._folder.save(
             {
                 "stream": state.to_fields(),
@@ -61,10 +67,33 @@ class StreamCheckpoint:
             }
         )
 
+    def keep(self, number: int, noisy: Sequence[Tensor], divisor: float) -> None:
+        """Keep the noisy sums of an update on a ledger, which is told once the ledger has charged it. Private."""
+        with whole_file(self._kept) as file:
+            torch.save({"number": number, "noisy": list(noisy), "divisor": divisor}, file)
+
+    def kept(self, number: int) -> tuple[list[Tensor], float] | None:
+        """The noisy sums and the divisor of the update of this number, if they are what was kept last. Private."""
+        if not self._kept.exists():
+            return None
+        try:
+            contents = torch.load(self._kept, weights_only=True)
+        except Exception as broken:
+            raise DataError(f"checkpoint: {str(self._kept)!r} can't be read; nothing was changed") from broken
+        return (contents["noisy"], contents["divisor"]) if contents["number"] == number else None
+
+    def claim(self) -> str:
+        """The secret by which this folder's stream shows a ledger that it is the one of its name. Private."""
+        if not self._folder.claims():
+            self._folder.claim(new_claim())
+        return self._folder.claims()[0]
+
     def restore(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer, budget: filters.Filter
-    ) -> tuple[TrainingState, Filter] | None:
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, budget: filters.Filter | None
+    ) -> tuple[TrainingState, Filter | None] | None:
         """Set module and optimizer, and give the state and the accounts; None where nothing was saved.
+
+        Without a budget of its own the stream is on a ledger, which has the accounts.
 
         People who were in an update that was announced, and is not in the checkpoint, pay its worst case.
 
@@ -80,14 +109,19 @@ class StreamCheckpoint:
         for name, value in contents["settings"].items():
             if self._settings[name] != value:
                 raise ArgumentError(f"{name}={self._settings[name]!r} must be that of the checkpoint: {value!r}")
-        accounts = restored_accounts(contents["accounts"], budget, individual=True, count=0)
-        if not isinstance(accounts, Filter):
-            raise ArgumentError("checkpoint: it holds no accounts per person")
+        if (budget is None) != (contents["accounts"] is None):
+            raise ArgumentError("ledger: what began on a ledger goes on there, and nothing else does")
+        accounts: Filter | None = None
         state = TrainingState.from_fields(contents["stream"])
-        for announced in unseen:
-            accounts.join(accounts.missing(announced.people))
-            accounts.write_off(announced.mechanism, people=announced.people)
-            state = state.with_release(announced.mechanism)
+        if budget is not None:
+            saved = restored_accounts(contents["accounts"], budget, individual=True, count=0)
+            if not isinstance(saved, Filter):
+                raise ArgumentError("checkpoint: it holds no accounts per person")
+            for announced in unseen:
+                saved.join(saved.missing(announced.people))
+                saved.write_off(announced.mechanism, people=announced.people)
+                state = state.with_release(announced.mechanism)
+            accounts = saved
         module.load_state_dict(contents["module"])
         optimizer.load_state_dict(contents["optimizer"])
         return state, accounts
