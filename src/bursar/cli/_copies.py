@@ -1,4 +1,4 @@
-"""`bursar ledger trainings`, `streams`, `write-off`, `witness`, `backup` and `restore-backup`: what lies beside the questions."""
+"""Commands of `bursar ledger` about what lies beside the questions: trainings, streams, the witness, backups."""
 
 from dataclasses import asdict
 from pathlib import Path
