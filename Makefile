@@ -10,8 +10,9 @@ endif
 
 .PHONY: test demo lint types docs site bench clean
 
+# One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --durations-min=5
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
