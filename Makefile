@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export BURSAR_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: test demo lint types docs site bench clean
+.PHONY: test demo lint types docs site bench package clean
 
 # One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 test: lint types
@@ -34,6 +34,19 @@ site: docs
 bench: $(READY)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
+# builds the source distribution, the wheel from it, and runs the wheel in a fresh environment without any extra
+package:
+	rm -rf dist build/package build/fresh
+	$(PYTHON) -m venv build/package
+	build/package/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	build/package/bin/python -m build --outdir dist .
+	build/package/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build/fresh && bin/python -m pip check && bin/bursar --version
+	cd build/fresh && bin/bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000 --json > epsilon.json
+	cd build/fresh && bin/bursar train --help > help.txt && ! bin/bursar demo 2> missing.txt && grep -q MissingExtra missing.txt
+
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Bursar needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
@@ -42,4 +55,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build demo dist

@@ -14,6 +14,7 @@ HIDDEN = {
     "torch": ("from bursar.training import Trainer", "torch"),
     "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),
     "opacus": ("import bursar.interop.opacus", "opacus"),
+    "opendp": ("from bursar.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }
 
 

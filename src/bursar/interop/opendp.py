@@ -46,7 +46,7 @@ def mechanism(
     Source: the privacy maps of OpenDP; Bun & Steinke (2016), Definition 8.1, for approximate zCDP: with probability
         1 - delta the output is one of a rho-zCDP mechanism, so it is no worse than that and an independent failure.
     """
-    with _extras.need("opendp", extra="queries"):
+    with _extras.need("opendp", extra="opendp"):
         from opendp.mod import Measurement
     if not isinstance(measurement, Measurement):
         raise ArgumentError(f"measurement must be a Measurement of OpenDP, not {type(measurement).__name__}")
@@ -119,7 +119,7 @@ class Filtered(Uncopyable):
         delta: float | None = None,
         orders: Sequence[float] = ORDERS,
     ) -> None:
-        with _extras.need("opendp", extra="queries"):
+        with _extras.need("opendp", extra="opendp"):
             from opendp._convert import py_to_c
             from opendp._lib import AnyObjectPtr
             from opendp.core import measurement_invoke

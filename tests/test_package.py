@@ -1,0 +1,96 @@
+"""What the package says of itself: versions, extras, and the files around it agree with each other."""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bursar
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def workflow(name):
+    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def named(requirement):
+    """The library of a requirement, without extra and version."""
+    return re.match(r"[\w.-]+", requirement).group().lower()
+
+
+@pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
+def test_users_get_ranges(extra):
+    """No extra for users fixes a version: it would replace the user's own, and two libraries that do cannot meet."""
+    for requirement in EXTRAS[extra]:
+        assert "==" not in requirement
+        assert ">=" in requirement or named(requirement) == "bursar"
+
+
+def test_tests_run_with_versions_that_users_may_have():
+    """Each version that the developers fix lies in the range for users, and is the one that is installed."""
+    ranges = {named(each): each for extra, needs in EXTRAS.items() if extra != "dev" for each in needs}
+    fixed = dict(each.split("==") for each in EXTRAS["dev"] if "==" in each)
+    assert {"torch", "opacus", "opendp", "pyspark"} <= set(fixed)
+    for name, version in fixed.items():
+        if name in ranges:
+            low = re.search(r">=([\d.]+)", ranges[name]).group(1)
+            high = re.search(r"<([\d.]+)", ranges[name])
+            assert numbers(low) <= numbers(version) < (numbers(high.group(1)) if high else (10**6,))
+        assert numbers(metadata.version(name)) == numbers(version)
+
+
+def numbers(version):
+    return tuple(map(int, re.match(r"[\d.]+\d", f"{version}.0").group().split(".")))[:2]
+
+
+def test_the_set_up_installs_the_fixed_torch():
+    """The Makefile installs PyTorch first, and the very version that the developers' extra names."""
+    (torch,) = (each for each in EXTRAS["dev"] if each.startswith("torch=="))
+    assert f"install --quiet --disable-pip-version-check {torch}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_every_extra_that_an_error_names_is_there():
+    """`pip install 'bursar[EXTRA]'`, which an error advises, installs the library that is missing."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for libraries, extra in re.findall(r'need\(((?:"\w+", )+)extra="(\w+)"\)', path.read_text(encoding="utf-8")):
+            found += [(library, extra) for library in re.findall(r"\w+", libraries)]
+    assert len(found) > 20
+    known = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+    for library, extra in found:
+        brought = {named(each) for each in EXTRAS[extra]}
+        brought |= {named(each) for need in EXTRAS[extra] if need == "bursar[queries]" for each in EXTRAS["queries"]}
+        if library not in {"pandas", "py4j"} and (library, extra) != ("torch", "opacus"):  # come with the others
+            assert known.get(library, library) in brought, (library, extra)
+
+
+def test_python_versions_agree():
+    """Classifiers, the least version and the versions that are tested name the same Pythons."""
+    said = [each.split(" :: ")[-1] for each in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", each)]
+    assert PROJECT["requires-python"] == f">={said[0]}"
+    for job in workflow("tests")["jobs"].values():
+        assert job["strategy"]["matrix"]["python"] == said
+    assert f"Python {said[0]} to {said[-1]}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_what_the_makefile_has(path):
+    """Workflows run targets of the Makefile, may write nothing by default, and store no password."""
+    text, read = path.read_text(encoding="utf-8"), workflow(path.stem)
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert set(re.findall(r"run: make (\w+)", text)) <= targets
+    assert read["permissions"] == {"contents": "read"}
+    assert "secrets." not in text
+
+
+def test_the_citation_names_this_version():
+    """CITATION.cff can be read, and names the version and the licence of the package."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (bursar.__version__, PROJECT["license"])
