@@ -122,6 +122,12 @@ class Lock:
         self._claimed = key
         return True
 
+    def moved(self, status: os.stat_result) -> None:
+        """Claim the file that took the place of the one that was claimed."""
+        if self._claimed is not None:
+            _CLAIMED.discard(self._claimed)
+        self.claim(status)
+
     def release(self) -> None:
         """Remove the lock file and let it go."""
         if self._descriptor is not None:

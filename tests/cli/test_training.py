@@ -167,8 +167,8 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
     assert "blanks" in call(*arguments, "--key", "second", "--out", folder / "other", code=2)
 
 
-def test_the_streams_of_a_ledger_are_listed(tmp_path):
-    """`bursar ledger streams` says how many updates each stream made."""
+def test_streams_are_listed_and_merged(tmp_path):
+    """`bursar ledger streams` says how many updates each stream made; `size` and `compact`, how they are kept."""
     with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR") as book:
         updates = Updates(book, key="news", analyst="lab", claim="secret")
         for _ in range(2):
@@ -177,3 +177,10 @@ def test_the_streams_of_a_ledger_are_listed(tmp_path):
     assert (told["key"], told["analyst"], told["updates"]) == ("news", "lab", 2)
     assert "secret" not in str(told)
     assert "news" in call("ledger", "streams", tmp_path / "l")
+    before = json.loads(call("ledger", "size", tmp_path / "l", "--json"))
+    assert (before["charges"], before["merged"], "private" in before) == (2, None, True)
+    assert "nothing was merged" in call("ledger", "compact", tmp_path / "l", "--before", "2000-01-01")
+    assert "must be a day" in call("ledger", "compact", tmp_path / "l", "--before", "soon", code=2)
+    assert "entries up to 3" in call("ledger", "compact", tmp_path / "l")
+    assert "1 charges" in call("ledger", "size", tmp_path / "l")
+    call("ledger", "verify", tmp_path / "l")

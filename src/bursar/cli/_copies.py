@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bursar._private import MARK
 from bursar._units import shown, to_float
 from bursar.cli._json import dumps
 from bursar.cli._options import Json
@@ -18,6 +19,8 @@ def add(_: typer.Typer) -> None:
     """Add the commands of this module to `bursar ledger`."""
     ledger.command("trainings", epilog="Example: bursar ledger trainings people.ledger")(trainings)
     ledger.command("streams", epilog="Example: bursar ledger streams people.ledger")(streams)
+    ledger.command("size", epilog="Example: bursar ledger size people.ledger")(size)
+    ledger.command("compact", epilog="Example: bursar ledger compact people.ledger --before 2026-01-01")(compact)
     ledger.command("witness", epilog="Example: bursar ledger witness people.ledger --file people.head")(witness)
     ledger.command("backup", epilog="Example: bursar ledger backup people.ledger --out people.backup")(backup)
     ledger.command(
@@ -56,6 +59,32 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
         table.add_row(*map(str, names))
     console().print(table)
+
+
+def size(path: LedgerName, as_json: Json = False) -> None:
+    """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
+    from bursar.ledger import size as measured
+
+    with opened(path) as book:
+        found = measured(book)
+    if as_json:
+        print(dumps({"private": MARK, **asdict(found)}))
+        return
+    merged = "nothing" if found.merged is None else f"entries up to {found.merged}"
+    lines = [f"{found.bytes / 1e6:,.1f} MB", f"{found.entries:,} entries", f"{found.people:,} people"]
+    console().print(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}", sep="\n")
+
+
+def compact(
+    path: LedgerName,
+    before: Annotated[str | None, typer.Option(help="Merge what was asked before this day (UTC); else all.")] = None,
+) -> None:
+    """Merge what single questions charged into one total per person. Accounts, limits and answers do not change."""
+    from bursar.ledger import compact as compacted
+
+    with opened(path) as book:
+        through = compacted(book, before=before)
+    print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
 
 
 def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:

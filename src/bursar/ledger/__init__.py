@@ -9,6 +9,7 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 """
 
 from bursar.ledger._backup import backup, restore
+from bursar.ledger._compact import Size, compact, size
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
@@ -27,6 +28,7 @@ __all__ = [
     "Finding",
     "Hold",
     "Ledger",
+    "Size",
     "Stream",
     "Summary",
     "Training",
@@ -36,12 +38,14 @@ __all__ = [
     "backup",
     "check_export",
     "check_export_file",
+    "compact",
     "export",
     "last_update",
     "left_at_worst",
     "new_claim",
     "on_a_server",
     "restore",
+    "size",
     "streams",
     "summary",
     "trainings",

@@ -31,8 +31,8 @@ __all__ = [
     "scope_of",
 ]
 
-CHARGING = ("answered", "training", "settled", "update")
-"""The kinds of entries that charge people, or give something back."""
+CHARGING = ("answered", "training", "settled", "update", "merged")
+"""The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
 
 EVERYTHING = ""
 """The scope of a watch over all questions."""
@@ -123,6 +123,7 @@ class Rules:
             numbers of the entries that reserved and that gave back.
         trainings: by key, those that reserve budget and are not settled. Private.
         streams: by key. Private.
+        merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
         watches: by scope, "" for all questions, the watch and the entry that began it.
         spoke: the scopes whose watch spoke.
@@ -144,6 +145,7 @@ class Rules:
         self.trainings: dict[str, Training] = {}
         self.streams: dict[str, Streamed] = {}
         self.settled: dict[int, int] = {}
+        self.merged: dict[tuple[str, str | None], int] = {}
         self.watches: dict[str, Watched] = {}
         self.spoke: set[str] = set()
         self.gone: set[Person] = set()
@@ -213,6 +215,9 @@ class Rules:
                 self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
             case "settled":
                 self.settled[entry.number] = self.trainings.pop(public["training"]).number
+            case "merged":
+                whose = (public["analyst"], public["purpose"])
+                self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
             case "stream":
                 begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
                 self.streams[public["key"]] = Streamed(*begun, 0, entry.number)

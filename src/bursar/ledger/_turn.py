@@ -180,6 +180,20 @@ class Turn:
         """The stream of a name, with its last update."""
         return self._rules.streams.get(key)
 
+    def mergeable(self, last: int) -> int:
+        """The last entry, at most this one, up to which charges may be merged.
+
+        What a training reserved is not merged while the training is open, nor without what it gave back.
+        """
+        spans: list[tuple[int, int | None]] = [
+            (training.number, None) for training in self._rules.trainings.values() if training.claim is not None
+        ]
+        spans += [(reserved, back) for back, reserved in self._rules.settled.items()]
+        for begun, ended in sorted(spans, key=lambda span: -span[0]):
+            if begun <= last and (ended is None or ended > last):
+                last = begun - 1
+        return last
+
     @property
     def number(self) -> int:
         """Of the record's last entry."""

@@ -37,6 +37,8 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
     def work() -> list[Finding]:
         checks = _Checks(ledger)
         findings = [Finding(what, _holds(check, checks)) for what, check in _CHECKS]
+        if checks.merged:
+            findings.append(Finding(_MERGED, _holds(_Checks.totals_of_merged, checks)))
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -116,16 +118,44 @@ class _Checks:
             for row in self._rows
         )
 
+    @property
+    def merged(self) -> bool:
+        """Whether charges of single questions were merged."""
+        return bool(self._rules.merged)
+
+    def _is_merged(self, entry: Entry) -> bool:
+        whose = (entry.public["analyst"], entry.public["purpose"])
+        return entry.number <= self._rules.merged.get(whose, -1)
+
     def questions(self) -> bool:
         totals = {question: (total.units, total.people) for question, total in self._accounts.totals().items()}
-        charged = {entry.number: entry.private for entry in self._answered if entry.private["people"]}
+        charged = {
+            entry.number: entry.private
+            for entry in self._answered
+            if entry.private["people"] and not self._is_merged(entry)
+        }
         return totals == {number: (note["units"], note["people"]) for number, note in charged.items()}
+
+    def totals_of_merged(self) -> bool:
+        left: dict[tuple[str, str | None], int] = {}
+        for entry in self._answered:
+            whose = (entry.public["analyst"], entry.public["purpose"])
+            if entry.kind == "merged":
+                if not self._is_merged(entry):
+                    left[whose] = left.get(whose, 0) - int(entry.private["units"])
+            elif self._is_merged(entry):
+                left[whose] = left.get(whose, 0) + int(entry.private["units"])
+        return not any(left.values())
 
     def sums(self) -> bool:
         return self._consistency.sums
 
     def within(self) -> bool:
-        prices = {entry.number: int(entry.public.get("price", 0)) for entry in self._answered}
+        most = self._rules.terms.budget  # of what was merged: its questions' prices say nothing of a sum
+        prices = {
+            entry.number: most if entry.kind == "merged" else int(entry.public.get("price", 0))
+            for entry in self._answered
+        }
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self._consistency.budget and not dear
 
@@ -155,7 +185,7 @@ class _Checks:
     def floors(self) -> bool:
         for answered in self._ledger.history():
             public = answered.entry.public
-            if answered.entry.kind == "settled":
+            if answered.entry.kind in ("settled", "merged"):
                 continue
             payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
             floor = payment.floor(left, int(public["price"]))
@@ -200,6 +230,12 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
     ("the limited shares are the sums of the charges that they limit", _Checks.shares),
     ("who left and who returned is what the record says", _Checks.gone),
 ]
+
+
+_MERGED = (
+    "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of them "
+    "charged is not there to be checked"
+)
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:

@@ -7,7 +7,7 @@ looks at the sums alone, so that all questions together take time in proportion 
 from collections.abc import Collection
 
 from bursar.errors import BursarError
-from bursar.ledger import Answered, Finding, Ledger
+from bursar.ledger import Answered, Entry, Finding, Ledger
 from bursar.queries._engines.rows import Rows
 from bursar.queries._questions import described, recorded
 
@@ -20,6 +20,8 @@ ALL = ""
 def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
 
+    Charges that were merged are taken from the ledger, too.
+
     What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
     records.
 
@@ -28,11 +30,14 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
         rows: the data beside it.
     """
     what = "charging every question again from the data gives the same accounts"
+    if merged := ledger.entries("merged"):
+        what += ", but for those that were merged, which are taken as they are"
     limited = {str(entry.public["scope"]) for entry in ledger.entries("limited")}
     again = _Again(ledger, rows, limited)
     try:
+        done = again.merged(merged)
         for answered in ledger.history():
-            if not again.charge(answered):
+            if answered.entry.number not in done and not again.charge(answered):
                 return Finding(what, False)
         return Finding(what, again.agrees())
     finally:
@@ -59,18 +64,37 @@ class _Again:
         """Charge one question again; whether its price is the recorded one."""
         if not (self._question(answered) if answered.entry.kind == "answered" else self._training(answered)):
             return False
-        public = answered.entry.public
+        self._add(answered.entry)
+        return True
+
+    def merged(self, entries: Collection[Entry]) -> set[int]:
+        """Take over what was merged; the numbers of the entries whose charges that is."""
+        done: set[int] = set()
+        for entry in entries:
+            self._recorded_under(entry)
+            self._add(entry)
+            whose = (entry.public["analyst"], entry.public["purpose"])
+            done |= {entry.number} | {
+                each.entry.number
+                for each in self._ledger.history()
+                if each.entry.number <= entry.public["through"]
+                and (each.entry.public["analyst"], each.entry.public["purpose"]) == whose
+            }
+        return done
+
+    def _add(self, entry: Entry) -> None:
+        """Add the new charges to those of all entries, and to the sums."""
+        public = entry.public
         asked = {f"analyst:{public['analyst']}"}
         asked |= set() if public["purpose"] is None else {f"purpose:{public['purpose']}"}
         scopes = [ALL, *(scope for scope in sorted(self._limited) if scope in asked)]
-        self._workspace.run(f"INSERT INTO {self._charges} SELECT {answered.entry.number:d}, * FROM {self._new}")
+        self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "
             f"FROM (SELECT * FROM {self._sums} UNION ALL SELECT unnest(CAST(? AS VARCHAR[])), * FROM {self._new}) s "
             "GROUP BY scope, person",
             [scopes],
         )
-        return True
 
     def agrees(self) -> bool:
         """Whether these are the charges of the ledger."""
@@ -86,11 +110,15 @@ class _Again:
         self._workspace.drop([self._charges, self._new, self._sums])
 
     def _training(self, answered: Answered) -> bool:
+        self._recorded_under(answered.entry)
+        return True
+
+    def _recorded_under(self, entry: Entry) -> None:
+        """What the ledger says that an entry charged."""
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
-            f"WHERE question = {answered.entry.number:d}"
+            f"WHERE question = {entry.number:d}"
         )
-        return True
 
     def _question(self, answered: Answered) -> bool:
         """Who pays what, by the sums so far."""

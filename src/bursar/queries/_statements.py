@@ -55,10 +55,11 @@ class Statement:
     @property
     def words(self) -> str:
         """The statement as text for that person."""
-        kinds = Counter(line.question["ask"] for line in self.lines if line.key)
+        kinds = Counter(line.question["ask"] for line in self.lines if line.analyst)
         trained, updates = kinds.pop("training", 0), kinds.pop("update", 0)
+        earlier = "Besides earlier uses, of which the sum alone is kept, " if kinds.pop("earlier", 0) else ""
         told = [(kinds.total(), "answer"), (trained, "training"), (updates, "model update")]
-        used = " and ".join(_counted(*each) for place, each in enumerate(told) if each[0] or not place)
+        used = earlier + " and ".join(_counted(*each) for place, each in enumerate(told) if each[0] or not place)
         rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
         share = shown(100 * self.rho / self.budget, 3)
         return (
@@ -95,6 +96,8 @@ def _line(entry: Entry, units: int) -> Line:
     if entry.kind == "training":
         asked = {"ask": "training", **public["training"]}
     key = public.get("key", "")
+    if entry.kind == "merged":
+        asked = {"ask": "earlier", "through": public["through"]}
     if entry.kind == "update":
         asked, key = {"ask": "update", "stream": public["stream"]}, f"{public['stream']}: update {public['update']}"
     names = public.get("analyst", ""), public.get("purpose"), key

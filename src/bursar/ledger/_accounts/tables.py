@@ -52,6 +52,23 @@ class TableAccounts(AccountReader):
         self._store.run(f"INSERT INTO ledger.shares SELECT ?, person, units FROM ({_summed(questions)}) c", [scope])
         return {}
 
+    def merge(self, entry: int, questions: Collection[int]) -> PrivateNote:
+        """Put one charge per person, under this entry, in the place of those of these questions; inside a transaction.
+
+        Returns:
+            units and people of the charges that remain.
+        """
+        run, listed = self._store.run, ", ".join(f"{question:d}" for question in questions) or "-1"
+        run(
+            f"INSERT INTO ledger.charges SELECT {entry:d}, person, units FROM ({_summed(questions)}) c "
+            "WHERE units <> 0 ORDER BY person"
+        )
+        run(f"DELETE FROM ledger.charges WHERE question IN ({listed})")
+        ((units, people),) = run(
+            f"SELECT coalesce(sum(units), 0), count(*) FROM ledger.charges WHERE question = {entry:d}"
+        )
+        return {"units": int(units), "people": int(people)}
+
     def charged(self) -> str:
         return "SELECT question, person, units FROM ledger.charges"
 

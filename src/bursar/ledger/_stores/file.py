@@ -187,6 +187,48 @@ class File:
         with self.lock:
             return work()
 
+    def shrink(self) -> None:
+        """Write everything into a new file without gaps, which takes the place of the old one as a whole.
+
+        Raises:
+            LedgerError: there is no room, or the file cannot be replaced: the ledger is as it was, and closed.
+        """
+        with self.lock:
+            self._check_place()
+            fresh, done = self._beside(".new"), False
+            try:
+                with suppress(LedgerError, OSError), private_files():
+                    fresh.unlink(missing_ok=True)
+                    self.run(f"ATTACH {text(str(fresh))} AS shrunk (TYPE duckdb)")
+                    self.run("COPY FROM DATABASE ledger TO shrunk")
+                    self.run("CHECKPOINT shrunk")
+                    same = self._contents("ledger") == self._contents("shrunk")
+                    self.run("DETACH shrunk")
+                    self.run("CHECKPOINT ledger")
+                    self.run("DETACH ledger")
+                    if same and not self._beside(".wal").exists():  # else its last transactions would be lost
+                        fresh.replace(self._file)
+                        sync(self._file.parent)
+                        self._status = self._file.stat()
+                        self._file_lock.moved(self._status)
+                        self.run(f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb)")
+                        done = True
+            finally:
+                if not done:
+                    self._drop()
+                    with suppress(OSError):
+                        fresh.unlink(missing_ok=True)
+            if not done:
+                raise LedgerError(
+                    f"{self.name} could not be written anew, and is closed now; it is as it was: is there room?",
+                    reason="closed",
+                )
+
+    def _contents(self, catalogue: str) -> list[tuple[Any, ...]]:
+        """What two copies of a ledger must agree on."""
+        tables = ("bursar_ledger", "record", "accounts", "shares", "charges")
+        return [self.run(f"SELECT count(*), bit_xor(hash(t)) FROM {catalogue}.{table} t")[0] for table in tables]
+
     def close(self) -> None:
         """Write everything into the one file, and release it."""
         with self.lock:

@@ -1,0 +1,249 @@
+"""Compacting: charges of old questions become one total per person; budgets, limits and checks stay as they were."""
+
+import json
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bursar import filters
+from bursar.errors import ArgumentError, LedgerError
+from bursar.ledger import Hold, Ledger, compact, left_at_worst, size, verify, write_off
+from bursar.queries import Count, Session
+from ledgers import RHO, ask, clean, opened
+
+MERGED = "what was merged adds up"
+
+
+@pytest.fixture(params=["file", "server"])
+def place(request, tmp_path):
+    """A ledger's file, or a schema on a server."""
+    return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
+
+
+def charges(book):
+    rows = book.store.run("SELECT question, person, units FROM ledger.charges ORDER BY question, person")
+    return [(question, book.accounts.named(person), units) for question, person, units in rows]
+
+
+def state(book):
+    """All that decides about later questions."""
+    accounts = book.store.run("SELECT person, spent, gone FROM ledger.accounts ORDER BY person")
+    shares = book.store.run("SELECT scope, person, spent FROM ledger.shares ORDER BY scope, person")
+    return accounts, shares, left_at_worst(book, analyst="ann")
+
+
+def filled(book):
+    ask(book, "a", {"ann": 10, "bob": 20})
+    ask(book, "b", {"ann": 1, "cy": 2}, analyst="zoe")
+    ask(book, "c", {"ann": 100}, purpose="care")
+    ask(book, "d", {"ann": 1000, "bob": 2000})
+    book.retire("cy")
+
+
+def test_accounts_and_limits_do_not_change(place):
+    """Each person keeps one total for each analyst and purpose; a limit that is set later counts them to the unit."""
+    with opened(place) as book:
+        book.limit(5000, analyst="ann")
+        filled(book)
+        before = state(book)
+        assert compact(book) == 5
+        assert state(book) == before
+        assert [(person, units) for _, person, units in charges(book)] == [
+            ("ann", 1), ("cy", 2), ("ann", 100), ("ann", 1010), ("bob", 2020),
+        ]  # fmt: skip
+        assert any(finding.what.startswith(MERGED) and finding.holds for finding in verify(book))
+        assert clean(book)
+        book.limit(1, analyst="zoe")
+        book.limit(100, purpose="care")
+        assert ask(book, "e", {"ann": 1, "bob": 1}, analyst="zoe") == {"bob"}
+        assert ask(book, "f", {"ann": 1, "bob": 1}, analyst="zed", purpose="care") == {"bob"}
+        assert ask(book, "g", {"ann": 5000 - 1110, "bob": 5000 - 2019}) == {"ann"}
+        assert clean(book)
+    with opened(place) as book:
+        assert clean(book)
+        assert book.spent("ann") == 5001
+
+
+def test_again_and_only_what_is_old(place):
+    """A second time what was merged is merged with what came since; before= leaves what is younger; a repetition
+    changes nothing."""
+    with opened(place) as book:
+        filled(book)
+        assert compact(book, before="2000-01-01") == -1
+        assert len(charges(book)) == 7
+        compact(book)
+        head, rows = book.head, charges(book)
+        compact(book)
+        assert (book.head, charges(book)) == (head, rows)
+        ask(book, "e", {"ann": 7})
+        time.sleep(0.01)
+        ask(book, "f", {"ann": 8})
+        last = book.entries("answered")[-1]
+        compact(book, before=last.public["time"])
+        assert [row for row in charges(book) if row[2] == 8] == [(last.number, "ann", 8)]
+        assert len(charges(book)) == 6
+        assert clean(book)
+        compact(book)
+        assert [units for _, person, units in charges(book) if person == "ann"] == [1, 100, 1025]
+        assert clean(book)
+        assert book.spent("ann") == 1126
+
+
+def test_an_open_training_is_not_merged(place):
+    """It gives back what it did not spend afterwards; what came after it waits until it is settled or written off."""
+    with opened(place) as book:
+        ask(book, "a", {"ann": 1})
+        ask(book, "b", {"ann": 2})
+        hold = Hold.take(book, key="model", people=["ann", "bob"], units=50, analyst="ann")
+        ask(book, "c", {"ann": 4})
+        assert compact(book) == 2
+        hold.settle(np.array([10, 0]))
+        assert (book.spent("ann"), book.spent("bob")) == (17, 0)
+        assert clean(book)
+        settled = book.entries("settled")[0].number
+        assert compact(book) == settled
+        assert [(person, units) for _, person, units in charges(book)] == [("ann", 17)]
+        assert clean(book)
+        Hold.take(book, key="second", people=["ann"], units=50, analyst="ann")
+        ask(book, "d", {"ann": 4})
+        write_off(book, "second")
+        compact(book)
+        assert [(person, units) for _, person, units in charges(book)] == [("ann", 71)]
+        assert clean(book)
+
+
+def test_a_settlement_is_not_torn_from_its_reservation(tmp_path):
+    """before= between the two: neither is merged, or what was given back could not be checked any more."""
+    with opened(tmp_path / "l") as book:
+        ask(book, "a", {"ann": 1})
+        ask(book, "b", {"ann": 1})
+        hold = Hold.take(book, key="model", people=["ann"], units=50, analyst="ann")
+        time.sleep(0.01)
+        ask(book, "c", {"bob": 1})
+        hold.settle(np.array([10]))
+        number = book.entries("training")[0].number
+        between = book.entries()[-2].public["time"]
+        assert compact(book, before=between) == number - 1
+        assert clean(book)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE ledger.charges SET units = units + 1 WHERE person = 'ann' AND units > 1000",
+        "DELETE FROM ledger.charges WHERE person = 'cy'",
+        "UPDATE ledger.accounts SET spent = spent - 1 WHERE person = 'ann'",
+        "INSERT INTO ledger.charges VALUES (2, 'bob', 1)",
+    ],
+)
+def test_verify_still_finds_changes(tmp_path, change):
+    """A total that was changed, one that is missing, an account that was, a charge under a question that was merged."""
+    with opened(tmp_path / "l") as book:
+        filled(book)
+        compact(book)
+        assert clean(book)
+        book.store.run(change)
+        assert not clean(book)
+
+
+def test_verify_finds_a_merger_that_forgot_somebody(tmp_path):
+    """Where the record's own note was written for fewer charges, the questions' notes tell."""
+    with opened(tmp_path / "l") as book:
+        filled(book)
+        original = book.accounts.merge
+
+        def forgetful(entry, questions):
+            original(entry, questions)
+            book.store.run("DELETE FROM ledger.charges WHERE question = ? AND person = 'bob'", [entry])
+            book.store.run("UPDATE ledger.accounts SET spent = 0 WHERE person = 'bob'")
+            ((units, people),) = book.store.run(
+                "SELECT coalesce(sum(units), 0), count(*) FROM ledger.charges WHERE question = ?", [entry]
+            )
+            return {"units": int(units), "people": int(people)}
+
+        book.accounts.merge = forgetful
+        compact(book)
+        assert [finding.what[:23] for finding in verify(book) if not finding.holds] == [MERGED]
+
+
+def test_the_file_is_smaller_and_stays_itself(tmp_path):
+    """Ten questions to 20,000 people take less than a third of the disk after compacting; the lock, the witness and
+    the session's rows go on; an error while the file is replaced closes the ledger, which opens again."""
+    path = tmp_path / "people.ledger"
+    people = {f"person {number}": 1 + number for number in range(20_000)}
+    with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR") as book:
+        book.witnessed_by(tmp_path / "head")
+        workspace = book.store.workspace
+        workspace.run("CREATE TEMP TABLE many(person VARCHAR, units BIGINT)")
+        workspace.connection.register("given", pa.table({"p": list(people), "u": list(people.values())}))
+        from bursar._workspace import Query
+
+        for number in range(10):
+
+            def work(turn, offer, number=number):
+                turn.settle(turn.admit(offer, key=f"{number}", price=20_000, analyst="a"), {})
+
+            book.answer(Query("SELECT p AS person, u AS units FROM given"), work)
+        before = size(book)
+        compact(book)
+        after = size(book)
+        assert (before.charges, after.charges, after.people) == (200_000, 20_000, 20_000)
+        assert after.bytes < before.bytes / 3
+        assert book.spent("person 7") == 80
+        assert clean(book)
+        ask(book, "later", {"person 7": 1})
+        with pytest.raises(LedgerError, match="open already"):
+            Ledger.open(path)
+        copy = book.store._file_lock.moved
+        book.store._file_lock.moved = lambda _: (_ for _ in ()).throw(OSError("no"))
+        with pytest.raises(LedgerError, match="closed now"):
+            compact(book)
+        book.store._file_lock.moved = copy
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    assert not path.with_name("people.ledger.new").exists()
+    with Ledger.open(path) as book:
+        assert clean(book)
+        assert book.spent("person 7") == 81
+
+
+def test_sessions_statements_and_replay_after_it(tmp_path):
+    """Answers under their keys stay, statements tell of earlier uses, and a replay charges later questions again."""
+    rows = pa.table({"who": ["ann", "ann", "bob", "cy"]})
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.01), ledger=tmp_path / "l") as session:
+        ann = session.analyst("ann")
+        first = ann.ask(Count(clip=2, sigma=20.0), key="1")
+        for key in "23":
+            ann.ask(Count(clip=2, sigma=20.0), key=key)
+        session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key="4")
+        spent = session.statement("ann").rho
+        compact(session.ledger)
+        assert ann.ask(Count(clip=2, sigma=20.0), key="1").values == first.values
+        told = session.statement("ann")
+        assert told.rho == spent
+        assert "Besides earlier uses" in told.words
+        assert sum(line.rho for line in told.lines) == pytest.approx(spent)
+        session.ledger.limit(5 * 10**15 // 1000, analyst="ann")
+        for key in "567":
+            session.analyst("ann").ask(Count(clip=2, sigma=20.0), key=key)
+        findings = session.verify(replay=True)
+        assert all(finding.holds for finding in findings)
+        assert any("but for those that were merged" in finding.what for finding in findings)
+        session.ledger.store.run(
+            "UPDATE ledger.charges SET units = units + 1 WHERE question = (SELECT max(question) FROM ledger.charges)"
+        )
+        assert not all(finding.holds for finding in session.verify(replay=True))
+
+
+def test_what_is_refused(place):
+    with opened(place) as book:
+        for wrong in ("yesterday", 7, ""):
+            with pytest.raises(ArgumentError, match="before="):
+                compact(book, before=wrong)
+        assert compact(book) == -1
+        assert json.loads(json.dumps(size(book).merged)) is None
+        assert size(book).bytes > 0
+        with pytest.raises(ArgumentError, match="transaction is open"):
+            book.transact(lambda _: compact(book))
+        assert book.budget_units == RHO
