@@ -121,7 +121,7 @@ class _Checks:
     @property
     def merged(self) -> bool:
         """Whether charges of single questions were merged."""
-        return bool(self._rules.merged)
+        return any(row.kind == "merged" for row in self._rows)
 
     def _is_merged(self, entry: Entry) -> bool:
         whose = (entry.public["analyst"], entry.public["purpose"])
