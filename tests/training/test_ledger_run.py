@@ -224,6 +224,96 @@ def test_a_run_that_ends_by_an_error_is_settled_for_what_it_released(tmp_path):
         assert trainings(session.ledger)[0].state == "settled"
 
 
+def copied(folder, copy):
+    """A backup of a checkpoint, made while its run goes on."""
+    copy.mkdir()
+    for file in folder.iterdir():
+        if file.name != "lock":
+            (copy / file.name).write_bytes(file.read_bytes())
+
+
+def backed_up(place, tmp_path):
+    """A run that dies at step 6, whose folder was copied at step 4; how it is gone on with."""
+    x, y = records()
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    on = training.OnLedger(place, "m")
+
+    def steps(run):
+        if run.step == 4:
+            copied(folder, copy)
+        if run.step == 6:
+            raise Killed
+
+    options = {"ledger": on, "ids": IDS, "checkpoint_every": 50}
+    with pytest.raises(Killed):
+        trainer(ONE).fit(x, y, checkpoint=folder, callbacks=[steps], **options)
+
+    def resume(where):
+        job = trainer(ONE)
+        return job, job.fit(x, y, checkpoint=where, resume=True, **options)
+
+    return folder, copy, resume
+
+
+def test_an_older_copy_of_a_checkpoint_cannot_go_on(place, tmp_path):
+    """Two rounds were released since the copy was made, which it does not know: it is refused, the newest goes on."""
+    opened(place).close()
+    folder, copy, resume = backed_up(place, tmp_path)
+    with pytest.raises(ArgumentError, match="elsewhere"):
+        resume(copy)
+    assert len((folder / "claims").read_text(encoding="ascii").splitlines()) == 2  # they do not pile up
+    _, run = resume(folder)
+    assert run.step == 20
+    with opened(place) as session:
+        assert spent(session.ledger).max() <= session.ledger.budget_units
+        assert clean(session.ledger)
+
+
+def test_a_copy_whose_parts_were_read_at_different_moments_cannot_go_on(tmp_path):
+    """The newest claim beside a journal that lacks the last round: nobody would pay for that round."""
+    place = tmp_path / "people.ledger"
+    opened(place).close()
+    folder, _, resume = backed_up(place, tmp_path)
+    journal = folder / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(ArgumentError, match="elsewhere"):
+        resume(folder)
+    assert journal.read_bytes() != whole
+
+
+def test_without_a_claim_for_each_round_an_older_copy_goes_on(tmp_path, monkeypatch):
+    """The control: two rounds are charged once for two releases."""
+    monkeypatch.setattr("bursar.training._ledger_run.LedgerRun.renew", lambda self, folder: None)
+    place = tmp_path / "people.ledger"
+    opened(place).close()
+    _, copy, resume = backed_up(place, tmp_path)
+    _, run = resume(copy)
+    assert run.step == 20
+
+
+def test_no_round_is_released_in_a_transaction_that_may_be_undone(tmp_path):
+    """A callback that opens one stops the run before the next round."""
+    x, y = records()
+    with opened(tmp_path / "l") as session:
+        book = session.ledger
+
+        def within(run):
+            if run.step == 2:
+                book.transact(lambda turn: run.noisy_sum(lambda output, target: torch.ones(len(target)), sigma=10.0))
+
+        with pytest.raises(ArgumentError, match="while a transaction is open"):
+            trainer(ONE).fit(
+                x,
+                y,
+                ledger=training.OnLedger(book, "m"),
+                ids=IDS,
+                checkpoint=tmp_path / "run",
+                callbacks=[within],
+            )
+        assert clean(book)
+
+
 def test_a_killed_run_is_resumed_once(place, tmp_path):
     """It goes on with what it reserved; a copy of the checkpoint, and one of a settled run, are refused."""
     x, y = records()
@@ -235,10 +325,7 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
                 x, y, ledger=on, ids=IDS, checkpoint=folder, checkpoint_every=4, callbacks=[interrupted(6)]
             )
         held = spent(session.ledger)
-        copy.mkdir()
-        for file in folder.iterdir():
-            if file.name != "lock":
-                (copy / file.name).write_bytes(file.read_bytes())
+        copied(folder, copy)
         with pytest.raises(ArgumentError, match="goes on there"):
             trainer(ONE).fit(x, y, checkpoint=folder, resume=True)
         with pytest.raises(ArgumentError, match="elsewhere"):
@@ -265,10 +352,7 @@ def test_a_run_whose_checkpoint_went_on_elsewhere_releases_nothing_more(server, 
         def stolen(run):
             steps.append(run.step)
             if run.step == 8:
-                copy.mkdir()
-                for file in folder.iterdir():
-                    if file.name != "lock":
-                        (copy / file.name).write_bytes(file.read_bytes())
+                copied(folder, copy)
                 trainer(ONE).fit(x, y, ledger=training.OnLedger(other, "m"), ids=IDS, checkpoint=copy, resume=True)
 
         with pytest.raises(LedgerError, match=r"went on elsewhere|was settled"):

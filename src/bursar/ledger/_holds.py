@@ -74,7 +74,7 @@ class Hold(Uncopyable):
     def __init__(self, ledger: Ledger, key: str, people: Sequence[Person], claim: str, entry: Entry) -> None:
         self.key, self.record = key, f"{entry.number}:{entry.hash}"
         self._ledger, self._people, self._claim = ledger, people, claim
-        self._number, self._settled, self.lock = entry.number, False, RLock()
+        self._seen, self._settled, self.lock = entry.number, False, RLock()
         reserved = ledger.accounts.units_of(entry.number)
         self.units = np.fromiter((reserved.get(person, 0) for person in people), np.int64, len(people))
 
@@ -154,7 +154,7 @@ class Hold(Uncopyable):
         rows = read_rows(
             self._ledger.store.run,
             "number > ? AND kind IN ('claimed', 'settled', 'written off')",
-            (self._number,),
+            (self._seen,),
         )
         ours = [entry for row in rows if (entry := row.entry(private=True)).public["training"] == self.key]
         if ours and ours[-1].private.get("claim") != self._claim:  # only the newest claim is in force
@@ -164,6 +164,43 @@ class Hold(Uncopyable):
                 "as spent",
                 reason="closed",
             )
+        self._seen = max((row.number for row in rows), default=self._seen)
+
+    @property
+    def claim(self) -> str:
+        """The secret of this process. Private."""
+        return self._claim
+
+    def renew(self, claim: str) -> None:
+        """Put another claim in force: whoever knows only earlier ones can't go on with the training from now on.
+
+        Args:
+            claim: new, and written down beside the training's checkpoint.
+
+        Raises:
+            ArgumentError: the ledger has a transaction open, which may be undone. Nothing may be released.
+            LedgerError: another process went on with the training, or it was settled or written off; or the ledger was
+                closed. Nothing may be released.
+
+        Guarantee: if this returns, the claim before was in force until now, and this one is; of several processes that
+            hold one claim it returns for one alone.
+        Source: docs/proofs/one-account.md
+        """
+
+        def work(turn: Turn) -> bool:
+            now = turn.training(self.key)
+            if self._settled or now is None or now.claim != self._claim:
+                return False
+            turn.append({"kind": "claimed", "training": self.key}, {"claim": claim})
+            return True
+
+        with self.lock, self._ledger.store.lock:
+            if self._ledger.store.inside:
+                raise ArgumentError("ledger: no round of a training is released while a transaction is open")
+            if not self._ledger.transact(work):
+                self.check()
+                raise LedgerError(f"training {self.key!r} is over: nothing more may be released", reason="closed")
+            self._claim = claim
 
     def settle(self, units: NDArray[np.int64], *, public: Mapping[str, object] | None = None) -> Entry:
         """End the training: each person remains charged this, and has the rest back. Nothing may be charged after it.

@@ -10,7 +10,7 @@ Both files are private, for the data holder: the accounts are in them.
 import json
 import os
 import pickle
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +64,7 @@ class Checkpoint:
             raise ArgumentError(f"checkpoint={str(folder)!r} holds a run already: pass resume=True to go on with it")
         self._lock = Lock(self._folder / "lock")
         self._take_lock()
+        self._confirm: Callable[[], object] = lambda: None
         self._announced = len(self._complete_lines())
         self._journal = os.open(self._journal_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
 
@@ -84,6 +85,7 @@ class Checkpoint:
             raise DataError(f"checkpoint: {str(self._journal_file)!r} could not be written; nothing was released")
         os.fsync(self._journal)
         self._announced += 1
+        self._confirm()
 
     def save(self, contents: dict[str, Any]) -> None:
         """Replace the checkpoint by this one, which has seen every line so far.
@@ -123,13 +125,29 @@ class Checkpoint:
         return contents, unseen
 
     def claims(self) -> list[str]:
-        """The claims on a ledger that runs from this folder had so far, in order."""
-        return self._claims_file.read_text(encoding="ascii").split() if self._claims_file.exists() else []
+        """The claims on a ledger that runs from this folder had so far, in order.
 
-    def claim(self, claim: str) -> None:
-        """Keep one more claim; returns when it is on the disk."""
+        Those that were written down with a longer journal are left out: the folder is a copy, made while a run went on.
+        """
+        if not self._claims_file.exists():
+            return []
+        lines = (line.split() for line in self._claims_file.read_text(encoding="ascii").splitlines())
+        return [claim for claim, announced in lines if int(announced) <= self._announced]
+
+    def claim(self, claim: str, *, after: str | None = None) -> None:
+        """Keep one more claim; returns when it is on the disk.
+
+        Args:
+            claim: private.
+            after: the one that is in force: those before it are dropped.
+        """
+        kept = self.claims() if after is None else [after]
         with whole_file(self._claims_file) as file:
-            file.write("".join(f"{each}\n" for each in (*self.claims(), claim)).encode())
+            file.write("".join(f"{each} {self._announced}\n" for each in (*kept, claim)).encode())
+
+    def confirm_by(self, work: Callable[[], object]) -> None:
+        """Have this done after each announcement is on the disk; where it raises, nothing is released."""
+        self._confirm = work
 
     def close(self) -> None:
         """Release the lock; nothing more can be written."""

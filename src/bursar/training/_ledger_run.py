@@ -7,7 +7,7 @@ Names and symbols
 Source: theory 5.12, 5.10; docs/proofs/one-account.md
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -114,7 +114,9 @@ def held(
         return LedgerRun(on, ids, budget)
     earlier, claim = folder.claims(), new_claim()
     folder.claim(claim)
-    return LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
+    run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
+    folder.confirm_by(lambda: run.renew(folder))
+    return run
 
 
 class ClaimsFolder(Protocol):
@@ -123,8 +125,11 @@ class ClaimsFolder(Protocol):
     def claims(self) -> list[str]:
         """Those so far, in order."""
 
-    def claim(self, claim: str, /) -> None:
-        """Keep one more; returns when it is on the disk."""
+    def claim(self, claim: str, /, *, after: str | None = None) -> None:
+        """Keep one more, of all before it only ``after`` if given; returns when it is on the disk."""
+
+    def confirm_by(self, work: Callable[[], object], /) -> None:
+        """Have this done after each announcement, and before anything is released."""
 
 
 class LedgerRun(Uncopyable):
@@ -216,6 +221,17 @@ class LedgerRun(Uncopyable):
             self._accounts = HeldAccounts.from_state(state)
         self._accounts.hold = self._hold
         return self._accounts
+
+    def renew(self, folder: ClaimsFolder) -> None:
+        """Put a new claim in force: an older copy of the folder can't go on from now on. Before each release.
+
+        Raises:
+            LedgerError: another process has gone on; nothing may be released.
+        """
+        claim = new_claim()
+        with self._hold.lock:
+            folder.claim(claim, after=self._hold.claim)
+            self._hold.renew(claim)
 
     def settle(self, card: Card | None, model: Sequence[Any]) -> None:
         """End the training: people remain charged what their accounts were, and have the rest back.
