@@ -28,7 +28,7 @@ from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
     from bursar.training import OnLedger
-    from bursar.training.models import Trained
+    from bursar.training.models import Trained, Tuning
 
 __all__ = ["add", "predict", "train"]
 
@@ -84,6 +84,17 @@ def train(
     key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None,
     analyst: Annotated[str, typer.Option(help="Whose limits on the ledger hold.")] = "training",
     purpose: Annotated[str | None, typer.Option(help="The purpose whose limits on the ledger hold.")] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            help="Try settings: the expected number of runs, of which the best is kept; all of them are paid for."
+        ),
+    ] = None,
+    tune_learning_rate: Annotated[str, typer.Option(help="The learning rates to try.")] = "1,4,16,64",
+    tune_max_grad_norm: Annotated[str, typer.Option(help="The clips to try.")] = "0.25,1",
+    tune_on: Annotated[
+        Path | None, typer.Option(help="A file of other people, who pay for the scores in place of those in DATA.")
+    ] = None,
     skip_rows: SkipRows = 0,
     test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Makes the run reproducible and NOT private.")] = None,
@@ -97,6 +108,8 @@ def train(
     The whole clip can be paid for in every one of --steps; without --noise-multiplier the noise is the least that the
     budget allows. The folder --out gets the model, its card and its metrics, --picture what each person has spent.
     With --stop-when-inactive, which needs --extra-steps and a --pace below 1, the counts cost 1 % of each budget.
+    With --tune the best of a random number of runs is kept, by a noisy score. Their number must stay secret, and so
+    must the time that the command takes.
     """
     if init_schema is not None:
         _write_template(data, target, person, init_schema, force=force, as_json=as_json)
@@ -107,7 +120,10 @@ def train(
     from bursar.training.models import train_to_folder
 
     charged = _on_ledger(ledger, key, analyst, purpose)
-    with progress_bar(quiet=as_json) as progress:
+    tuning = _tuning(tune, tune_learning_rate, tune_max_grad_norm, tune_on)
+    files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
+    budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting, "noise_multiplier": noise_multiplier}
+    with progress_bar(quiet=as_json or tuning is not None) as progress:
         task = progress.add_task("training", total=steps + extra_steps * individual)
         trained = train_to_folder(
             data,
@@ -117,12 +133,9 @@ def train(
             person=person,
             force=force,
             keep_accounts=keep_accounts,
-            observe=lambda number, _: progress.update(task, completed=number),
-            test=test,
-            skip_rows=skip_rows,
-            test_skip_rows=test_skip_rows,
-            epsilon=epsilon,
-            delta=delta,
+            observe=None if tuning else lambda number, _: progress.update(task, completed=number),
+            **files,
+            **budget,
             steps=steps,
             extra_steps=extra_steps,
             pace=pace,
@@ -130,11 +143,10 @@ def train(
             learning_rate=learning_rate,
             average=average,
             individual=individual,
-            accounting=accounting,
-            noise_multiplier=noise_multiplier,
             stop_when_inactive=stop_when_inactive,
             seed=seed,
             ledger=charged,
+            tune=tuning,
         )
     private = [] if picture is None else draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
@@ -189,6 +201,24 @@ def _on_ledger(ledger: str | None, key: str | None, analyst: str, purpose: str |
     if (ledger is None) != (key is None):
         raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
     return None if ledger is None or key is None else OnLedger(ledger, key, analyst, purpose)
+
+
+def _tuning(runs: float | None, learning_rates: str, clips: str, on: Path | None) -> "Tuning | None":
+    """Which settings are tried; None where those of the other options are taken."""
+    if runs is None:
+        if on is not None:
+            raise ArgumentError("--tune-on needs --tune")
+        return None
+    from bursar.training.models import Tuning
+
+    return Tuning(runs, {"learning_rate": _numbers(learning_rates), "max_grad_norm": _numbers(clips)}, on)
+
+
+def _numbers(listed: str) -> list[float]:
+    try:
+        return [float(each) for each in listed.split(",")]
+    except ValueError as error:
+        raise ArgumentError(f"{listed!r} must be numbers with commas between them") from error
 
 
 def _print_trained(trained: "Trained", out: Path, private: list[str], *, kept: bool, as_json: bool) -> None:

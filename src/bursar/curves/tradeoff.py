@@ -235,7 +235,9 @@ def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, 
         raise Unsupported("not the best of several runs")
     curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
     ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
-    return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
+    moved = [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
+    at_zero = min(delta + (1 - delta) * tanh(at / 2) for at, delta in moved)  # of randomised response
+    return [*moved, (0.0, min(1.0, at_zero * _ROUND_UP))]
 
 
 def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:

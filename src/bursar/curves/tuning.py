@@ -34,7 +34,7 @@ __all__ = ["MISSED", "draw_runs", "epsilon", "pair"]
 MISSED = 1e-12
 """By how much the law of ``draw_runs`` is off at most, in total variation, up to 1,000 expected runs."""
 
-_POINTS = 513
+_POINTS = 129
 _MOST_DRAWN = 1000.0
 _UP = 1 + 1e-9
 

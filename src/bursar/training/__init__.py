@@ -16,6 +16,7 @@ from bursar.training._private_report import HolderReport
 
 if TYPE_CHECKING:
     from bursar.training._logistic.estimator import LogisticRegression
+    from bursar.training._logistic.search import PrivateSearch
     from bursar.training._run import Run
     from bursar.training._stream import Stream
     from bursar.training._trainer import Trainer
@@ -29,6 +30,7 @@ __all__ = [
     "LogisticGradients",
     "LogisticRegression",
     "OnLedger",
+    "PrivateSearch",
     "Run",
     "Stream",
     "Trainer",
@@ -39,6 +41,7 @@ __all__ = [
 LATER = {
     "Gradients": ("gradients", "torch"),
     "LogisticRegression": ("_logistic.estimator", "sklearn"),
+    "PrivateSearch": ("_logistic.search", "sklearn"),
     "Run": ("_run", "torch"),
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),

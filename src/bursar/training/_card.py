@@ -106,6 +106,8 @@ class Card:
     momentum: float = 0.0
     decay: float = 0.0
     """The share of the steps, the last ones, over which the learning rate fell to zero."""
+    tuned: str = ""
+    """How the settings were chosen among several runs, in words; empty where there was one run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
@@ -120,6 +122,8 @@ class Card:
     def charged_at_most(self) -> str:
         """Who was charged what, at most, in words."""
         most = f"{self.measure} = {shown(self.total, 6)}, which is {self._promise}-DP"
+        if self.tuned:
+            most = f"{self.measure} = {shown(self.total, 6)} in one run; all runs and the choice are {self._promise}-DP"
         if self.individual:
             return f"each person, for what that person contributed, and nobody more than {most}"
         return f"all people the same, the worst case of every step: {most}"
@@ -140,6 +144,7 @@ class Card:
             *([f"- **Why this filter**: {self.why}"] if self.why else []),
             f"- **Why it holds**: {self._theorems()}.",
             f"- **How it was trained**: {self._training()}.",
+            *([f"- **Tuning**: {self.tuned}."] if self.tuned else []),
             f"- **Noise**: {self._noise()}.",
             f"- **Divisor of the sums**: {self._divisor()}.",
             f"- **Who was charged what**: {self.charged_at_most}.",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bursar.errors import ArgumentError, DataError
 from bursar.individual import BudgetStatement
 from bursar.training._logistic import tables
-from bursar.training._logistic.model_folder import Model, Trained, check_free, load, save, train
+from bursar.training._logistic.model_folder import Model, Trained, Tuning, check_free, load, save, train
 from bursar.training._logistic.personal_accounts import PersonalAccounts, SavedAccounts, accounts_file
 from bursar.training._logistic.schema import Schema, template
 
@@ -23,6 +23,7 @@ __all__ = [
     "SavedAccounts",
     "Schema",
     "Trained",
+    "Tuning",
     "accounts_file",
     "load",
     "save",
@@ -63,6 +64,10 @@ def train_to_folder(
     """
     check_free(out, force=force)
     kept = accounts_file(out)
+    if keep_accounts and options.get("tune") is not None:
+        raise ArgumentError(
+            "keep_accounts: accounts of the best run alone would understate what people paid for all runs"
+        )
     if keep_accounts and not options.get("individual", True):
         raise ArgumentError("keep_accounts needs individual=True: else all are charged the same, as the card says")
     if kept.exists() and not (keep_accounts and force):

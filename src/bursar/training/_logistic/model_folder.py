@@ -11,7 +11,7 @@ The folder holds no pickle, and nothing that the guarantee does not cover, excep
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
-__all__ = ["Model", "Trained", "check_free", "load", "save", "train"]
+__all__ = ["Model", "Trained", "Tuning", "check_free", "load", "save", "train"]
 
 FORMAT = 1
 
@@ -76,6 +76,19 @@ class Trained:
     """PRIVATE: what each person may be told; None where all were charged the same."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Which settings are tried, how often, and whose labels say which is best. Every field is public."""
+
+    runs: float
+    """How many runs are expected; their number is random and secret."""
+    grid: Mapping[str, Sequence[float]]
+    """Settings of ``LogisticRegression`` and their values."""
+    on: Path | None = None
+    """A file of other people with labels, PRIVATE, who pay for the scores; None: the people who are trained on."""
+    skip_rows: int = 0
+
+
 def train(
     data: Path,
     schema: Schema,
@@ -85,6 +98,7 @@ def train(
     test_skip_rows: int = 0,
     observe: Callable[[int, Any], None] | None = None,
     ledger: OnLedger | None = None,
+    tune: Tuning | None = None,
     **options: Any,
 ) -> Trained:
     """Train a private logistic regression on a file.
@@ -97,27 +111,63 @@ def train(
         observe: called after each step with the step's number and the parameters, which are public.
         ledger: the accounts that other trainings and questions charge too, where people are named as in the schema's
             column of people.
+        tune: which settings are tried; see ``training.PrivateSearch``. Not with ``observe`` or ``ledger``.
         **options: parameters of `LogisticRegression`.
 
     Guarantee: model and card are (epsilon, delta)-differentially private for the people in `data`, whatever is said in
         the schema, as long as the schema was not made by looking at the data.
-    Source: theory 4.3, 5.1, 5.3 and 5.7.
+    Source: theory 4.3, 5.1, 5.3, 5.7 and 8.2.
     """
     from bursar.training import LogisticRegression
 
+    if tune is not None and (observe is not None or ledger is not None):
+        raise ArgumentError(
+            "tune: no observe, which would tell the number of runs, and no ledger, which has no such price"
+        )
     table = tables.read(data, schema, skip_rows=skip_rows, blanks=ledger is None)
     held_out = None if test is None else _held_out(test, schema, test_skip_rows)  # refused before anything is trained
+    judges = None if tune is None or tune.on is None else _judges(tune.on, schema, tune.skip_rows, data)
     features, codes, owners = tables.encode(table, schema), tables.labels(table, schema), tables.owners(table, schema)
     if not len(codes):
         raise DataError(f"{data} has no rows")
     estimator = LogisticRegression(
         classes=range(len(schema.classes)), n_people=schema.people, fit_intercept=False, **options
     )
-    estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
+    if tune is None:
+        estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)
+        promised = estimator.card_
+    else:
+        estimator, promised = _tuned(estimator, tune, features, codes, owners, judges)
     model = Model(schema, estimator.coef_, estimator.intercept_)
-    card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
+    card = replace(promised, classes_from="schema", preprocessing="schema")
     metrics = None if held_out is None else _metrics(model, *held_out)
     return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)
+
+
+def _tuned(
+    estimator: Any,
+    tune: Tuning,
+    features: Any,
+    codes: NDArray[np.int64],
+    owners: NDArray[np.str_] | None,
+    judges: tuple[Any, ...] | None,
+) -> tuple[Any, Card]:
+    """The best of a random number of runs, and its card."""
+    from bursar.training import PrivateSearch
+
+    budget = {name: getattr(estimator, name) for name in ("epsilon", "delta", "seed")}
+    search = PrivateSearch(estimator, tune.grid, runs=tune.runs, **budget)
+    search.fit(features, codes, owners, held_out=judges)
+    return search.best_estimator_, search.card_
+
+
+def _judges(path: Path, schema: Schema, skip_rows: int, data: Path) -> tuple[Any, ...]:
+    """The people of another file: features, classes, and whose row it is where the schema says so; private."""
+    if Path(path).resolve() == Path(data).resolve():
+        raise ArgumentError(f"{path} is the file that is trained on: without it the same people pay for the scores")
+    table, codes = _held_out(path, schema, skip_rows)
+    owners = tables.owners(table, schema)
+    return (tables.encode(table, schema), codes, *([] if owners is None else [owners]))
 
 
 def _held_out(test: Path, schema: Schema, skip_rows: int) -> tuple[tables.Table, NDArray[np.int64]]:
