@@ -67,6 +67,7 @@ MODULES = (
     "bursar.report.odometers",
     "bursar.report.losses",
     "bursar.report.tradeoff",
+    "bursar.report.pages",
     "bursar.report.figures",
     "bursar.errors",
 )

@@ -48,6 +48,25 @@ def test_quote_ask_list(folder):
     assert "for the noise alone" in run("query", "ask", plan)
 
 
+def test_pages(folder):
+    """--html writes private pages for a person and for the data holder, and overwrites nothing without --force."""
+    ledger, page = folder / "people.ledger", folder / "page.html"
+    run("query", "ask", folder / "plan.toml")
+    told = run("statement", ledger, "--person", "18", "--html", page)
+    assert told.replace("\n", "").endswith(str(page))
+    assert "for this person" in told
+    text = page.read_text(encoding="utf-8")
+    assert "the person 18" in text
+    assert "2 results have used your records." in text
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "exists already" in run("ledger", "report", ledger, "--html", page, code=2)
+    assert page.read_text(encoding="utf-8") == text
+    run("ledger", "report", ledger, "--html", page, "--force")
+    assert "Privacy ledger" in page.read_text(encoding="utf-8")
+    assert "--json" in run("statement", ledger, "--person", "18", "--html", folder / "other.html", "--json", code=2)
+    assert "must end in .html" in run("ledger", "report", ledger, "--html", ledger, "--force", code=2)
+
+
 def test_ledger_and_statement(folder):
     """verify, show, export, check, retire, restore, limit and statement on a ledger that was used."""
     plan, ledger = folder / "plan.toml", folder / "people.ledger"

@@ -36,7 +36,8 @@ def test_train_writes_a_model_and_predict_uses_it(folder):
     assert told["metrics"]["accuracy"] > 0.9
     assert (folder / "spends.png").stat().st_size > 0
     assert json.loads((folder / "spends.json").read_text(encoding="utf-8"))["mark"] == "private: for the data holder"
-    assert "(4, 1e-05)-differential privacy" in (folder / "model" / "card.md").read_text(encoding="utf-8")
+    for card in ("card.md", "card.html"):
+        assert "(4, 1e-05)-differential privacy" in (folder / "model" / card).read_text(encoding="utf-8")
     rows = list(csv.DictReader(call("predict", folder / "model", folder / "data.csv").splitlines()))
     assert len(rows) == 500
     assert float(rows[0]["no"]) + float(rows[0]["yes"]) == pytest.approx(1.0)

@@ -1,6 +1,9 @@
 """Cards: what was promised and released, as data; words only in Markdown."""
 
+import dataclasses
+import html
 import json
+import re
 import subprocess
 import sys
 
@@ -31,6 +34,22 @@ def test_the_card_says_what_was_promised_and_released(data):
 
 def trainer_repr_is_public(job):
     return "spent" not in repr(job.holder_report) and "0." not in repr(job.holder_report)
+
+
+def test_the_card_s_page_says_what_its_markdown_says(data):
+    """Each point of the card is on the page, escaped, with the odds as a bar; a seed is warned of first."""
+    x, y = data
+    job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2, seed=1)
+    job.fit(x, y)
+    card = dataclasses.replace(job.card(), record="training '<img src=x>', entry 1")
+    page, points = card.to_html(), re.findall(r"^- \*\*(.*?)\*\*: (.*)$", card.to_markdown(), re.M)
+    assert len(points) > 10
+    for name, said in points:
+        assert html.escape(said) in page, name
+    assert "<img" not in page
+    assert "://" not in page
+    assert page.index("This model is not private") < page.index("differential privacy")
+    assert f'class="used" x="0" y="0" width="{100 * card.guess:.3f}"' in page
 
 
 def test_the_card_says_who_counts_as_a_person(data):

@@ -310,6 +310,7 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
     out = model_folder.save(result, tmp_path / "model")
     assert sorted(path.name for path in out.iterdir()) == [
         "card.json",
+        "card.html",
         "card.md",
         "metrics.json",
         "model.json",

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from bursar._disk import whole_file
+from bursar._private import MARK
 from bursar.errors import ArgumentError
 
-__all__ = ["check_free", "check_new_file", "check_picture"]
+__all__ = ["check_free", "check_new_file", "check_page", "check_picture", "write_page"]
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -22,6 +24,22 @@ def check_free(path: Path, *, force: bool) -> None:
     """Refuse to overwrite what exists, without --force."""
     if path.exists() and not force:
         raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with --force")
+
+
+def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...]) -> None:
+    """Refuse a page that must not be written, before anything is read."""
+    if path is None:
+        return
+    if path.suffix.lower() != ".html":
+        raise ArgumentError(f"{path} must end in .html")
+    check_new_file(path, force=force, read=read)
+
+
+def write_page(path: Path, page: str, *, whose: str = "") -> None:
+    """Write a private page, which only its owner can read, and say so."""
+    with whole_file(path) as file:
+        file.write(page.encode("utf-8"))
+    print(f"{MARK}{whose}: written to {path}")
 
 
 def check_picture(path: Path | None, *, makes_folder: bool = False) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "OptionalSteps",
     "OutFile",
     "OutFolder",
+    "Page",
     "Picture",
     "PrivatePicture",
     "SampleRate",
@@ -67,6 +68,7 @@ PrivatePicture = Annotated[
 ]
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead of printing.")]
 OutFolder = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

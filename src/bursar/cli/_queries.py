@@ -11,14 +11,15 @@ from rich.table import Table
 
 from bursar._private import MARK
 from bursar._units import shown
-from bursar.cli._files import check_new_file
+from bursar.cli._files import check_new_file, check_page, write_page
 from bursar.cli._json import dumps
-from bursar.cli._options import Force, Json, OptionalDelta, OutFile
+from bursar.cli._options import Force, Json, OptionalDelta, OutFile, Page
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from bursar.individual import BudgetStatement
     from bursar.ledger import Ledger
-    from bursar.queries import Answer
+    from bursar.queries import Answer, Statement
     from bursar.queries.plans import Plan
 
 __all__ = ["LedgerName", "add", "console", "ledger", "opened", "table_of"]
@@ -158,6 +159,21 @@ def show(path: LedgerName, as_json: Json = False) -> None:
     console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
 
 
+@ledger.command("report", epilog="Example: bursar ledger report people.ledger --html report.html")
+def report(
+    path: LedgerName,
+    html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
+    head: Annotated[str | None, typer.Option(help="A head that `show` printed earlier: checked, too.")] = None,
+    force: Force = False,
+) -> None:
+    """Write a page about a ledger: terms, checks, prices by analyst, every question. It names no person."""
+    check_page(html, force=force, read=(path,))
+    from bursar.report.pages import ledger as page
+
+    with opened(path) as book:
+        write_page(html, page(book, head=head))
+
+
 @ledger.command("export", epilog="Example: bursar ledger export people.ledger --out record.jsonl")
 def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     """Export the record for auditors, as lines of JSON without its private parts.
@@ -231,39 +247,53 @@ def limit(
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
 
-def statement(path: LedgerOrModel, person: Person, delta: OptionalDelta = None, as_json: Json = False) -> None:
+def statement(
+    path: LedgerOrModel,
+    person: Person,
+    delta: OptionalDelta = None,
+    html: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
     """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
 
     Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
     --keep-accounts, print how much of their budget its training used; a person without a name is the number of a row.
     """
+    check_page(html, force=force, read=(path,))
+    if html is not None and as_json:
+        raise ArgumentError("give either --html or --json")
+    told: Statement | BudgetStatement
     if path.endswith(".accounts") or Path(path).is_dir():
-        _print_models_statement(Path(path), person, delta, as_json=as_json)
-        return
-    from bursar.queries import statement as person_statement
+        from bursar.training.models import statement as models_statement
 
-    with opened(path) as book:
-        account = person_statement(book, person, delta=delta)
-    if as_json:
-        print(dumps({"private": MARK, **asdict(account), "words": account.words}))
-        return
+        if delta is not None:
+            raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
+        told = models_statement(Path(path), person)
+        words, shown_lines = str(told), []
+    else:
+        from bursar.queries import statement as person_statement
+
+        with opened(path) as book:
+            told = person_statement(book, person, delta=delta)
+        words, shown_lines = told.words, [_lines(told)]
+    if html is not None:
+        from bursar.report.pages import statement as page
+
+        write_page(html, page(told, person=person), whose=", and for this person")
+    elif as_json:
+        print(dumps({"private": MARK, **asdict(told), "words": words}))
+    else:
+        console().print(f"{MARK}, and for this person", *shown_lines, words, sep="\n")
+
+
+def _lines(account: "Statement") -> Table:
+    """What charged a person, line by line."""
     table = table_of("number", "time", "analyst", "purpose", "key", "ask", account.symbol)
     for line in account.lines:
         cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
         table.add_row(*map(str, cells), shown(line.rho, 6))
-    console().print(f"{MARK}, and for this person", table, account.words, sep="\n")
-
-
-def _print_models_statement(model: Path, person: str, delta: float | None, *, as_json: bool) -> None:
-    from bursar.training.models import statement as models_statement
-
-    if delta is not None:
-        raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
-    told = models_statement(model, person)
-    if as_json:
-        print(dumps({"private": MARK, **asdict(told), "words": str(told)}))
-        return
-    console().print(f"{MARK}, and for this person", str(told), sep="\n")
+    return table
 
 
 def _confirm(change: str, *, charged: bool) -> None:

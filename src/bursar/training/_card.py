@@ -1,4 +1,4 @@
-"""The guarantee of a trained model, as data; ``to_markdown`` alone puts it into words. All of it is public."""
+"""The guarantee of a trained model, as data; ``to_markdown`` and ``to_html`` put it into words. All of it is public."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bursar import filters, meaning, mechanisms
+from bursar import _html, filters, meaning, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.meaning import sentence
@@ -49,6 +49,12 @@ PREPROCESSING = {
     "caller": "none: the caller declares that the features were made without looking at the data",
     "schema": "row by row, by the public schema: nothing was read from the data",
 }
+
+READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
+
+MEANING = "In other words"
+
+NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
 
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
 
@@ -133,31 +139,47 @@ class Card:
         lines = [
             "# What this model promises",
             "",
-            f"**{self._promise}-differential privacy**: a reader of the model learns almost "
-            "the same about you whether or not your records were in the data.",
+            f"**{self._promise}-differential privacy**: {READER}",
             "",
-            *([] if self.guess is None else [f"- **In other words**: {sentence(self.guess)}"]),
-            f"- **Between which data sets**: {self.adjacency}.",
-            f"- **Who counts as a person**: {PEOPLE[self.people_from]}.",
-            f"- **What is covered**: {SCOPE}.",
-            f"- **Notion**: {self._notion()}.",
-            *([f"- **Why this filter**: {self.why}"] if self.why else []),
-            f"- **Why it holds**: {self._theorems()}.",
-            f"- **How it was trained**: {self._training()}.",
-            *([f"- **Tuning**: {self.tuned}."] if self.tuned else []),
-            f"- **Noise**: {self._noise()}.",
-            f"- **Divisor of the sums**: {self._divisor()}.",
-            f"- **Who was charged what**: {self.charged_at_most}.",
-            *([f"- **Ledger**: {self.record}: what people have there paid for this model."] if self.record else []),
-            f"- **Labels**: {CLASSES[self.classes_from]}.",
-            f"- **Preprocessing**: {PREPROCESSING[self.preprocessing]}.",
-            f"- **Randomness**: {self._randomness()}.",
+            *(f"- **{name}**: {said}." for name, said in self._facts()),
         ]
-        lines += [f"- **Released**: {times} times {mechanism!r}." for mechanism, times in self.released]
         if self.reproducible:
-            warning = "A seed was given: anybody who knows it can take the noise off. This model is not private."
-            lines += ["", f"**{warning}**"]
+            lines += ["", f"**{NOT_PRIVATE}**"]
         return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """The card as a page that stands alone: public, for whoever judges the model."""
+        body = [
+            *([_html.paragraph(NOT_PRIVATE, large=True)] if self.reproducible else []),
+            _html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True),
+        ]
+        if self.guess is not None:
+            body += [_html.bar(self.guess, sentence(self.guess), tick=0.5), _html.paragraph(sentence(self.guess))]
+        told = [(name, _html.text(f"{said}.")) for name, said in self._facts() if name != MEANING]
+        body += [_html.heading("What is promised, why it holds, and how it was paid"), _html.facts(told)]
+        return _html.page("What this model promises", body)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What the card says, in order, by name."""
+        return [
+            *([] if self.guess is None else [(MEANING, sentence(self.guess).removesuffix("."))]),
+            ("Between which data sets", self.adjacency),
+            ("Who counts as a person", PEOPLE[self.people_from]),
+            ("What is covered", SCOPE),
+            ("Notion", self._notion()),
+            *([("Why this filter", self.why.removesuffix("."))] if self.why else []),
+            ("Why it holds", self._theorems()),
+            ("How it was trained", self._training()),
+            *([("Tuning", self.tuned)] if self.tuned else []),
+            ("Noise", self._noise()),
+            ("Divisor of the sums", self._divisor()),
+            ("Who was charged what", self.charged_at_most),
+            *([("Ledger", f"{self.record}: what people have there paid for this model")] if self.record else []),
+            ("Labels", CLASSES[self.classes_from]),
+            ("Preprocessing", PREPROCESSING[self.preprocessing]),
+            ("Randomness", self._randomness()),
+            *(("Released", f"{times} times {mechanism!r}") for mechanism, times in self.released),
+        ]
 
     @property
     def _promise(self) -> str:

@@ -6,6 +6,7 @@ The folder holds no pickle, and nothing that the guarantee does not cover, excep
     weights.npz     coef and intercept; public
     card.json       the guarantee, in fields
     card.md         the guarantee, in words
+    card.html       the same as a page
     metrics.json    how well the model does on a held-out file: computed without noise, so as private as that file is
 """
 
@@ -247,6 +248,7 @@ def _write(trained: Trained, folder: Path) -> None:
     np.savez(folder / "weights.npz", coef=model.coef, intercept=model.intercept)
     _text(folder / "card.json", trained.card.to_json())
     _text(folder / "card.md", trained.card.to_markdown())
+    _text(folder / "card.html", trained.card.to_html())
     if trained.metrics is not None:
         _text(folder / "metrics.json", json.dumps(trained.metrics, indent=2))
 

@@ -1,0 +1,142 @@
+"""Pages of HTML that stand alone: no script, nothing from elsewhere; for screens in light and dark, and for paper.
+
+Every text that is given is escaped here; only what these functions return is taken as HTML.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+__all__ = ["bar", "facts", "heading", "page", "paragraph", "percent", "table", "text", "when"]
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Characters that cannot be seen and could change what a reader sees, or that no file can hold."""
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --line: #767676; --soft: #eef1f4; --used: #0b5cad;
+  --mark: #7a1f00; --warm: #fff1e8; }
+@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --paper: #14171a; --line: #8c959e; --soft: #252b31;
+  --used: #6db3f2; --mark: #ffc2a1; --warm: #3a2013; } }
+@media print { :root { color-scheme: light; --ink: #000000; --paper: #ffffff; --soft: #ffffff; --warm: #ffffff;
+  --used: #0b5cad; --mark: #7a1f00; } section, tr, svg { break-inside: avoid; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
+main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0.8rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.5rem; }
+p { max-width: 42rem; margin: 0.5rem 0; } .large { font-size: 1.2rem; }
+.mark { max-width: none; border: 2px solid var(--mark); background: var(--warm); color: var(--mark);
+  padding: 0.5rem 0.8rem; font-weight: 600; }
+.bar { display: block; width: 100%; height: 1.6rem; margin: 0.6rem 0; }
+.bar .all { fill: var(--soft); stroke: var(--line); vector-effect: non-scaling-stroke; }
+.bar .used { fill: var(--used); } .bar .tick { fill: var(--ink); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+caption { text-align: left; padding: 0.3rem 0; }
+th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.7rem 0.35rem 0; }
+td { overflow-wrap: break-word; } th, td { border-bottom: 1px solid var(--line); }
+thead th { border-bottom-width: 2px; }
+@media screen and (max-width: 36rem) { table, caption, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border-bottom: 1px solid var(--line); padding: 0.5rem 0; } td { border: none; padding: 0.1rem 0; }
+  td { overflow-wrap: anywhere; }
+  td::before { content: attr(data-label) ": "; font-weight: 600; } }
+dl { display: grid; grid-template-columns: minmax(8rem, 14rem) 1fr; gap: 0.35rem 1rem; margin: 0.5rem 0; }
+dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 36rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.7rem; } }
+""".strip()
+
+
+def text(value: object) -> str:
+    """A value as text and nothing else; a text that runs from right to left changes nothing around it."""
+    return f"<bdi>{_plain(value)}</bdi>"
+
+
+def page(title: str, body: Sequence[str], *, mark: str | None = None) -> str:
+    """A whole page.
+
+    Args:
+        title: shown, and the name of the page.
+        body: HTML, from the functions of this module.
+        mark: for whom the page is private, which stands above everything; None: the page is public.
+    """
+    head = [
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        # a page that asks for nothing cannot tell anybody that it is read
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="robots" content="noindex">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<title>{_plain(title)}</title>",
+        f"<style>\n{_STYLE}\n</style>",
+    ]
+    above = [] if mark is None else [f'<p class="mark">{_plain(mark)}</p>']
+    inner = ["<main>", *above, f"<h1>{_plain(title)}</h1>", *body, "</main>"]
+    lines = ["<!DOCTYPE html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *inner, "</body>", "</html>"]
+    return "\n".join(lines) + "\n"
+
+
+def heading(title: str) -> str:
+    """The heading of a part of a page."""
+    return f"<h2>{_plain(title)}</h2>"
+
+
+def paragraph(*sentences: str, large: bool = False) -> str:
+    """Sentences that follow each other."""
+    opened = '<p class="large">' if large else "<p>"
+    return f"{opened}{_plain(' '.join(sentences))}</p>"
+
+
+def bar(share: float, label: str, *, tick: float | None = None) -> str:
+    """A bar that is filled by a share in [0, 1], with a label for those who do not see it, and a mark at ``tick``."""
+    width = 100 * min(max(share, 0.0), 1.0)
+    mark = "" if tick is None else f'<rect class="tick" x="{100 * tick - 0.2:.3f}" y="0" width="0.4" height="8"/>'
+    return (
+        f'<svg class="bar" role="img" aria-label="{_plain(label)}" viewBox="0 0 100 8" preserveAspectRatio="none">'
+        f'<rect class="all" x="0" y="0" width="100" height="8"/>'
+        f'<rect class="used" x="0" y="0" width="{width:.3f}" height="8"/>{mark}</svg>'
+    )
+
+
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a caption and headers; the cells are HTML."""
+    header = "".join(f'<th role="columnheader" scope="col">{_plain(column)}</th>' for column in columns)
+    lines = []
+    for row in rows:
+        labelled = zip(map(_plain, columns), row, strict=True)  # on narrow screens each cell stands under its own name
+        cells = "".join(f'<td role="cell" data-label="{label}">{cell}</td>' for label, cell in labelled)
+        lines.append(f'<tr role="row">{cells}</tr>')
+    return "\n".join(
+        [
+            f'<div class="wide" role="region" tabindex="0" aria-label="{_plain(caption)}">',
+            f'<table role="table"><caption>{_plain(caption)}</caption>',
+            f'<thead role="rowgroup"><tr role="row">{header}</tr></thead>',
+            '<tbody role="rowgroup">',
+            *lines,
+            "</tbody></table></div>",
+        ]
+    )
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and what they are; the second of each pair is HTML."""
+    lines = [f"<dt>{_plain(name)}</dt><dd>{said}</dd>" for name, said in pairs]
+    return "\n".join(["<dl>", *lines, "</dl>"])
+
+
+def when(moment: str) -> str:
+    """A moment in ISO form, as a date and a time of day that a person reads."""
+    try:
+        known = datetime.fromisoformat(moment).astimezone(UTC)
+    except ValueError:
+        return text(moment)
+    return f'<time datetime="{_plain(moment)}">{known.day} {known:%B %Y, %H:%M} UTC</time>'
+
+
+def percent(share: str) -> str:
+    """A number of percent that was rounded before."""
+    return f"{_plain(share)}&nbsp;%"
+
+
+def _plain(value: object) -> str:
+    return escape(_UNSEEN.sub("\ufffd", str(value)), quote=True)

@@ -1,0 +1,233 @@
+"""Pages about accounts: what they say, that they stand alone, and that no name on them is anything but text."""
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+
+from bursar import filters, queries
+from bursar.individual import BudgetStatement
+from bursar.ledger import Ledger
+from bursar.queries import Line, Statement
+from bursar.queries._questions import _KINDS
+from bursar.report import pages
+
+HOSTILE = (
+    "<script>alert('x')</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</title></style></bdi></td>--><!--",
+    "javascript:alert(1)//http://elsewhere.example/?a=1&b=2",
+    "&lt;b&gt; ' \" {{7*7}} ${7*7}",
+)
+VOID = {"meta", "rect"}
+WHEN = "2026-03-01T08:30:00.000+00:00"
+
+
+class Reader(HTMLParser):
+    """What a browser makes of a page: tags with attributes, and text; a tag that is not closed in order is an error."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.texts, self.style = [], [], [], ""
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "style":
+            self.style += data
+        elif self.open:
+            self.texts.append((self.open[-1], data))
+
+    @property
+    def text(self):
+        return " ".join(" ".join(data.split()) for _, data in self.texts if data.strip())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def told(analyst="ann", purpose="weekly", key="week 1", where="week = 1", rho=0.25):
+    """A statement of one answer."""
+    line = Line(1, WHEN, analyst, purpose, key, {"ask": "people", "where": where}, rho)
+    return Statement((line,), rho, 1.0, 2.0, 1e-6, "rho", 0.6049)
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A ledger that was asked by two analysts until people had to be left out."""
+    rows = pa.table({"who": [k % 40 for k in range(400)], "day": [k // 100 for k in range(400)]})
+    path = tmp_path / "people.ledger"
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), ledger=path) as session:
+        first, second = session.analyst("ann", purpose="weekly"), session.analyst(HOSTILE[0], purpose=HOSTILE[1])
+        for day in range(4):
+            first.ask(queries.People(where=f"day = {day}", sigma=10.0), key=f"day {day}")
+        second.ask(queries.People(where="day < 3", sigma=7.0), key=HOSTILE[2])
+    with Ledger.open(path, create=False) as opened:
+        yield opened
+
+
+def every_page(book):
+    return [
+        pages.statement(told(), person="Ann"),
+        pages.statement(BudgetStatement("Ann", 0.4, 1.0, 1e-5, 0.56), person="Ann"),
+        pages.ledger(book),
+    ]
+
+
+def test_pages_stand_alone_and_can_be_read_aloud(book):
+    """No page asks for anything from elsewhere; each has a language, a title, headings, headers and labels."""
+    for page in every_page(book):
+        read = Reader(page)
+        assert {tag for tag, _ in read.tags}.isdisjoint(
+            {"script", "link", "iframe", "img", "object", "a", "form", "base"}
+        )
+        names = {name for _, attributes in read.tags for name in attributes}
+        assert names.isdisjoint({"src", "href", "srcset", "action", "style", "onload", "onerror", "xmlns"})
+        assert not re.search(r"url\(|@import|https?:", read.style)
+        assert read.all("html") == [{"lang": "en"}]
+        assert [tag for tag, _ in read.tags].count("h1") == 1
+        assert any(tag == "title" and data for tag, data in read.texts)
+        (policy,) = (each["content"] for each in read.all("meta") if "http-equiv" in each)
+        assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+        assert read.all("svg")
+        assert all(each["role"] == "img" and each["aria-label"] for each in read.all("svg"))
+        assert all(each["scope"] == "col" for each in read.all("th"))
+        assert len(read.all("caption")) == len(read.all("table"))
+        assert "prefers-color-scheme: dark" in page
+        assert "@media print" in page
+
+
+def test_private_pages_say_so_first(book):
+    """Before anything else a page says that it is private, and for whom."""
+    for page, whose in zip(every_page(book), ("the person Ann", "the person Ann", "the data holder"), strict=True):
+        first = next(data for tag, data in Reader(page).texts if tag in ("p", "h1", "h2"))
+        assert first.startswith("Private")
+        assert whose in first
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_text(name):
+    """A name of a person, an analyst, a purpose, a key or a condition is shown letter by letter, and makes no tag."""
+    plain = Reader(pages.statement(told(), person="Ann"))
+    page = pages.statement(told(name, name, name, name), person=name)
+    read = Reader(page)
+    assert [tag for tag, _ in read.tags] == [tag for tag, _ in plain.tags]
+    shown = [data for _, data in read.texts]
+    assert sum(name == data for data in shown) == 4
+    assert any(name in data and data.startswith("Private") for data in shown)
+
+
+@pytest.mark.parametrize("unseen", ["\u202e", "\x00", "\x1b", "\ud800", "\u2066", "\x85"])
+def test_characters_that_nobody_sees_are_marked(unseen):
+    """What turns the direction of a line around, or no file can hold, is replaced by a sign that is seen."""
+    page = pages.statement(told(f"a{unseen}b"), person=f"a{unseen}b")
+    assert unseen not in page
+    assert page.count("a\ufffdb") == 2
+    page.encode("utf-8")
+
+
+def test_the_statement_is_in_plain_words(book):
+    """Every sentence for a person is under 25 words, without Greek, and without the letters of the field."""
+    for page in every_page(book)[:2]:
+        sentences = [
+            each
+            for tag, data in Reader(page).texts
+            if tag in ("p", "h1", "h2")
+            for each in re.split(r"(?<=[.?!])\s+(?=[A-Z])", data)
+        ]
+        assert len(sentences) > 10
+        for each in sentences:
+            assert len(each.split()) < 25, each
+        assert not re.search(r"[α-ωΑ-Ω]|\b(rho|epsilon|delta|sigma|mu)\b", Reader(page).text)
+
+
+def test_the_statement_says_what_was_used_and_what_it_means():
+    """The share, as a number and as a bar, rounded up; the odds; what was asked, by whom, when and what for."""
+    page = pages.statement(told(rho=0.1234567), person=17)
+    text = Reader(page).text
+    assert "12.4 % of your budget is used." in text.replace("\u00a0", " ")
+    assert 'class="used" x="0" y="0" width="12.346"' in page
+    assert "right at most 60.5 times in 100. In odds, that is 60.5 to 39.5." in text  # 0.6049, rounded up
+    assert "week 1 : a number of people , where week = 1" in text
+    assert "1 March 2026, 08:30 UTC" in text
+    assert "1 result has used your records." in text
+    for each in ("ann", "weekly", "(2, 1e-06)-differential privacy"):
+        assert each in text
+
+
+def test_a_page_without_links_names_none():
+    """Where no analyst wrote an address, there is none in the whole file."""
+    assert "://" not in pages.statement(told(), person="Ann")
+
+
+def test_a_statement_without_questions():
+    """Nobody's empty account is told plainly, and has no empty table."""
+    empty = Statement((), 0.0, 1.0, 2.0, 1e-6, "rho", 0.6)
+    page = pages.statement(empty, person="Ann")
+    assert "No result has used your records so far." in page
+    assert "<table" not in page
+    assert 'width="0.000"' in page
+
+
+def test_a_model_s_statement():
+    """The account that a model kept is told in the same words."""
+    text = Reader(pages.statement(BudgetStatement("Ann", 0.4012, 1.0, 1e-5, 1.0), person="Ann")).text
+    assert "40.2 % of your budget is used." in text.replace("\u00a0", " ")
+    assert "A model was trained on data about you." in text
+    assert "right at most 100 times in 100. In odds, that is 100 to 0." in text
+
+
+@pytest.mark.parametrize("kind", [*_KINDS, "training", "update", "watch"])
+def test_every_kind_of_question_has_words(kind):
+    """No kind of question is shown by its name in the code."""
+    assert kind in pages._ASKED
+
+
+def test_the_ledger_s_page(book):
+    """Terms, the checks, prices by analyst, every question, and from when on people may be missing."""
+    made = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+    text = Reader(pages.ledger(book, made=made)).text
+    assert "The record is unbroken" in text
+    assert f"Head {book.head}" in text
+    assert "2 March 2026, 09:00 UTC" in text
+    for name in HOSTILE[:3]:
+        assert name in text
+    assert "ann weekly 4 66.7 %" in text.replace("\u00a0", " ")  # four times 1/200 of 3/100
+    # the fifth question costs 0.0103 and, at worst, 0.01 is left
+    assert "From question 5 on, people who paid much may be missing" in text
+    assert "No watch is on" in text
+    assert text.count("everybody") == 5
+    assert text.count("perhaps not everybody") == 1
+
+
+def test_the_ledger_s_page_tells_of_a_watch(tmp_path):
+    """What a watch said stands on the page; and where nobody can be missing, that it was its noise."""
+    rows = pa.table({"who": list(range(20))})
+    path = tmp_path / "people.ledger"
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+        session.watch(people=5, epsilon=0.1)
+    with Ledger.open(path, create=False) as book:
+        assert "A watch is on, and has not spoken." in Reader(pages.ledger(book)).text
+        book.transact(lambda turn: turn.append({"kind": "spoke"}))
+        assert "by its noise alone" in Reader(pages.ledger(book)).text
+
+
+def test_a_broken_ledger_is_told_first(book):
+    """Where a check fails, the page begins with it."""
+    text = Reader(pages.ledger(book, head="3:" + "0" * 64)).text
+    assert text.index("THE CHECKS FAIL") < text.index("Terms")
+    assert "NO the entry that was the last once is still there" in text
