@@ -9,7 +9,7 @@ import pytest
 
 from bursar import filters, queries
 from bursar.individual import BudgetStatement
-from bursar.ledger import Ledger
+from bursar.ledger import Ledger, compact
 from bursar.queries import Line, Statement
 from bursar.queries._questions import _KINDS
 from bursar.report import pages
@@ -183,6 +183,18 @@ def test_a_statement_without_questions():
     assert 'width="0.000"' in page
 
 
+def test_a_compacted_account(book):
+    """What a ledger keeps only as a sum is told as such, with its share."""
+    before = Reader(pages.statement(queries.statement(book, "17"), person=17)).text.replace("\u00a0", " ")
+    assert "5 results have used your records." in before
+    assert "100 % of your budget is used." in before
+    compact(book)
+    text = Reader(pages.statement(queries.statement(book, "17"), person=17)).text.replace("\u00a0", " ")
+    assert "Earlier results have used your records, and 1 more." in text  # the other analyst's only one stays
+    assert "earlier results, of which only the sum is kept 66.7 %" in text
+    assert text.count("a number of people") == 1
+
+
 def test_a_model_s_statement():
     """The account that a model kept is told in the same words."""
     text = Reader(pages.statement(BudgetStatement("Ann", 0.4012, 1.0, 1e-5, 1.0), person="Ann")).text
@@ -191,7 +203,7 @@ def test_a_model_s_statement():
     assert "right at most 100 times in 100. In odds, that is 100 to 0." in text
 
 
-@pytest.mark.parametrize("kind", [*_KINDS, "training", "update", "watch"])
+@pytest.mark.parametrize("kind", [*_KINDS, "training", "update", "watch", "earlier"])
 def test_every_kind_of_question_has_words(kind):
     """No kind of question is shown by its name in the code."""
     assert kind in pages._ASKED

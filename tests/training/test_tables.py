@@ -309,8 +309,8 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
     assert result.metrics["accuracy"] > 0.85
     out = model_folder.save(result, tmp_path / "model")
     assert sorted(path.name for path in out.iterdir()) == [
-        "card.json",
         "card.html",
+        "card.json",
         "card.md",
         "metrics.json",
         "model.json",

@@ -33,6 +33,7 @@ _ASKED = {
     "keys": "names that many people share",
     "lengths": "how much one person adds",
     "extremes": "how far values reach",
+    "earlier": "earlier results, of which only the sum is kept",
     "training": "the training of a model",
     "update": "an update of a model",
     "watch": "a check whether totals can still be trusted",
@@ -86,6 +87,8 @@ def _told(told: Statement | BudgetStatement) -> list[str]:
 
 def _how_many(told: Statement) -> str:
     number = sum(bool(line.key) for line in told.lines)
+    if any(line.question["ask"] == "earlier" for line in told.lines):
+        return f"Earlier results have used your records, and {number or 'no'} more."
     if not number:
         return "No result has used your records so far."
     return f"{number} results have used your records." if number > 1 else "1 result has used your records."
