@@ -76,7 +76,9 @@ class Hold(Uncopyable):
         self._ledger, self._people, self._claim = ledger, people, claim
         self._seen, self._settled, self.lock = entry.number, False, RLock()
         reserved = ledger.accounts.units_of(entry.number)
-        self.units = np.fromiter((reserved.get(person, 0) for person in people), np.int64, len(people))
+        self.units = np.fromiter(
+            (reserved.get(ledger.accounts.token(person), 0) for person in people), np.int64, len(people)
+        )
 
     @classmethod
     def take(
@@ -122,7 +124,7 @@ class Hold(Uncopyable):
             raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
         names = named(ledger, people)
         claim = new_claim() if claim is None else claim
-        order = sha256(plain({"people": names}).encode()).hexdigest()
+        order = sha256(plain({"people": [ledger.accounts.token(name) for name in names]}).encode()).hexdigest()
 
         def work(turn: Turn, offer: Offer) -> Entry:
             entry = turn.find(key)

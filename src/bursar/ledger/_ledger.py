@@ -11,7 +11,8 @@ from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import folder_beside
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.tables import TableAccounts
-from bursar.ledger._opening import accounts_of, create_in, terms_of
+from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
+from bursar.ledger._promises import Promises
 from bursar.ledger._record import Entry, Row, find, read_rows
 from bursar.ledger._remembered import Remembered
 from bursar.ledger._rules import CHARGING, EVERYTHING, Answered, Rules, history, scope_of
@@ -20,14 +21,13 @@ from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
 from bursar.ledger._watch import Watch
 from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
-from bursar.meaning import Meaning
 
 __all__ = ["Ledger"]
 
 Result = TypeVar("Result")
 
 
-class Ledger(Remembered):
+class Ledger(Remembered, Promises):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -54,6 +54,7 @@ class Ledger(Remembered):
         budget: LedgerBudget | None = None,
         person: str | None = None,
         keys_delta: float | None = None,
+        pseudonyms: Path | str | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -67,6 +68,9 @@ class Ledger(Remembered):
                 ``filters.Basic`` with delta = 0; None for what the ledger was made for.
             person: how people are named: BIGINT (whole numbers) or VARCHAR (text); None for what it was made for.
             keys_delta: what all questions for keys may cost in delta, public; None for what it was made for.
+            pseudonyms: a file with a key, private, beside the data: a ledger that is made with it stores keyed hashes
+                of people's names (the first 128 bits of HMAC-SHA256). The file is made if it is missing then. Later:
+                where it is now; None for where it was.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
@@ -80,17 +84,17 @@ class Ledger(Remembered):
         if writer is not None:
             folder_beside(path)  # refused before anything is made
         check_terms(budget, person, keys_delta)
-        store = open_store(path)
+        store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
                 new = None if budget is None or person is None else Terms.of(budget, person, wanted, keys_delta)
-                create_in(store, new, create=create)
+                create_in(store, new, create=create, pseudonyms=key)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = terms_of(store)
             accounts = accounts_of(store, writer, terms.accounts)
             terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind, keys_delta=keys_delta)
-            accounts.open(store, terms.person)
+            accounts.open(store, names_of(store, terms, key))
             return cls(store, accounts)
         except BaseException as error:
             store.close()
@@ -214,7 +218,7 @@ class Ledger(Remembered):
 
         def work(turn: Turn) -> None:
             note = self.accounts.mark(name, gone=gone)
-            turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": name})
+            turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)})
 
         self.transact(work)
 
@@ -265,57 +269,6 @@ class Ledger(Remembered):
     def snapshot(self, work: Callable[[], Result]) -> Result:
         """Work that reads the ledger as it is after one of its transactions."""
         return self.store.snapshot(work)
-
-    @property
-    def budget(self) -> float:
-        """What each person may spend, in the ledger's measure, rounded down. Public."""
-        return to_float(self.budget_units, down=True)
-
-    @property
-    def budget_units(self) -> int:
-        """The same in whole units. Public."""
-        return self._rules.terms.budget
-
-    @property
-    def measure(self) -> str:
-        """What is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
-        return self._rules.terms.measure
-
-    @property
-    def symbol(self) -> str:
-        """Of the measure, for messages: rho or epsilon. Public."""
-        return self._rules.terms.symbol
-
-    def promise(self, delta: float) -> float:
-        """The epsilon, rounded up, that the whole budget promises at delta. Public.
-
-        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
-        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
-        """
-        return self._rules.terms.promise(delta)
-
-    def meaning(self) -> Meaning:
-        """How well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
-
-        Guarantee: no attack on all that is charged within the budget does better.
-        Source: theory 8.1.
-        """
-        return self._rules.terms.meaning()
-
-    @property
-    def delta(self) -> float | None:
-        """The delta at which the budget was given; None if it was given as rho. Public."""
-        return self._rules.terms.delta
-
-    @property
-    def keys_delta(self) -> float | None:
-        """What all questions for keys together may cost in delta; None where there may be none. Public."""
-        return self._rules.terms.keys_delta
-
-    @property
-    def person_kind(self) -> str:
-        """How people are named: BIGINT or VARCHAR. Public."""
-        return self._rules.terms.person
 
     @property
     def head(self) -> str:

@@ -1,25 +1,49 @@
-"""How is a ledger made in a store, and which accounts belong to it?"""
+"""How is a ledger made in a store, which accounts belong to it, and how are people named there?"""
 
-from bursar.errors import LedgerError
+from dataclasses import replace
+from pathlib import Path
+
+from bursar.errors import ArgumentError, LedgerError
+from bursar.ledger._accounts.names import Names, check_of, checked_key, new_key
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.postgres import PostgresAccounts
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._record import START, read_rows, sealed
 from bursar.ledger._stores.postgres import Postgres
-from bursar.ledger._terms import Terms
+from bursar.ledger._terms import TABLES, Terms
 from bursar.ledger.interfaces import AccountStore, AccountWriter, Store
 
-__all__ = ["accounts_of", "create_in", "terms_of"]
+__all__ = ["accounts_of", "create_in", "names_of", "terms_of"]
 
 
-def create_in(store: Store, terms: Terms | None, *, create: bool) -> None:
-    """Make a ledger that is not there."""
+def create_in(store: Store, terms: Terms | None, *, create: bool, pseudonyms: Path | None = None) -> None:
+    """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing."""
     if not create:
         raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
     if terms is None:
         why = "is not there, and cannot be made without a budget and a kind of names"
         raise LedgerError(f"{store.name} {why}", reason="missing")
-    store.create(terms.person, sealed(0, START, terms.public, {}))
+    if pseudonyms is None:
+        store.create(terms.person, sealed(0, START, terms.public, {}))
+        return
+    if terms.accounts != TABLES:
+        raise ArgumentError("pseudonyms: accounts in Parquet files name people as the data do")
+    where = pseudonyms.absolute()
+    key = new_key(where)
+    hashed = replace(terms, pseudonyms=check_of(key))
+    store.create(Names(terms.person, key).kind, sealed(0, START, hashed.public, {"key": str(where)}))
+
+
+def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
+    """How people are named in a ledger: as in the data, or by hashes with the key that it was made with."""
+    if terms.pseudonyms is None:
+        if pseudonyms is not None:
+            raise ArgumentError(
+                f"pseudonyms={str(pseudonyms)!r}: {store.name} was made without, and names people as the data do"
+            )
+        return Names(terms.person)
+    recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
+    return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
 
 
 def terms_of(store: Store) -> Terms:

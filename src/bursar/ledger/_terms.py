@@ -46,6 +46,7 @@ class Terms:
         accounts: how accounts are kept.
         measure: what is counted.
         keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
+        pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
     """
 
     budget: int
@@ -55,6 +56,7 @@ class Terms:
     accounts: str = TABLES
     measure: str = ZCDP
     keys_delta: float | None = None
+    pseudonyms: str | None = None
 
     @classmethod
     def of(cls, budget: LedgerBudget, person: str, accounts: str, keys_delta: float | None = None) -> Self:
@@ -78,6 +80,7 @@ class Terms:
             accounts,
             measure,
             None if public.get("keys_delta") is None else float(public["keys_delta"]),
+            public.get("pseudonyms"),
         )
 
     @property
@@ -93,6 +96,7 @@ class Terms:
             "person": self.person,
             **({} if self.accounts == TABLES else {"accounts": self.accounts}),
             **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
+            **({} if self.pseudonyms is None else {"pseudonyms": self.pseudonyms}),
         }
 
     @property

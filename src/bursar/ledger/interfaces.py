@@ -11,6 +11,7 @@ from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bursar._workspace import Workspace
+from bursar.ledger._accounts.names import Names
 
 __all__ = [
     "MASS",
@@ -191,7 +192,7 @@ class Store(Protocol):
         """Make a ledger, whole or not at all.
 
         Args:
-            person: how people are named: BIGINT or VARCHAR.
+            person: the type of people's names: BIGINT, VARCHAR, or BLOB for keyed hashes.
             first: the row of the record's first entry.
         """
 
@@ -278,8 +279,21 @@ class AccountStore(Protocol):
     kind: str
     """What the first entry of the record says of how accounts are kept."""
 
-    def open(self, store: Store, person: str) -> None:
-        """The ledger is open, and names people as ``person`` (BIGINT or VARCHAR); called once, before all else."""
+    def open(self, store: Store, names: Names) -> None:
+        """The ledger is open, and names people so; called once, before all else."""
+
+    def token(self, person: Person) -> Person:
+        """A person's name as the record says it."""
+
+    @property
+    def stored_kind(self) -> str:
+        """The type of the names that ``charged`` gives. Public."""
+
+    def stored_sql(self, person: str) -> str:
+        """The name as ``charged`` gives it, as SQL over SQL of the name as the data have it. Private."""
+
+    def listed(self, token: Person) -> object:
+        """The name as ``charged`` gives it, of one as the record says it."""
 
     def follow(self, note: str) -> None:
         """What the record says is in force: the newest ``accounts`` that a writing method returned."""

@@ -54,7 +54,7 @@ class _Again:
 
     def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str]) -> None:
         self._ledger, self._rows, self._limited = ledger, rows, limited
-        self._workspace, kind = ledger.store.workspace, ledger.person_kind
+        self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
         self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
         self._recorded = ledger.accounts.charged()
         self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
@@ -133,12 +133,18 @@ class _Again:
             joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
             left.append(f"{most - asked.spare_units:d} - coalesce(s{place}.spent, 0)")
         pays = asked.payment.sql(f"least({', '.join(left)})", divide="//")
-        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {self._ledger.person_kind}[]), c.person)"
+        accounts = self._ledger.accounts
+        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {accounts.stored_kind}[]), c.person)"
+        stored = f"SELECT * REPLACE ({accounts.stored_sql('person')} AS person) FROM ({charges.sql}) q"
         workspace.make(charges.tables)
         workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT c.person, {pays.units} AS units "
-            f"FROM ({charges.sql}) c{joins} WHERE {pays.taken} AND {here}",
-            [*charges.parameters, *(scope for scope, _ in allowed), list(answered.gone)],
+            f"FROM ({stored}) c{joins} WHERE {pays.taken} AND {here}",
+            [
+                *charges.parameters,
+                *(scope for scope, _ in allowed),
+                [accounts.listed(person) for person in answered.gone],
+            ],
         )
         workspace.drop(table.name for table in charges.tables)
         return asked.price == int(answered.entry.public["price"])

@@ -55,6 +55,7 @@ class Session(Uncopyable):
         check_view: bool = True,
         types: Mapping[str, str] | None = None,
         keys_delta: float | None = None,
+        pseudonyms: Path | str | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -86,6 +87,8 @@ class Session(Uncopyable):
             keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
                 answers together keep what the budget promises but for this probability. Without it no keys can be asked
                 for. It is fixed when the ledger is made; None for what the ledger was made for.
+            pseudonyms: a file with a key, beside the data: a ledger that is made with it holds keyed hashes in place of
+                people's names; see ``Ledger.open``.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
@@ -103,6 +106,7 @@ class Session(Uncopyable):
             budget=budget,
             person=kind,
             keys_delta=keys_delta,
+            pseudonyms=pseudonyms,
             create=create,
             memory_limit=memory_limit,
             threads=threads,

@@ -13,6 +13,7 @@
     purpose = "weekly figures"       # may be left out
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
     keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
+    pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
     create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
@@ -104,6 +105,7 @@ _OPTIONAL: dict[str, type] = {
     "spark": str,
     "create": bool,
     "keys_delta": float,
+    "pseudonyms": str,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
@@ -189,10 +191,12 @@ class Plan:
             yield session
 
     def _open(self, ledger: Path | str, *, create: bool) -> Session:
+        own = ledger == self.ledger  # an empty one to look at needs no key
         return Session.open(
             budget=self.budget,
             ledger=ledger,
             keys_delta=self.settings.get("keys_delta"),
+            pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
             create=create,
             memory_limit=self.settings.get("memory_limit"),
             **tables_of(self.settings, self.folder),

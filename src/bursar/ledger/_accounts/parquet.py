@@ -15,6 +15,7 @@ from bursar._disk import private_folder, whole_file
 from bursar._workspace import text
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import Generation, check_whole, folder_beside, seal
+from bursar.ledger._accounts.names import Names
 from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger.interfaces import (
@@ -48,12 +49,12 @@ class ParquetAccounts(AccountReader):
         self._marks = TableAccounts()
         self._type = ""
 
-    def open(self, store: Store, person: str) -> None:
+    def open(self, store: Store, names: Names) -> None:
         """Open the folder beside the ledger's file; make it if there is none."""
         if store.path is None:
             raise ArgumentError("accounts in Parquet files need a ledger that is a file")
-        self._store, self._type = store, person
-        self._marks.open(store, person)
+        self._store, self._type, self._names = store, names.kind, names
+        self._marks.open(store, names)
         self.folder = folder_beside(store.path)
         ((opened,),) = store.run("SELECT hash FROM ledger.record WHERE number = 0")
         try:
@@ -61,7 +62,7 @@ class ParquetAccounts(AccountReader):
             if self._writer is not None:
                 for kind in ("accounts", "shares", "charges", "work"):
                     private_folder(self.folder / kind)
-                self._writer.open(self.folder, person)
+                self._writer.open(self.folder, names.kind)
         except OSError:
             raise LedgerError(f"{self.folder} cannot be made or read", reason="forbidden") from None
 

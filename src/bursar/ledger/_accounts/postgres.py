@@ -10,6 +10,7 @@ from typing import Any
 
 from bursar._workspace import Query
 from bursar.errors import LedgerError
+from bursar.ledger._accounts.names import Names
 from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
 from bursar.ledger._stores.postgres import Postgres
 from bursar.ledger.interfaces import Offer, Payment, Person, PrivateNote, Share, Store
@@ -27,13 +28,13 @@ class PostgresAccounts(TableAccounts):
         self._server = server
         self._by_text = False
 
-    def open(self, store: Store, person: str) -> None:
-        super().open(store, person)
-        self._by_text = person == "VARCHAR"
+    def open(self, store: Store, names: Names) -> None:
+        super().open(store, names)
+        self._by_text = names.kind == "VARCHAR"
 
     def prepare(self, charges: object) -> Offer:
         """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
-        return _SentOffer(self._server, query_of(charges), by_text=self._by_text)
+        return _SentOffer(self._server, query_of(charges), self._names)
 
     def charged(self) -> str:
         """Bring all charges to the workspace."""
@@ -41,6 +42,8 @@ class PostgresAccounts(TableAccounts):
         sent, kind, person = (
             ("encode(person, 'hex')", "VARCHAR", "decode(unhex(split_part(line, chr(9), 2)))")
             if self._by_text
+            else ("encode(person, 'hex')", "BLOB", "unhex(split_part(line, chr(9), 2))")
+            if self._names.hashed
             else ("person", "BIGINT", "CAST(split_part(line, chr(9), 2) AS BIGINT)")
         )
         workspace.run(f"CREATE OR REPLACE TEMP TABLE charged(question BIGINT, person {kind}, units BIGINT)")
@@ -55,28 +58,30 @@ class PostgresAccounts(TableAccounts):
         return "SELECT question, person, units FROM charged"
 
     def stored(self, person: Person) -> object:
-        return person.encode() if isinstance(person, str) else person
+        stored = super().stored(person)
+        return stored.encode() if isinstance(stored, str) else stored
 
     def named(self, stored: Any) -> Person:
-        return stored.decode() if self._by_text else int(stored)
+        return super().named(stored.decode() if self._by_text else stored)
 
 
 class _SentOffer:
     """What a question charges each person: worked out in the workspace, and sent to the server."""
 
-    def __init__(self, server: Postgres, charges: Query, *, by_text: bool) -> None:
+    def __init__(self, server: Postgres, charges: Query, names: Names) -> None:
         self._server = server
         self._offered = server.workspace.fresh_name("offered")  # in the workspace and on the server
         self._tables = [table.name for table in charges.tables]
         try:
-            self._send(charges, by_text=by_text)
+            self._send(charges, names)
         except BaseException:
             with suppress(LedgerError):
                 self.close()
             raise
 
-    def _send(self, charges: Query, *, by_text: bool) -> None:
-        server, workspace, kind = self._server, self._server.workspace, "BYTEA" if by_text else "BIGINT"
+    def _send(self, charges: Query, names: Names) -> None:
+        server, workspace = self._server, self._server.workspace
+        kind = "BIGINT" if names.kind == "BIGINT" else "BYTEA"
         with about_the_data(server):
             workspace.make(charges.tables)
             workspace.run(
@@ -85,7 +90,8 @@ class _SentOffer:
                 charges.parameters,
             )
             server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
-            person = r"'\\x' || hex(encode(person))" if by_text else "person"
+            stored = {"BIGINT": "person", "VARCHAR": r"'\\x' || hex(encode(person))"}
+            person = stored.get(names.kind, rf"'\\x' || hex({names.sql('person')})")
             line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
             server.send(f"pg_temp.{self._offered}", self._blocks(line))
             server.run(f"ANALYZE pg_temp.{self._offered}")
@@ -100,7 +106,7 @@ class _SentOffer:
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> TableAdmitted:
         """Choose on the server, and bring to the workspace who was chosen."""
         offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
-        joins, left, scopes = left_of(most, shares)
+        joins, left, scopes = left_of(most, shares, "c.person")
         pays = payment.sql(left, divide="/")
         with about_the_data(self._server):
             self._server.run(

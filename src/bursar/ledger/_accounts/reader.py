@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from bursar.ledger._accounts.names import Names
 from bursar.ledger.interfaces import Charge, Consistency, Person, QuestionTotal, Store
 
 __all__ = ["AccountReader", "none"]
@@ -12,6 +13,7 @@ class AccountReader:
     """Reads accounts and charges where the ledger is."""
 
     _store: Store
+    _names: Names
 
     def accounts_table(self) -> str:
         """SQL of the table of person, spent, gone."""
@@ -54,12 +56,24 @@ class AccountReader:
         within = within and all(none(run, _too_much(charges, entry, of)) for entry, of in refunds.items())
         return Consistency(none(run, twice) and none(run, different), within)
 
+    def token(self, person: Person) -> Person:
+        return self._names.token(person)
+
     def stored(self, person: Person) -> object:
-        return person
+        return self._names.stored(person)
+
+    @property
+    def stored_kind(self) -> str:
+        return self._names.kind
+
+    def listed(self, token: Person) -> object:
+        return bytes.fromhex(str(token)) if self._names.hashed else token
+
+    def stored_sql(self, person: str) -> str:
+        return self._names.sql(person)
 
     def named(self, stored: Any) -> Person:
-        name: Person = stored
-        return name
+        return self._names.named(stored)
 
 
 def _too_much(charges: str, entry: int, of: int) -> str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from bursar._workspace import Query, StepRefused
 from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.ledger._accounts.names import Names
 from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._terms import TABLES
 from bursar.ledger.interfaces import (
@@ -24,8 +25,8 @@ class TableAccounts(AccountReader):
 
     kind = TABLES
 
-    def open(self, store: Store, person: str) -> None:
-        self._store = store
+    def open(self, store: Store, names: Names) -> None:
+        self._store, self._names = store, names
 
     def follow(self, note: str) -> None:
         """Refuse: these accounts are kept nowhere else."""
@@ -36,7 +37,7 @@ class TableAccounts(AccountReader):
 
     def prepare(self, charges: object) -> Offer:
         """Make the tables that the charges are worked out from; the charges themselves follow with the accounts."""
-        return TableOffer(self._store, query_of(charges))
+        return TableOffer(self._store, query_of(charges), self._names)
 
     def mark(self, person: Person, *, gone: bool) -> PrivateNote:
         stored = self.stored(person)
@@ -94,16 +95,16 @@ class TableAccounts(AccountReader):
 class TableOffer:
     """A query that gives what a question charges each person: it runs where the accounts are."""
 
-    def __init__(self, store: Store, charges: Query) -> None:
+    def __init__(self, store: Store, charges: Query, names: Names) -> None:
         self._store = store
-        self._charges = charges
+        self._charges, self._account = charges, names.sql("person")
         self._judged = store.workspace.fresh_name("judged")
         with about_the_data(store):
             store.workspace.make(charges.tables)
 
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> "TableAdmitted":
         """Read the rows once, and write down who can pay, and what."""
-        joins, left, scopes = left_of(most, shares)
+        joins, left, scopes = left_of(most, shares, "c.account")
         pays = payment.sql(left, divide="//")
         paid = f"{pays.units} AS units" + ("" if payment.pace is None else f", {pays.factor} AS factor")
         with about_the_data(self._store):
@@ -111,17 +112,20 @@ class TableOffer:
                 f"CREATE OR REPLACE TEMP TABLE {self._judged} AS "
                 f"SELECT c.* REPLACE ({paid}), a.person IS NULL AS fresh, {pays.taken} AS taken, "
                 f"c.units AS wanted, CASE WHEN {pays.taken} THEN {pays.part} ELSE 0 END AS paid "
-                f"FROM ({self._charges.sql}) c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
+                f"FROM (SELECT *, {self._account} AS account FROM ({self._charges.sql}) q) c "
+                f"LEFT JOIN ledger.accounts a ON a.person = c.account{joins} "
                 "WHERE c.units > 0 AND NOT coalesce(a.gone, FALSE)",
                 [*self._charges.parameters, *scopes],
             )
-        rows = f"(SELECT * EXCLUDE (taken, wanted, paid) FROM {self._judged} WHERE taken)"
-        return TableAdmitted(self._store, rows, rows, f"SELECT wanted, paid FROM {self._judged}", payment)
+        rows = f"(SELECT * EXCLUDE (taken, wanted, paid, account) FROM {self._judged} WHERE taken)"
+        table = f"(SELECT account AS person, units, fresh FROM {self._judged} WHERE taken)"
+        return TableAdmitted(self._store, rows, table, f"SELECT wanted, paid FROM {self._judged}", payment)
 
     def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
         """Write down what remains, where the accounts are, and give back the rest."""
         self._store.run(
-            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT person, units FROM ({self._charges.sql}) c",
+            f"CREATE OR REPLACE TEMP TABLE {self._judged} AS SELECT {self._account} AS person, units "
+            f"FROM ({self._charges.sql}) c",
             self._charges.parameters,
         )
         return refunded(self._store, self._judged, entry, of, scopes)
@@ -239,11 +243,16 @@ def about_the_data(store: Store) -> Iterator[None]:
         raise DataError("the data cannot be read; nothing was charged") from None
 
 
-def left_of(most: int, shares: Iterable[Share]) -> tuple[str, str, list[str]]:
-    """(Joins, what a person has left, parameters): the least over the budget and over limited shares, as SQL."""
+def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str, list[str]]:
+    """(Joins, what a person has left, parameters): the least over the budget and over limited shares, as SQL.
+
+    Args:
+        most, shares: as for ``Offer.admit``.
+        account: SQL of the person's stored name.
+    """
     joins, left, scopes = "", [f"{most:d} - coalesce(a.spent, 0)"], []
     for place, (scope, of_scope) in enumerate(shares):
-        joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
+        joins += f" LEFT JOIN ledger.shares s{place} ON s{place}.person = {account} AND s{place}.scope = ?"
         left.append(f"{of_scope:d} - coalesce(s{place}.spent, 0)")
         scopes.append(scope)
     return joins, left[0] if len(left) == 1 else f"least({', '.join(left)})", scopes

@@ -27,7 +27,7 @@ __all__ = ["Postgres"]
 
 Result = TypeVar("Result")
 TRIES = 50
-_PERSON = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA"}
+_PERSON = {"BIGINT": "BIGINT", "VARCHAR": "BYTEA", "BLOB": "BYTEA"}
 _SPELLING = {
     # no collation of the system's is in an index: those change with its libraries, and an account would not be found
     "text": 'TEXT COLLATE "C"',

@@ -1,0 +1,138 @@
+"""How people are named in a ledger's tables and record: as in the data, or by a keyed hash of it.
+
+A keyed hash is the first 128 bits of HMAC-SHA256 of the name (whole numbers in decimal digits, text in UTF-8), under a
+key that is in a file beside the data and never in the ledger. Nobody who reads the ledger without the key learns a name
+from it, or can try names out. It is computed where the rows are, so a server never gets a name.
+
+Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
+"""
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from bursar._disk import PRIVATE_FILE, sync
+from bursar.errors import ArgumentError, LedgerError
+
+__all__ = ["Names", "check_of", "checked_key", "key_of", "new_key"]
+
+Person = int | str
+HASHED = "BLOB"
+"""The type of a keyed hash in tables."""
+
+_BITS = 128
+_BLOCK = 64  # bytes, of SHA-256
+_CHECKED = b"\xffbursar: the key of a ledger"  # no name in UTF-8 begins with this byte
+
+
+class Names:
+    """How people are named in the tables of a ledger. Private.
+
+    Args:
+        kind: how the data name them: BIGINT or VARCHAR.
+        key: of the keyed hashes; None: they are stored as the data name them.
+    """
+
+    def __init__(self, kind: str, key: bytes | None = None) -> None:
+        self._kind, self._key = kind, key
+
+    def __repr__(self) -> str:
+        return f"Names({self._kind!r})"
+
+    @property
+    def hashed(self) -> bool:
+        """Whether names are kept as keyed hashes. Public."""
+        return self._key is not None
+
+    @property
+    def kind(self) -> str:
+        """The type of the names in the tables of a file, as SQL. Public."""
+        return self._kind if self._key is None else HASHED
+
+    def token(self, person: Person) -> Person:
+        """A person's name as the record says it."""
+        return person if self._key is None else _hash(self._key, str(person).encode()).hex()
+
+    def stored(self, person: Person) -> Any:
+        """A person's name as the tables have it."""
+        return person if self._key is None else _hash(self._key, str(person).encode())
+
+    def named(self, stored: Any) -> Person:
+        """What ``token`` gives, of a name as the tables have it."""
+        if self._key is not None:
+            return bytes(stored).hex()
+        name: Person = stored
+        return name
+
+    def sql(self, person: str) -> str:
+        """The stored name, as SQL over SQL of the name as the data have it. Private: the key is in it."""
+        if self._key is None:
+            return person
+        inner, outer = (bytes(byte ^ pad for byte in self._key.ljust(_BLOCK, b"\0")).hex() for pad in (0x36, 0x5C))
+        message = f"encode(CAST({person} AS VARCHAR))"
+        digest = f"sha256(unhex('{outer}') || unhex(sha256(unhex('{inner}') || {message})))"
+        return f"unhex(substr({digest}, 1, {_BITS // 4}))"
+
+
+def new_key(path: Path) -> bytes:
+    """The key in a file, which is made if it is not there: for its owner alone.
+
+    Raises:
+        LedgerError: it cannot be made, or holds no key.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    except FileExistsError:
+        return key_of(path)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be made: {error.strerror}", reason="forbidden") from None
+    try:
+        os.write(descriptor, (secrets.token_hex(32) + "\n").encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync(path.parent)
+    return key_of(path)
+
+
+def key_of(path: Path) -> bytes:
+    """The key in a file.
+
+    Raises:
+        LedgerError: it is missing, or holds no key.
+    """
+    try:
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+    except OSError:
+        raise LedgerError(
+            f"{path}, the key of this ledger's pseudonyms, is missing: nobody's account can be found without it",
+            reason="missing",
+        ) from None
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise LedgerError(f"{path} holds no key: it is a line of 64 hexadecimal digits", reason="damaged")
+    return key
+
+
+def check_of(key: bytes) -> str:
+    """What the ledger says of its key, by which another one is refused. Public."""
+    return hmac.digest(key, _CHECKED, "sha256").hex()
+
+
+def checked_key(path: Path, check: str) -> bytes:
+    """The key in a file, if it is the one that a ledger says.
+
+    Raises:
+        ArgumentError: it is another ledger's.
+    """
+    key = key_of(path)
+    if not hmac.compare_digest(check_of(key), check):
+        raise ArgumentError(f"pseudonyms={str(path)!r} holds another key than the one that this ledger was made with")
+    return key
+
+
+def _hash(key: bytes, name: bytes) -> bytes:
+    return hmac.digest(key, name, "sha256")[: _BITS // 8]

@@ -1,0 +1,69 @@
+"""What a ledger promises, as its terms say: for everybody to know."""
+
+from bursar._units import to_float
+from bursar.ledger._rules import Rules
+from bursar.meaning import Meaning
+
+__all__ = ["Promises"]
+
+
+class Promises:
+    """A ledger's budget, measure, and what they mean. Public."""
+
+    _rules: Rules
+
+    @property
+    def budget(self) -> float:
+        """What each person may spend, in the ledger's measure, rounded down. Public."""
+        return to_float(self.budget_units, down=True)
+
+    @property
+    def budget_units(self) -> int:
+        """The same in whole units. Public."""
+        return self._rules.terms.budget
+
+    @property
+    def measure(self) -> str:
+        """What is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
+        return self._rules.terms.measure
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure, for messages: rho or epsilon. Public."""
+        return self._rules.terms.symbol
+
+    def promise(self, delta: float) -> float:
+        """The epsilon, rounded up, that the whole budget promises at delta. Public.
+
+        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        """
+        return self._rules.terms.promise(delta)
+
+    def meaning(self) -> Meaning:
+        """How well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
+
+        Guarantee: no attack on all that is charged within the budget does better.
+        Source: theory 8.1.
+        """
+        return self._rules.terms.meaning()
+
+    @property
+    def delta(self) -> float | None:
+        """The delta at which the budget was given; None if it was given as rho. Public."""
+        return self._rules.terms.delta
+
+    @property
+    def keys_delta(self) -> float | None:
+        """What all questions for keys together may cost in delta; None where there may be none. Public."""
+        return self._rules.terms.keys_delta
+
+    @property
+    def pseudonyms(self) -> bool:
+        """Whether people's names are kept as keyed hashes. Public."""
+        return self._rules.terms.pseudonyms is not None
+
+    @property
+    def person_kind(self) -> str:
+        """How the data name people: BIGINT or VARCHAR. Public."""
+        return self._rules.terms.person
