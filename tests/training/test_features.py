@@ -198,6 +198,27 @@ def test_whitening_treats_each_record_by_itself_and_does_not_look_at_it() -> Non
     assert torch.allclose(first(images)[3:4], second(images[3:4]), atol=1e-5)
 
 
+def test_axes_have_one_direction_whatever_the_library_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eigenvectors times -1 are eigenvectors: features that are kept fit axes that are found again elsewhere."""
+    images = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(0))
+    expected, solve = small()(images), torch.linalg.eigh
+
+    def turned(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        squares, vectors = solve(matrix)
+        return squares, vectors * torch.tensor([1.0, -1.0], dtype=vectors.dtype).repeat(30)
+
+    monkeypatch.setattr(torch.linalg, "eigh", turned)
+    assert torch.equal(small()(images), expected)
+
+
+def test_axes_can_be_found_before_an_image_comes() -> None:
+    """Of the image that is given only shape and type count."""
+    images = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(0))
+    early, late = small(), small()
+    early.learn(torch.zeros(1, 1, 12, 12))
+    assert torch.equal(early(images), late(images))
+
+
 def test_fewer_axes_are_the_first_ones() -> None:
     """Keeping fewer dimensions leaves out the last ones, up to the length."""
     images = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(0))

@@ -7,7 +7,8 @@ import pytest
 
 from bursar.errors import ArgumentError, DataError
 from bursar.training import recipes
-from bursar.training.drawings import Strokes
+from bursar.training.drawings import Scenes, Strokes
+from bursar.training.features import Patches, Scattering
 from bursar.training.recipes import ImageClassifier
 
 
@@ -68,6 +69,29 @@ def test_more_people_or_more_budget_mean_more_steps():
     assert recipes.settings(epsilon=3.0, delta=1e-5, n_people=60_000)["steps"] > 100
     assert recipes.settings(epsilon=100.0, delta=1e-5, n_people=10**9)["steps"] == recipes.MOST_STEPS
     assert recipes.settings(epsilon=0.01, delta=1e-5, n_people=1)["steps"] == 1
+
+
+def test_photographs_have_features_of_patches_and_others_scattering():
+    """The kind of drawings chooses features, their number, and the rate, which is that of CIFAR-10's best trials."""
+    scenes, strokes = recipes.features_for(Scenes(3000), (32, 32)), recipes.features_for(Strokes(), (28, 28))
+    assert isinstance(scenes.transform, Patches)
+    assert isinstance(strokes.transform, Scattering)
+    assert (scenes.dimensions, strokes.dimensions) == (2000, 500)
+    assert recipes.features_for(Strokes(60), (28, 28)).dimensions == 59
+    of_scenes = [recipes.settings(epsilon=e, delta=1e-5, n_people=50_000, kind="scenes") for e in (1, 2, 3, 8)]
+    assert [each["learning_rate"] for each in of_scenes] == [100.0, 250.0, 250.0, 250.0]
+    assert [each["steps"] for each in of_scenes] == [71, 106, 133, 226]
+    with pytest.raises(ArgumentError, match="kind"):
+        recipes.settings(epsilon=1, delta=1e-5, n_people=100, kind="cats")
+
+
+def test_features_that_are_kept_are_read_again(tmp_path):
+    """With a folder they are computed once; without, they are the same and nothing is left."""
+    images = crosses_and_bars(5)[0][:, None]
+    transform = recipes.features_for(Strokes(30), (16, 16))
+    kept = recipes.features_of(transform, images, tmp_path)
+    assert np.array_equal(kept, recipes.features_of(transform, images, None))
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

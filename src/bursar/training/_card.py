@@ -48,6 +48,7 @@ CLASSES = {
 PREPROCESSING = {
     "caller": "none: the caller declares that the features were made without looking at the data",
     "schema": "row by row, by the public schema: nothing was read from the data",
+    "drawings": "image by image, by pictures that a public rule draws: nothing was read from the data",
 }
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
@@ -93,7 +94,7 @@ class Card:
     """Standard deviation of the noise on the count of people, where one was paid for; None: the divisor was given."""
     people_from: Literal["record", "group"]
     classes_from: Literal["caller", "schema", "data"]
-    preprocessing: Literal["caller", "schema"] = "caller"
+    preprocessing: Literal["caller", "schema", "drawings"] = "caller"
     reproducible: bool
     """Whether a seed was given: anybody who knows it can draw the noise again, and then nothing is private."""
     released: tuple[tuple[Mechanism, int], ...] = ()

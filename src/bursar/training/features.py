@@ -22,9 +22,10 @@ from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._patches import Patches
 from bursar.training.drawings import Drawings
 
-__all__ = ["Scattering", "Whitened", "cached", "noisy_mean"]
+__all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
 
 _BATCH = 2048  # records that are summed in double precision at a time
 
@@ -178,10 +179,20 @@ class Whitened(nn.Module):
         """(records, dimensions) of length 1, for images (records, channels, height, width) or without the channels."""
         normalised = self._normalised(images)
         if self.axes is None:
-            channels = 1 if images.ndim == 3 else images.shape[1]
-            height, width = images.shape[-2:]
-            self._learn(torch.from_numpy(self.drawings.images((height, width), channels)).to(images))
+            self.learn(images[:1])
         return nn.functional.normalize((normalised - self.centre) @ self.axes, dim=1)
+
+    def learn(self, like: Tensor) -> None:
+        """Draw, and find the centre and the axes, unless that was done: else it is done when the first image comes.
+
+        Args:
+            like: an image, or zeros, of which only shape and type count: (1, channels, height, width), or (1, height,
+                width).
+        """
+        if self.axes is None:
+            channels = 1 if like.ndim == 3 else like.shape[1]
+            height, width = like.shape[-2:]
+            self._learn(torch.from_numpy(self.drawings.images((height, width), channels)).to(like))
 
     def _normalised(self, images: Tensor) -> Tensor:
         """(records, features)."""
@@ -200,6 +211,10 @@ class Whitened(nn.Module):
         features -= self.centre
         squares, vectors = torch.linalg.eigh(features.double() @ features.double().mT / len(features))
         squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
+        largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
+        vectors = vectors * torch.sign(
+            largest
+        )  # an axis has two directions, and no library promises which one it gives
         # of the features along each axis, over all pictures
         lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()
         scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)

@@ -1,10 +1,11 @@
 """Private image models with settings that were tuned on public data: from arrays to a model in three lines.
 
-The settings come from MNIST and Fashion-MNIST (docs/experiments/utility.md). They depend on the kind of images, epsilon
-and the public number of people alone, so that no budget is needed to choose them for other data.
+The settings come from MNIST, Fashion-MNIST and CIFAR-10 (docs/experiments/utility.md). They depend on the kind of
+images, epsilon and the public number of people alone, so that no budget is needed to choose them for other data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -17,16 +18,49 @@ from bursar.curves import gaussian
 from bursar.errors import ArgumentError
 from bursar.training import Card, LogisticRegression
 from bursar.training.drawings import Drawings, Scenes, Shapes, Strokes
-from bursar.training.features import Scattering, Whitened, cached
+from bursar.training.features import Patches, Scattering, Whitened, cached
 
-__all__ = ["ImageClassifier", "settings"]
+__all__ = ["ImageClassifier", "features_for", "features_of", "settings"]
 
 DRAWINGS: dict[str, type[Drawings]] = {"strokes": Strokes, "objects": Shapes, "scenes": Scenes}
 
 MOST_STEPS = 300
 
 
-def settings(*, epsilon: float, delta: float, n_people: int) -> dict[str, Any]:
+def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int | None = None) -> Whitened:
+    """What turns images into the features that a private linear model is trained on.
+
+    Patches of images where the drawings are scenes, in grey or colour; else scattering transforms. Both are whitened.
+
+    Args:
+        drawings: public. What stands in for the images.
+        shape: public. (height, width).
+        dimensions: public. How many features are kept; None: 2000 of scenes, 500 of others, if the drawings are enough.
+    """
+    most = 2000 if isinstance(drawings, Scenes) else 500
+    kept = min(most, drawings.count - 1) if dimensions is None else dimensions
+    if isinstance(drawings, Scenes):
+        patches = Patches(shape, Scenes(min(600, drawings.count), drawings.seed), filters=1000)
+        return Whitened(
+            patches,
+            drawings,
+            groups=1,
+            dimensions=kept,
+            power=0.8,
+            floor=0.1,
+        )
+    return Whitened(Scattering(shape), drawings, dimensions=kept)
+
+
+def features_of(transform: Whitened, images: NDArray[Any], folder: str | Path | None) -> NDArray[np.float32]:
+    """The features of images, kept in a private folder, or nowhere; see :func:`bursar.training.features.cached`."""
+    if folder is not None:
+        return cached(transform, images, folder)
+    with TemporaryDirectory() as passing:
+        return np.array(cached(transform, images, passing))
+
+
+def settings(*, epsilon: float, delta: float, n_people: int, kind: str = "strokes") -> dict[str, Any]:
     """The tuned settings of the descent, as arguments of ``LogisticRegression``. All public.
 
     What matters is how many people there are for each unit of noise: with more of them, more steps pay.
@@ -35,6 +69,7 @@ def settings(*, epsilon: float, delta: float, n_people: int) -> dict[str, Any]:
         epsilon: public, nats, > 0.
         delta: public, in (0, 1).
         n_people: public, >= 1.
+        kind: public. "strokes", "objects" or "scenes".
 
     Examples
     --------
@@ -42,12 +77,13 @@ def settings(*, epsilon: float, delta: float, n_people: int) -> dict[str, Any]:
     40
     """
     _check.whole(1, n_people=n_people)
+    _check.one_of(list(DRAWINGS), kind=kind)
     signal = gaussian.mu(epsilon=epsilon, delta=delta) * n_people
     steps = min(MOST_STEPS, max(1, round(40 * (signal / 5339) ** 0.63)))
     return {
         "steps": steps,
         "max_grad_norm": 0.35,
-        "learning_rate": 100.0,
+        "learning_rate": 250.0 if kind == "scenes" and signal > 20_000 else 100.0,
         "momentum": 0.8,
         "decay": 0.5,
         "average": 0.3,
@@ -56,7 +92,7 @@ def settings(*, epsilon: float, delta: float, n_people: int) -> dict[str, Any]:
 
 
 class ImageClassifier:
-    """A private model of images without public data: a linear model on whitened scattering features.
+    """A private model of images without public data: a linear model on features that drawings were enough for.
 
     Args:
         epsilon: public, nats. The guarantee for each person.
@@ -66,7 +102,7 @@ class ImageClassifier:
         kind: public. What the images look like: "strokes" (writing on black), "objects" (one thing on black) or
             "scenes" (photographs); or which drawings stand in for them.
         folder: private. Where features are kept, so that they are computed once; None: nowhere.
-        dimensions: public. How many features of each image are kept.
+        dimensions: public. How many features of each image are kept; None: 2000 of scenes, 500 of others.
         seed: public. None: noise from a generator seeded by the operating system. A number makes the run reproducible
             and therefore NOT private.
 
@@ -89,7 +125,7 @@ class ImageClassifier:
         n_people: int,
         kind: str | Drawings = "strokes",
         folder: str | Path | None = None,
-        dimensions: int = 500,
+        dimensions: int | None = None,
         seed: int | None = None,
     ) -> None:
         if not isinstance(kind, Drawings):
@@ -104,12 +140,24 @@ class ImageClassifier:
             classes=list(classes),
             n_people=n_people,
             seed=seed,
-            **settings(epsilon=epsilon, delta=delta, n_people=n_people),
+            **settings(
+                epsilon=epsilon,
+                delta=delta,
+                n_people=n_people,
+                kind="scenes" if isinstance(self.drawings, Scenes) else "strokes",
+            ),
         )
         self._transform: Whitened | None = None
         self._shape: tuple[int, ...] = ()
 
-    def fit(self, images: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        images: ArrayLike,
+        labels: ArrayLike,
+        groups: ArrayLike | None = None,
+        *,
+        observe: Callable[[int, NDArray[np.float64]], None] | None = None,
+    ) -> Self:
         """Train; nothing is charged before all arguments are checked and all features are there.
 
         Args:
@@ -117,13 +165,14 @@ class ImageClassifier:
                 1; each side at least 8 pixels.
             labels: (records,) private, each one of the classes.
             groups: (records,) whose image it is, private; None: every image is a person of its own.
+            observe: called after each step with the step's number and the parameters, which are public.
         """
         pixels = _images(images)
         if np.shape(labels) != (len(pixels),):
             raise ArgumentError("labels must have one entry for each image")
-        self._transform = Whitened(Scattering(pixels.shape[2:]), self.drawings, dimensions=self.dimensions)
+        self._transform = features_for(self.drawings, pixels.shape[2:], dimensions=self.dimensions)
         self._shape = pixels.shape[1:]
-        self.model_.fit(self._features(pixels), labels, groups)
+        self.model_.fit(self._features(pixels), labels, groups, observe=observe)
         return self
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:
@@ -137,25 +186,23 @@ class ImageClassifier:
     @property
     def card_(self) -> Card:
         """The guarantee; public."""
-        card: Card = self.model_.card_
-        return card
+        return replace(self.model_.card_, preprocessing="drawings")
 
     def _like_fitted(self, images: ArrayLike) -> NDArray[Any]:
         pixels = _images(images)
-        if self._transform is None:
-            raise ArgumentError("predict: call fit first")
-        if pixels.shape[1:] != self._shape:
+        if self.transform_ is not None and pixels.shape[1:] != self._shape:
             raise ArgumentError(f"images must have the shape (records, {', '.join(map(str, self._shape))}), as in fit")
         return pixels
 
-    def _features(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        transform = self._transform
-        if transform is None:
+    @property
+    def transform_(self) -> Whitened:
+        """What turns images into features, after ``fit``; public."""
+        if self._transform is None:
             raise ArgumentError("predict: call fit first")
-        if self.folder is not None:
-            return cached(transform, pixels, self.folder)
-        with TemporaryDirectory() as folder:
-            return np.array(cached(transform, pixels, folder))
+        return self._transform
+
+    def _features(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
+        return features_of(self.transform_, pixels, self.folder)
 
 
 def _images(images: ArrayLike) -> NDArray[Any]:
