@@ -97,7 +97,8 @@ def cli() -> str:
             text = getattr(parameter, "help", "") or ""
             if parameter.name != "help":
                 lines.append(f"| {names} | {shown} | {text} |")
-        lines += ["", "```", command.epilog.removeprefix("Example: "), "```", ""]
+        examples = command.epilog.removeprefix("Example: ").split("\n\nExample: ")
+        lines += ["", "```", *examples, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,6 +13,11 @@ HIDDEN = {
     "matplotlib": ("from bursar.report.figures import figure; figure(1, 1)", "plots"),
     "torch": ("from bursar.training import Trainer", "torch"),
     "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),
+    "PIL": (
+        "import pathlib, tempfile; from bursar.training import _pictures; folder = pathlib.Path(tempfile.mkdtemp()); "
+        "(folder / 'a.png').touch(); _pictures.read(folder, classes=None, shape=(1, 8, 8))",
+        "images",
+    ),
     "opacus": ("import bursar.interop.opacus", "opacus"),
     "opendp": ("from bursar.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }

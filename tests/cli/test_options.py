@@ -11,6 +11,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from bursar.cli import app
+from pictures import bars
 
 FIRST = ("train", "query ask", "ledger export", "ledger retire")  # other examples use what these write
 SHARED = {
@@ -95,22 +96,25 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "questions.toml").write_text(QUESTIONS, encoding="utf-8")
     parquet.write_table(pa.table({"who": [row % 20 for row in range(100)]}), tmp_path / "visits.parquet")
     np.save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0]))
+    bars(tmp_path / "bars.npz")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BURSAR_DATA", str(tmp_path))
     return tmp_path
 
 
 def test_the_example_of_every_command_runs(folder):
-    """Each command's help ends in one example, which begins with the command's name and succeeds."""
+    """Each command's help ends in examples, which begin with the command's name and succeed."""
     Path("pipeline.py").write_text(PIPELINE)
     for name in (*FIRST, *(name for name in COMMANDS if name not in FIRST)):
-        start, _, example = COMMANDS[name].epilog.partition(": ")
-        assert start == "Example"
-        program, *words = shlex.split(example)
-        assert program == "bursar"
-        assert words[: len(name.split())] == name.split()
-        run(words, 2 if name == "ledger write-off" else 0)  # no training is open here
-        assert example.split()[1] in " ".join(run([*name.split(), "--help"]).split())
+        start, *examples = COMMANDS[name].epilog.split("Example: ")
+        assert start == ""
+        assert examples
+        for example in examples:
+            program, *words = shlex.split(example)
+            assert program == "bursar"
+            assert words[: len(name.split())] == name.split()
+            run(words, 2 if name == "ledger write-off" else 0)  # no training is open here
+            assert example.split()[1] in " ".join(run([*name.split(), "--help"]).split())
 
 
 def test_an_option_means_the_same_in_every_command():

@@ -3,13 +3,25 @@
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
 from bursar.cli._files import check_free, check_new_file, check_picture
+from bursar.cli._images import (
+    Classes,
+    Dimensions,
+    Drawings,
+    Features,
+    Images,
+    Kind,
+    People,
+    Shape,
+    check_options,
+    train_on_images,
+)
 from bursar.cli._json import dumps
 from bursar.cli._options import (
     Delta,
@@ -28,7 +40,7 @@ from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
     from bursar.training import OnLedger
-    from bursar.training.models import Trained, Tuning
+    from bursar.training.models import Trained, TrainedOnImages, Tuning
 
 __all__ = ["add", "predict", "train"]
 
@@ -44,14 +56,18 @@ _NO_SCHEMA = (
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    example = "bursar train people.csv --target income --schema schema.toml --epsilon 1 --out model"
-    app.command(epilog=f"Example: {example}")(train)
+    tables = "bursar train people.csv --target income --schema schema.toml --epsilon 1 --out model"
+    images = (
+        "bursar train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
+    )
+    app.command(epilog=f"Example: {tables}\n\nExample: {images}")(train)
     app.command(epilog="Example: bursar predict model others.csv --out answers.csv")(predict)
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the people's data.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    ctx: typer.Context,
+    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file with the people's data.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None,
     person: Annotated[
         str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
@@ -100,17 +116,33 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Makes the run reproducible and NOT private.")] = None,
     picture: PrivatePicture = None,
     init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None,
+    images: Images = None,
+    classes: Classes = None,
+    people: People = None,
+    kind: Kind = None,
+    shape: Shape = None,
+    features: Features = None,
+    dimensions: Dimensions = None,
+    drawings: Drawings = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Train a private logistic regression on a table, with a privacy budget for every person in it.
+    """Train a private logistic regression on a table, or on images, with a privacy budget for every person in it.
 
     The whole clip can be paid for in every one of --steps; without --noise-multiplier the noise is the least that the
     budget allows. The folder --out gets the model, its card and its metrics, --picture what each person has spent.
     With --stop-when-inactive, which needs --extra-steps and a --pace below 1, the counts cost 1 % of each budget.
     With --tune the best of a random number of runs is kept, by a noisy score. Their number must stay secret, and so
     must the time that the command takes.
+    With --images, steps, clip and rate are tuned already; the classes, the kind of images and about how many people
+    there are must be stated, because they are public.
     """
+    check_options(ctx)
+    if images is not None:
+        _train_on_images(ctx.params)
+        return
+    if data is None or target is None:
+        raise ArgumentError("DATA and --target are missing; or give --images")
     if init_schema is not None:
         _write_template(data, target, person, init_schema, force=force, as_json=as_json)
         return
@@ -152,9 +184,21 @@ def train(
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
 
 
+def _train_on_images(given: dict[str, Any]) -> None:
+    """The command, with the values of its options by name."""
+    images, out, picture = given["images"], given["out"], given["picture"]
+    if out is not None:
+        _check_private_picture(picture, out, force=given["force"])
+    trained = train_on_images(given)
+    private = [] if picture is None else draw_spends(trained.holder_report, picture, images.name)
+    _print_trained(trained, out, private, kept=given["keep_accounts"], as_json=given["as_json"])
+
+
 def predict(
     model: Annotated[Path, typer.Argument(help="A folder that `bursar train` wrote.")],
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file; it needs no target column.")],
+    data: Annotated[
+        Path, typer.Argument(help="A file like the one that was trained on, or images; without labels, too.")
+    ],
     out: OutFile = None,
     skip_rows: SkipRows = 0,
     force: Force = False,
@@ -166,7 +210,7 @@ def predict(
     if out is not None:
         check_new_file(out, force=force, read=(data,))
     loaded = load(model)
-    probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.schema.classes
+    probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
     rows = [
         {"predicted": classes[row.argmax()]} | dict(zip(classes, row.tolist(), strict=True)) for row in probabilities
     ]
@@ -221,7 +265,9 @@ def _numbers(listed: str) -> list[float]:
         raise ArgumentError(f"{listed!r} must be numbers with commas between them") from error
 
 
-def _print_trained(trained: "Trained", out: Path, private: list[str], *, kept: bool, as_json: bool) -> None:
+def _print_trained(
+    trained: "Trained | TrainedOnImages", out: Path, private: list[str], *, kept: bool, as_json: bool
+) -> None:
     from bursar.training.models import accounts_file
 
     private = [*private, *([str(accounts_file(out))] if kept else [])]

@@ -32,7 +32,7 @@ from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
-__all__ = ["Model", "Trained", "Tuning", "check_free", "load", "save", "train"]
+__all__ = ["NOT_COVERED", "Model", "Trained", "Tuning", "check_free", "load", "save", "train", "write"]
 
 FORMAT = 1
 
@@ -49,6 +49,11 @@ class Model:
     schema: Schema
     coef: NDArray[np.float64]
     intercept: NDArray[np.float64]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, in the order of the probabilities."""
+        return tuple(self.schema.classes)
 
     def predict_proba(self, path: Path, *, skip_rows: int = 0) -> NDArray[np.float64]:
         """Probabilities of the classes, in the schema's order, for each row of a file: (rows, classes), private."""
@@ -196,7 +201,8 @@ def save(trained: Trained, out: Path, *, force: bool = False) -> Path:
     out = Path(out)
     check_free(out, force=force)
     with whole_folder(out, mode=0o755) as fresh:
-        _write(trained, fresh)
+        arrays = {"coef": trained.model.coef, "intercept": trained.model.intercept}
+        write(fresh, _described(trained), arrays, trained.card, trained.metrics)
     return out
 
 
@@ -236,21 +242,31 @@ def load(folder: Path) -> Model:
     return Model(schema, coef, intercept)
 
 
-def _write(trained: Trained, folder: Path) -> None:
+def _described(trained: Trained) -> dict[str, Any]:
     model = trained.model
-    described = {
+    return {
         "format": FORMAT,
         "kind": "logistic regression",
         "schema": model.schema.to_dict(),
         "features": tables.feature_names(model.schema),
     }
+
+
+def write(
+    folder: Path,
+    described: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    card: Card,
+    metrics: dict[str, Any] | None,
+) -> None:
+    """The files of a model's folder."""
     _text(folder / "model.json", json.dumps(described, indent=2, ensure_ascii=False))
-    np.savez(folder / "weights.npz", coef=model.coef, intercept=model.intercept)
-    _text(folder / "card.json", trained.card.to_json())
-    _text(folder / "card.md", trained.card.to_markdown())
-    _text(folder / "card.html", trained.card.to_html())
-    if trained.metrics is not None:
-        _text(folder / "metrics.json", json.dumps(trained.metrics, indent=2))
+    np.savez(folder / "weights.npz", allow_pickle=False, **arrays)
+    _text(folder / "card.json", card.to_json())
+    _text(folder / "card.md", card.to_markdown())
+    _text(folder / "card.html", card.to_html())
+    if metrics is not None:
+        _text(folder / "metrics.json", json.dumps(metrics, indent=2))
 
 
 def _text(path: Path, text: str) -> None:

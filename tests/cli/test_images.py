@@ -1,0 +1,85 @@
+"""`bursar train --images` and `bursar predict` with its models."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bursar.cli import app
+from pictures import NAMES, bars, drawn, folder_of
+
+STATED = ["--classes", "level,upright", "--people", 200, "--kind", "strokes", "--drawings", 60]
+
+
+def call(*arguments, code=0):
+    """Run one command; what it prints, or what it complains about when another exit code is expected."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else " ".join(result.stderr.split())
+
+
+def test_images_become_a_model_that_predicts_and_has_statements(tmp_path):
+    """From a folder of PNG files to a model with its card; answers for other images; what a person may be told."""
+    folder = folder_of(tmp_path / "bars", *drawn(120))
+    arguments = ["train", "--images", folder, "--shape", "16x16", *STATED, "--out", tmp_path / "m", "--epsilon", 4]
+    arguments += ["--features", tmp_path / "features", "--picture", tmp_path / "spends.png", "--keep-accounts"]
+    told = json.loads(call(*arguments, "--test", folder, "--json"))
+    assert told["card"]["epsilon"] == 4.0
+    assert told["card"]["preprocessing"] == "drawings"
+    assert told["metrics"]["accuracy"] > 0.8
+    assert len(told["private"]) == 3
+    assert len(list((tmp_path / "features").iterdir())) == 1
+    images, labels = drawn(40, seed=1)
+    np.savez(tmp_path / "others.npz", images=images)
+    rows = list(csv.DictReader(call("predict", tmp_path / "m", tmp_path / "others.npz").splitlines()))
+    assert list(rows[0]) == ["predicted", *NAMES]
+    assert np.mean([row["predicted"] == NAMES[label] for row, label in zip(rows, labels, strict=True)]) > 0.8
+    assert "skip_rows" in call("predict", tmp_path / "m", tmp_path / "others.npz", "--skip-rows", 1, code=2)
+    assert "images" in call("predict", tmp_path / "m", tmp_path / "spends.json", code=2)
+    assert json.loads(call("statement", tmp_path / "m", "--person", 7, "--json"))["epsilon"] <= 4.0
+    assert "What this model promises" in call(*arguments, "--force", "--epsilon", 3)
+    assert len(list((tmp_path / "features").iterdir())) == 1  # the same images: not computed again
+
+
+def without(option):
+    """What must be stated, less one option."""
+    place = STATED.index(option)
+    return STATED[:place] + STATED[place + 2 :]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (without("--classes"), "--classes is missing"),
+        (without("--people"), "--people is missing"),
+        (without("--kind"), "--kind is missing"),
+        ([*without("--kind"), "--kind", "cats"], "kind='cats'"),
+        ([*without("--classes"), "--classes", "level"], "at least two"),
+        ([*without("--classes"), "--classes", "level,"], "names"),
+        ([*STATED, "--shape", "16"], "HEIGHTxWIDTH"),
+        ([*STATED, "--shape", "28x28"], "28x28"),
+        ([*STATED, "--epsilon", "nan"], "epsilon"),
+        ([*STATED, "--steps", 3], "--steps is about tables"),
+        ([*STATED, "--schema", "s.toml"], "--schema is about tables"),
+        ([*STATED, "--target", "x"], "--target is about tables"),
+        ([*STATED, "--picture", "m/spends.png"], "is private"),
+        ([*STATED, "people.csv"], "DATA is about tables"),
+    ],
+)
+def test_what_must_be_stated_or_does_not_fit_is_refused_before_training(tmp_path, monkeypatch, options, word):
+    """One line names the option; there is no model."""
+    monkeypatch.chdir(tmp_path)
+    bars(tmp_path / "a.npz")
+    assert word in call("train", "--images", "a.npz", "--out", "m", *options, code=2)
+    assert not (tmp_path / "m").exists()
+
+
+def test_options_of_images_need_images(tmp_path):
+    """Without --images they are refused, and so is a command without data."""
+    assert "--kind needs --images" in call("train", "people.csv", "--target", "x", "--kind", "strokes", code=2)
+    assert "or give --images" in call("train", code=2)
+    assert "--out is missing" in call("train", "--images", tmp_path, *STATED, code=2)
+    (tmp_path / "m").mkdir()
+    assert "--force" in call("train", "--images", tmp_path, *STATED, "--out", tmp_path / "m", code=2)
