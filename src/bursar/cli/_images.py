@@ -55,8 +55,8 @@ OF_IMAGES = {"images", "classes", "people", "kind", "shape", "features", "dimens
 OF_BOTH = {"out", "epsilon", "delta", "test", "keep_accounts", "seed", "picture", "force", "as_json"}
 
 
-def check_options(ctx: typer.Context) -> None:
-    """Refuse options of tables with --images, and options of images without."""
+def check_options(ctx: typer.Context) -> bool:
+    """Refuse options of tables with --images, and options of images without; whether there is --images."""
     with_images = ctx.params.get("images") is not None
     for parameter in ctx.command.params:
         name = str(parameter.name)
@@ -65,6 +65,7 @@ def check_options(ctx: typer.Context) -> None:
         if given and name not in OF_BOTH and (name in OF_IMAGES) != with_images:
             reason = "is about tables: leave it out with --images" if with_images else "needs --images"
             raise ArgumentError(f"{parameter.opts[0] if name != 'data' else 'DATA'} {reason}")
+    return with_images
 
 
 def train_on_images(given: dict[str, Any]) -> "TrainedOnImages":

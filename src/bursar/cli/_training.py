@@ -46,6 +46,8 @@ __all__ = ["add", "predict", "train"]
 
 SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of DATA.")]
 
+DESCENT = ("steps", "extra_steps", "pace", "max_grad_norm", "learning_rate", "average")
+
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
@@ -137,8 +139,7 @@ def train(
     With --images, steps, clip and rate are tuned already; the classes, the kind of images and about how many people
     there are must be stated, because they are public.
     """
-    check_options(ctx)
-    if images is not None:
+    if check_options(ctx):
         _train_on_images(ctx.params)
         return
     if data is None or target is None:
@@ -155,6 +156,7 @@ def train(
     tuning = _tuning(tune, tune_learning_rate, tune_max_grad_norm, tune_on)
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
     budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting, "noise_multiplier": noise_multiplier}
+    descent = {name: ctx.params[name] for name in DESCENT}
     with progress_bar(quiet=as_json or tuning is not None) as progress:
         task = progress.add_task("training", total=steps + extra_steps * individual)
         trained = train_to_folder(
@@ -168,12 +170,7 @@ def train(
             observe=None if tuning else lambda number, _: progress.update(task, completed=number),
             **files,
             **budget,
-            steps=steps,
-            extra_steps=extra_steps,
-            pace=pace,
-            max_grad_norm=max_grad_norm,
-            learning_rate=learning_rate,
-            average=average,
+            **descent,
             individual=individual,
             stop_when_inactive=stop_when_inactive,
             seed=seed,
