@@ -29,6 +29,7 @@ QUESTIONS = """
 data = "visits.parquet"
 person = "who"
 ledger = "people.ledger"
+pseudonyms = "people.key"
 rho = 1.0
 analyst = "ann"
 

@@ -238,6 +238,25 @@ def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
     assert not book.exists()
 
 
+def test_a_person_is_erased(folder):
+    """`bursar ledger erase` leaves the total, in a ledger with pseudonyms; without them it is refused."""
+    plan, book = folder / "plan.toml", folder / "people.ledger"
+    run("query", "ask", plan)
+    assert "without pseudonyms" in run("ledger", "erase", book, "--person", 1, code=2)
+    plan.write_text(
+        PLAN.replace("people.ledger", "hidden.ledger").replace("rho = 1.0", 'rho = 1.0\npseudonyms = "key"')
+    )
+    run("query", "ask", plan)
+    hidden = folder / "hidden.ledger"
+    before = json.loads(run("statement", hidden, "--person", 1, "--json"))
+    assert "is erased" in run("ledger", "erase", hidden, "--person", 1)
+    after = json.loads(run("statement", hidden, "--person", 1, "--json"))
+    assert after["rho"] == before["rho"] > 0
+    assert [line["question"]["ask"] for line in after["lines"]] == ["earlier"]
+    assert "no question has charged" in run("ledger", "erase", hidden, "--person", 10**9)
+    run("ledger", "verify", hidden, "--replay", plan)
+
+
 def test_quoting_makes_no_ledger_on_a_server(folder, server):
     """Nothing is asked, so nothing is made."""
     plan, place = folder / "plan.toml", server.place()

@@ -223,6 +223,20 @@ def restore(path: LedgerName, person: Person) -> None:
     _confirm("is back, with the account as it was left", charged=charged)
 
 
+@ledger.command("erase", epilog="Example: bursar ledger erase people.ledger --person 17")
+def erase(path: LedgerName, person: Person) -> None:
+    """Remove what single questions charged a person; the total remains, and the person is in no answer from now on.
+
+    Only in a ledger that was made with pseudonyms.
+    """
+    from bursar.ledger import erase as erased
+
+    with opened(path) as book:
+        charged = book.spent(person) > 0
+        erased(book, person)
+    _confirm("is erased: one total remains, under a keyed hash", charged=charged)
+
+
 @ledger.command("limit", epilog="Example: bursar ledger limit people.ledger --rho 0.5 --analyst ann")
 def limit(
     path: LedgerName,

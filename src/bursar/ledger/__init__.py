@@ -10,6 +10,7 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 
 from bursar.ledger._backup import backup, restore
 from bursar.ledger._compact import Size, compact, size
+from bursar.ledger._erase import erase
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import Entry
@@ -39,6 +40,7 @@ __all__ = [
     "check_export",
     "check_export_file",
     "compact",
+    "erase",
     "export",
     "last_update",
     "left_at_worst",

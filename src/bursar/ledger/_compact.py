@@ -16,9 +16,10 @@ from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import read_rows
 from bursar.ledger._rules import CHARGING
+from bursar.ledger._stores.file import File
 from bursar.ledger._turn import Turn
 
-__all__ = ["Size", "compact", "size"]
+__all__ = ["Size", "compact", "size", "without_gaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,14 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         return through
 
     through = ledger.transact(work)
-    shrink = getattr(ledger.store, "shrink", None)
-    if shrink is not None:
-        shrink()
+    without_gaps(ledger)
     return through
+
+
+def without_gaps(ledger: Ledger) -> None:
+    """Write the file of a ledger anew; a server has a vacuum of its own."""
+    if isinstance(ledger.store, File):
+        ledger.store.shrink()
 
 
 def size(ledger: Ledger) -> Size:

@@ -130,7 +130,8 @@ class Ledger(Remembered, Promises):
                 before = self.store.run(
                     f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?", [name]
                 )
-                note = self.accounts.open_share(scope, [number for (number,) in before])
+                asked = [number for (number,) in before]
+                note = self.accounts.open_share(scope, asked + list(self._rules.erased.values()))
             turn.append({"kind": "limited", "scope": scope, "units": units}, note)
 
         self.transact(work)

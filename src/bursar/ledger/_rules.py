@@ -123,6 +123,7 @@ class Rules:
             numbers of the entries that reserved and that gave back.
         trainings: by key, those that reserve budget and are not settled. Private.
         streams: by key. Private.
+        erased: the people who were erased, with the number of the last entry that did it. Private.
         merged: by analyst and purpose, the last entry whose charges were merged with others.
         settled: for each entry that gave back, the number of the entry that had reserved.
         watches: by scope, "" for all questions, the watch and the entry that began it.
@@ -145,6 +146,7 @@ class Rules:
         self.trainings: dict[str, Training] = {}
         self.streams: dict[str, Streamed] = {}
         self.settled: dict[int, int] = {}
+        self.erased: dict[Person, int] = {}
         self.merged: dict[tuple[str, str | None], int] = {}
         self.watches: dict[str, Watched] = {}
         self.spoke: set[str] = set()
@@ -218,6 +220,9 @@ class Rules:
             case "merged":
                 whose = (public["analyst"], public["purpose"])
                 self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
+            case "erased":
+                self.gone.add(entry.private["person"])
+                self.erased[entry.private["person"]] = entry.number
             case "stream":
                 begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
                 self.streams[public["key"]] = Streamed(*begun, 0, entry.number)

@@ -194,6 +194,10 @@ class Turn:
                 last = begun - 1
         return last
 
+    def open_trainings(self) -> set[int]:
+        """The numbers of the entries that reserved for trainings which may still be settled."""
+        return {training.number for training in self._rules.trainings.values() if training.claim is not None}
+
     @property
     def number(self) -> int:
         """Of the record's last entry."""

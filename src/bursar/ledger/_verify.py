@@ -37,8 +37,10 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
     def work() -> list[Finding]:
         checks = _Checks(ledger)
         findings = [Finding(what, _holds(check, checks)) for what, check in _CHECKS]
-        if checks.merged:
+        if checks.has_kind("merged"):
             findings.append(Finding(_MERGED, _holds(_Checks.totals_of_merged, checks)))
+        if checks.has_kind("erased"):
+            findings.append(Finding(_ERASED, _holds(_Checks.totals_of_erased, checks)))
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -118,10 +120,16 @@ class _Checks:
             for row in self._rows
         )
 
-    @property
-    def merged(self) -> bool:
-        """Whether charges of single questions were merged."""
-        return any(row.kind == "merged" for row in self._rows)
+    def has_kind(self, kind: str) -> bool:
+        """Whether there are entries of a kind."""
+        return any(row.kind == kind for row in self._rows)
+
+    @cached_property
+    def _erased(self) -> dict[int, int]:
+        """The units of each person who was erased, by the entry that did it last."""
+        last = set(self._rules.erased.values())
+        entries = [row.entry(private=True) for row in self._rows if row.kind == "erased"]
+        return {entry.number: int(entry.private["units"]) for entry in entries if entry.number in last}
 
     def _is_merged(self, entry: Entry) -> bool:
         whose = (entry.public["analyst"], entry.public["purpose"])
@@ -134,7 +142,27 @@ class _Checks:
             for entry in self._answered
             if entry.private["people"] and not self._is_merged(entry)
         }
-        return totals == {number: (note["units"], note["people"]) for number, note in charged.items()}
+        recorded = {number: (note["units"], note["people"]) for number, note in charged.items()}
+        if not self._erased:
+            return totals == recorded
+        questions = {number: total for number, total in totals.items() if number not in self._erased}
+        return questions.keys() <= recorded.keys() and all(
+            self._less(number, questions.get(number, (0, 0)), whole) for number, whole in recorded.items()
+        )
+
+    def _less(self, number: int, total: tuple[int, int], whole: tuple[int, int]) -> bool:
+        """Whether charges are those that were recorded, but for people who were erased since."""
+        since = sum(number < entry for entry in self._erased)
+        units = abs(whole[0]) - abs(total[0])  # what trainings gave back is below 0
+        people = whole[1] - total[1]
+        return 0 <= people <= since and units >= 0 and (people > 0 or units == 0)
+
+    def totals_of_erased(self) -> bool:
+        totals = self._accounts.totals()
+        own = {number: totals[number].units if number in totals else 0 for number in self._erased}
+        people = all(totals[number].people == 1 for number in self._erased if number in totals)
+        recorded = sum(int(entry.private["units"]) for entry in self._answered if entry.kind != "merged")
+        return own == self._erased and people and recorded == sum(total.units for total in totals.values())
 
     def totals_of_merged(self) -> bool:
         left: dict[tuple[str, str | None], int] = {}
@@ -145,6 +173,8 @@ class _Checks:
                     left[whose] = left.get(whose, 0) - int(entry.private["units"])
             elif self._is_merged(entry):
                 left[whose] = left.get(whose, 0) + int(entry.private["units"])
+        if self._erased:  # the sum over all is compared in totals_of_erased
+            return all(each >= 0 for each in left.values())
         return not any(left.values())
 
     def sums(self) -> bool:
@@ -155,7 +185,7 @@ class _Checks:
         prices = {
             entry.number: most if entry.kind == "merged" else int(entry.public.get("price", 0))
             for entry in self._answered
-        }
+        } | dict.fromkeys(self._erased, most)
         dear = any(total.most > prices.get(question, -1) for question, total in self._accounts.totals().items())
         return self._consistency.budget and not dear
 
@@ -194,7 +224,9 @@ class _Checks:
         return True
 
     def shares(self) -> bool:
-        return self._accounts.shares_hold({scope: self._rules.asked.get(scope, []) for scope in self._rules.limits})
+        return self._accounts.shares_hold(
+            {scope: self._rules.asked.get(scope, []) for scope in self._rules.limits}, set(self._rules.erased)
+        )
 
     def gone(self) -> bool:
         return self._rules.gone == self._accounts.gone()
@@ -235,6 +267,12 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
 _MERGED = (
     "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of them "
     "charged is not there to be checked"
+)
+
+
+_ERASED = (
+    "with the totals of people who were erased, all charges add up to what was recorded; what single questions charged "
+    "these people is not there to be checked"
 )
 
 

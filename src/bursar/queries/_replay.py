@@ -36,6 +36,7 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
     again = _Again(ledger, rows, limited)
     try:
         done = again.merged(merged)
+        again.erased(ledger.entries("erased"))
         for answered in ledger.history():
             if answered.entry.number not in done and not again.charge(answered):
                 return Finding(what, False)
@@ -56,6 +57,7 @@ class _Again:
         self._ledger, self._rows, self._limited = ledger, rows, limited
         self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
         self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
+        self._erased: dict[int | str, int] = {}
         self._recorded = ledger.accounts.charged()
         self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
         self._workspace.run(f"CREATE TEMP TABLE {self._sums}(scope VARCHAR, person {kind}, spent BIGINT)")
@@ -82,11 +84,18 @@ class _Again:
             }
         return done
 
+    def erased(self, entries: Collection[Entry]) -> None:
+        """Take over what people who were erased were charged before; no earlier question charges them again."""
+        self._erased = {entry.private["person"]: entry.number for entry in entries}
+        for entry in entries:
+            self._recorded_under(entry)
+            self._add(entry)
+
     def _add(self, entry: Entry) -> None:
         """Add the new charges to those of all entries, and to the sums."""
         public = entry.public
-        asked = {f"analyst:{public['analyst']}"}
-        asked |= set() if public["purpose"] is None else {f"purpose:{public['purpose']}"}
+        asked = {f"analyst:{public.get('analyst')}"}
+        asked |= set() if public.get("purpose") is None else {f"purpose:{public['purpose']}"}
         scopes = [ALL, *(scope for scope in sorted(self._limited) if scope in asked)]
         self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
         self._workspace.run(
@@ -136,6 +145,7 @@ class _Again:
         accounts = self._ledger.accounts
         here = f"c.units > 0 AND NOT list_contains(CAST(? AS {accounts.stored_kind}[]), c.person)"
         stored = f"SELECT * REPLACE ({accounts.stored_sql('person')} AS person) FROM ({charges.sql}) q"
+        gone = answered.gone | {person for person, entry in self._erased.items() if answered.entry.number < entry}
         workspace.make(charges.tables)
         workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT c.person, {pays.units} AS units "
@@ -143,7 +153,7 @@ class _Again:
             [
                 *charges.parameters,
                 *(scope for scope, _ in allowed),
-                [accounts.listed(person) for person in answered.gone],
+                [accounts.listed(person) for person in gone],
             ],
         )
         workspace.drop(table.name for table in charges.tables)

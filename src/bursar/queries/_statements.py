@@ -55,7 +55,9 @@ class Statement:
     @property
     def words(self) -> str:
         """The statement as text for that person."""
-        kinds = Counter(line.question["ask"] for line in self.lines if line.analyst)
+        kinds = Counter(
+            line.question["ask"] for line in self.lines if line.analyst or line.question["ask"] == "earlier"
+        )
         trained, updates = kinds.pop("training", 0), kinds.pop("update", 0)
         earlier = "Besides earlier uses, of which the sum alone is kept, " if kinds.pop("earlier", 0) else ""
         told = [(kinds.total(), "answer"), (trained, "training"), (updates, "model update")]
@@ -96,8 +98,8 @@ def _line(entry: Entry, units: int) -> Line:
     if entry.kind == "training":
         asked = {"ask": "training", **public["training"]}
     key = public.get("key", "")
-    if entry.kind == "merged":
-        asked = {"ask": "earlier", "through": public["through"]}
+    if entry.kind in ("merged", "erased"):
+        asked = {"ask": "earlier", "through": public.get("through", entry.number)}
     if entry.kind == "update":
         asked, key = {"ask": "update", "stream": public["stream"]}, f"{public['stream']}: update {public['update']}"
     names = public.get("analyst", ""), public.get("purpose"), key
