@@ -19,8 +19,8 @@ def erase(ledger: Ledger, person: object) -> None:
     """Remove what single questions, trainings and updates charged a person; the total remains, and the person is out.
 
     A file is written anew, so that nothing remains in its gaps. The person is in no later answer, as after
-    ``Ledger.retire``. A person who returns (``Ledger.restore``) has what was left, never more. Limits that are set later
-    count the whole total.
+    ``Ledger.retire``. A person who returns (``Ledger.restore``) has what was left, never more. Limits that are set
+    later count the whole total.
 
     Args:
         ledger: open, made with pseudonyms.
