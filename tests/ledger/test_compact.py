@@ -1,7 +1,11 @@
 """Compacting: charges of old questions become one total per person; budgets, limits and checks stay as they were."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +18,29 @@ from bursar.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
 MERGED = "what was merged adds up"
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[3])
+from ledgers import ask, opened
+from bursar.ledger import compact, erase
+from bursar.ledger._stores.file import File
+
+with opened(sys.argv[1] + "/people.ledger", pseudonyms=sys.argv[1] + "/key") as book:
+    for number in range(5):
+        ask(book, str(number), {"ann": 1 + number, "bob": 2})
+    original, steps = File.run, iter(range(10**6))
+
+    def run(self, sql, parameters=()):
+        if next(steps) == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, sql, parameters)
+
+    File.run = run
+    compact(book)
+    erase(book, "bob")
+    print(next(steps))
+"""
+"""Compacts a ledger and erases a person, and is killed before a step; prints how many there are."""
 
 
 @pytest.fixture(params=["file", "server"])
@@ -206,6 +233,23 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
     with Ledger.open(path) as book:
         assert clean(book)
         assert book.spent("person 7") == 81
+
+
+def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
+    """At steps spread over both: the file opens, is sound, and nobody's account has changed."""
+
+    def run(folder, step):
+        folder.mkdir()
+        command = [sys.executable, "-c", KILLED, str(folder), str(step), str(Path(__file__).parents[1] / "helpers")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    steps = int(run(tmp_path / "whole", -1).stdout)
+    assert steps > 30
+    for step in range(3, steps, 11):
+        assert run(tmp_path / f"{step}", step).returncode == -signal.SIGKILL
+        with Ledger.open(tmp_path / f"{step}" / "people.ledger") as book:
+            assert clean(book)
+            assert (book.spent("ann"), book.spent("bob")) == (15, 10)
 
 
 def test_sessions_statements_and_replay_after_it(tmp_path):
