@@ -63,11 +63,12 @@ def test_every_extra_that_an_error_names_is_there():
         for libraries, extra in re.findall(r'need\(((?:"\w+", )+)extra="(\w+)"\)', path.read_text(encoding="utf-8")):
             found += [(library, extra) for library in re.findall(r"\w+", libraries)]
     assert len(found) > 20
-    known = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+    known = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "PIL": "pillow"}
     for library, extra in found:
         brought = {named(each) for each in EXTRAS[extra]}
-        brought |= {named(each) for need in EXTRAS[extra] if need == "bursar[queries]" for each in EXTRAS["queries"]}
-        if library not in {"pandas", "py4j"} and (library, extra) != ("torch", "opacus"):  # come with the others
+        for others in re.findall(r"bursar\[([\w,]+)\]", " ".join(EXTRAS[extra])):
+            brought |= {named(each) for other in others.split(",") for each in EXTRAS[other]}
+        if library not in {"pandas", "py4j"}:  # come with the others
             assert known.get(library, library) in brought, (library, extra)
 
 

@@ -1,6 +1,8 @@
 """`bursar epsilon` and `bursar calibrate`: the library's numbers, readable by people and machines, helpful refusals."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -124,7 +126,7 @@ def test_bad_arguments_are_one_clear_line_and_exit_code_2(arguments, message):
 
 def test_version():
     """--version prints the version and nothing else."""
-    assert output("--version").stdout.strip() == __version__
+    assert output("--version").stdout.strip() == f"bursar {__version__}"
 
 
 def test_json_is_strict():
@@ -135,6 +137,21 @@ def test_json_is_strict():
 
 
 def test_python_m_bursar_is_the_command():
-    """``python -m bursar`` runs the same program."""
-    run = subprocess.run([sys.executable, "-m", "bursar", "--version"], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == __version__
+    """``python -m bursar`` runs the same program, and tells its version without loading any command."""
+    command = [sys.executable, "-X", "importtime", "-m", "bursar", "--version"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == f"bursar {__version__}"
+    assert not re.search(r"\b(typer|rich|numpy)\b", run.stderr)
+
+
+@pytest.mark.parametrize("arguments", ["epsilon --noise-multiplier 20 --steps 3", "epsilon --help", "predict"])
+def test_a_terminal_with_ascii_alone(arguments):
+    """Where a terminal cannot show letters such as é, commands and their errors do not fail for that."""
+    environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "bursar", *arguments.split()]
+    run = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert run.returncode == (2 if arguments == "predict" else 0)
+    assert b"Traceback" not in run.stderr
+    assert (run.stdout + run.stderr).isascii()
+    if arguments.endswith("3"):
+        assert b"R?nyi" in run.stdout

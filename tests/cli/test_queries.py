@@ -1,6 +1,9 @@
 """The command line of queries and ledgers, from a file of questions to one person's statement."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from pyarrow import parquet
@@ -46,6 +49,19 @@ def test_quote_ask_list(folder):
     assert {key: second[key] for key in first} == first
     assert json.loads(run("query", "list", plan, "--json")) == second
     assert "for the noise alone" in run("query", "ask", plan)
+
+
+def test_an_export_is_utf_8_everywhere(folder):
+    """What is exported to a terminal with ASCII alone is byte by byte what a file gets: the chain of hashes holds."""
+    plan = folder / "plan.toml"
+    plan.write_text(PLAN.replace('"middle"', '"mitté"'), encoding="utf-8")
+    run("query", "ask", plan)
+    run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
+    environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "bursar", "ledger", "export", str(folder / "people.ledger")]
+    told = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert "mitté".encode() in told.stdout
+    assert told.stdout == (folder / "record.jsonl").read_bytes()
 
 
 def test_pages(folder):

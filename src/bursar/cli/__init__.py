@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(__version__)
+        print(f"bursar {__version__}")
         raise typer.Exit
 
 

@@ -187,7 +187,7 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     with opened(path) as book:
         text = "".join(f"{line}\n" for line in exported(book))
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(text.encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
     else:
         out.write_text(text, encoding="utf-8")
 

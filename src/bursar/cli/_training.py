@@ -219,7 +219,7 @@ def predict(
     writer.writeheader()
     writer.writerows(rows)
     if out is None:
-        typer.echo(text.getvalue(), nl=False)
+        typer.echo(text.getvalue().encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
     else:
         out.write_text(text.getvalue(), encoding="utf-8")
 
