@@ -55,7 +55,7 @@ GROUND = {
     "_csv": {"_extras", "errors"},
     "_disk": {"errors"},
     "_extras": {"errors"},
-    "_html": set(),
+    "_html": {"errors"},
     "_private": set(),
     "_search": {"errors"},
     "_witness": set(),

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-__all__ = ["bar", "facts", "heading", "page", "paragraph", "percent", "table", "text", "when"]
+from bursar.errors import ArgumentError
+
+__all__ = ["bar", "facts", "heading", "link", "page", "paragraph", "percent", "table", "text", "when"]
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -32,6 +34,10 @@ p { max-width: 42rem; margin: 0.5rem 0; } .large { font-size: 1.2rem; }
 .bar { display: block; width: 100%; height: 1.6rem; margin: 0.6rem 0; }
 .bar .all { fill: var(--soft); stroke: var(--line); vector-effect: non-scaling-stroke; }
 .bar .used { fill: var(--used); } .bar .tick { fill: var(--ink); }
+.chart { display: block; width: 100%; height: auto; margin: 0.6rem 0; } .chart text { font: 13px system-ui, sans-serif;
+  fill: var(--ink); }
+.chart .truth { fill: none; stroke: var(--line); stroke-width: 1.5; } .chart .used { fill: var(--used); }
+.chart .stop { fill: var(--warm); } a { color: var(--used); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 caption { text-align: left; padding: 0.3rem 0; }
 th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.7rem 0.35rem 0; }
@@ -122,6 +128,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     """Names and what they are; the second of each pair is HTML."""
     lines = [f"<dt>{_plain(name)}</dt><dd>{said}</dd>" for name, said in pairs]
     return "\n".join(["<dl>", *lines, "</dl>"])
+
+
+def link(name: str, words: str) -> str:
+    """A link to a file beside this one, by its plain name."""
+    if not re.fullmatch(r"[\w-]+\.html", name):
+        raise ArgumentError(f"name={name!r} must be the name of an .html file, without a folder")
+    return f'<p><a href="{name}">{_plain(words)}</a></p>'
 
 
 def when(moment: str) -> str:

@@ -78,7 +78,18 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     accuracy = {line["method"]: line["accuracy"] for line in told["lines"]}
     assert accuracy["no privacy"] > 90
     assert min(accuracy.values()) > 70
-    assert sorted(path.name for path in (folder / "demo").iterdir()) == ["spends-private.json", "spends-private.png"]
+    files = ["index.html", "spends-private.json", "spends-private.png", "statement.html"]
+    assert sorted(path.name for path in (folder / "demo").iterdir()) == files
+    page = (folder / "demo" / "index.html").read_text(encoding="utf-8")
+    assert told["shop"]["weeks asked"] == 52
+    assert told["shop"]["weeks that one budget answers"] == 8
+    assert "used up after 8 weeks" in page
+    assert page.count("<circle") == 52
+    for row in told["lines"]:
+        assert f"{row['accuracy']:.2f} %" in page
+    assert 'href="statement.html"' in page
+    assert "://" not in page
+    assert "the person 17" in (folder / "demo" / "statement.html").read_text(encoding="utf-8")
     assert [Path(path).name for path in told["private"]] == ["spends-private.png", "spends-private.json"]
     assert "exists already" in call("demo", "--out", folder / "demo", code=2)
     assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo", "--force")

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import pyarrow as pa
 import pytest
 
-from bursar import filters, queries
+from bursar import _html, filters, queries
+from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement
 from bursar.ledger import Ledger, compact
 from bursar.queries import Line, Statement
@@ -172,6 +173,14 @@ def test_the_statement_says_what_was_used_and_what_it_means():
 def test_a_page_without_links_names_none():
     """Where no analyst wrote an address, there is none in the whole file."""
     assert "://" not in pages.statement(told(), person="Ann")
+
+
+@pytest.mark.parametrize("name", ["javascript:x.html", "//elsewhere/x.html", "../x.html", 'x.html"onclick="y', "x"])
+def test_links_lead_to_files_beside(name):
+    """A link leads to a file in the same folder, and nowhere else."""
+    assert _html.link("statement.html", "<b>") == '<p><a href="statement.html">&lt;b&gt;</a></p>'
+    with pytest.raises(ArgumentError):
+        _html.link(name, "words")
 
 
 def test_a_statement_without_questions():

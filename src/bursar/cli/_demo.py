@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bursar.cli._demo_page import index
+from bursar.cli._demo_shop import PERSON, Counts, weekly_counts
 from bursar.cli._files import check_free
 from bursar.cli._json import dumps
 from bursar.cli._options import Delta, Epsilon, Force, Json
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from bursar.training.examples import Example
 
 __all__ = ["add", "demo"]
+
+_STATEMENT = "statement.html"
+"""Of a generated customer, who is nobody: public."""
 
 
 def add(app: typer.Typer) -> None:
@@ -72,23 +77,24 @@ def demo(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     runs: Annotated[int, typer.Option(help="How many models of each private kind to train.")] = 5,
-    out: Annotated[Path, typer.Option(help="The folder to write to: a PRIVATE picture and its numbers.")] = Path(
-        "demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="The folder to write to: a page, and a PRIVATE picture with its numbers.")
+    ] = Path("demo"),
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict census income without privacy, with private gradient descent, and with a budget for every person.
+    """Count a shop's customers, and predict census income without privacy and with a budget for every person.
 
-    Without the files of UCI Adult it learns handwritten digits.
+    Ends with OUT/index.html, for a browser. Without the files of UCI Adult it learns handwritten digits.
     """
     from bursar.training import examples
 
     folder = examples.adult_folder(data)
     if data is not None and folder is None:
         raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
-    picture = out / "spends-private.png"
-    check_free(picture, force=force)
+    picture, page, told = (out / name for name in ("spends-private.png", "index.html", _STATEMENT))
+    for path in (picture, page, told):
+        check_free(path, force=force)
     example = examples.digits() if folder is None else examples.adult(folder)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
@@ -96,12 +102,29 @@ def demo(
         def observe(method: str, done: int, total: int) -> None:
             progress.update(task, description=method, completed=done, total=total)
 
+        counts = weekly_counts(lambda done, total: observe("a shop's weeks", done, total))
         results = _run(example, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
     private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
+    _write_pages(counts, results, page, told)
     if as_json:
-        typer.echo(dumps(results.to_dict() | {"private": private}))
+        typer.echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
     else:
         _print(results, private)
+        Console().print(f"Open {page} in a browser.", markup=False, highlight=False, soft_wrap=True)
+
+
+def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> None:
+    """The page of the demonstration, and the statement of one generated customer beside it."""
+    from bursar.report.pages import statement
+
+    rows = []
+    for row in results.rows:
+        spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
+        rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
+    promise = f"Each private run promises epsilon {results.rows[-1].epsilon:g} at delta {results.delta:g}."
+    about = f"{results.data}: {results.people:,} people"
+    told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
+    page.write_text(index(counts, rows, about, promise, told.name), encoding="utf-8")
 
 
 def _run(
