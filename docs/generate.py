@@ -36,6 +36,7 @@ MODULES = (
     "bursar.odometers.published",
     "bursar.individual",
     "bursar.answers",
+    "bursar.certificates",
     "bursar.calibrate",
     "bursar.compare",
     "bursar.interop.dp_accounting",

@@ -33,6 +33,7 @@ FLOORS = {
     "filters": 4,
     "odometers": 4,
     "answers": 5,
+    "certificates": 5,
     "calibrate": 5,
     "individual": 5,
     "compare": 6,

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from bursar import _check
 from bursar._units import shown
+from bursar.cli._files import check_free
 from bursar.cli._json import dumps
 from bursar.cli._options import (
     BatchSize,
@@ -17,6 +19,7 @@ from bursar.cli._options import (
     Delta,
     Epochs,
     Epsilon,
+    Force,
     Json,
     MaxGradNorm,
     NoiseMultiplier,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from bursar.answers import Answer
     from bursar.calibrate import Calibration
     from bursar.curves.totals import Total
+    from bursar.mechanisms import Mechanism
 
 __all__ = ["add", "calibrate", "epsilon"]
 
@@ -55,6 +59,11 @@ def epsilon(
     batch_size: BatchSize = None,
     epochs: Epochs = None,
     delta: Delta = 1e-5,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Write a certificate of an epsilon of the fixed run here, as JSON."),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
@@ -73,6 +82,8 @@ def epsilon(
     step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
     best = answers.of_run(step, rounds=rounds, delta=delta)
     run = mechanisms.Repeated(step, rounds)
+    if certificate is not None:
+        _write_certificate(run, delta, certificate, force=force)
     rows, said = totals(run, delta=delta), meaning.of(run, points=128)
     if as_json:
         options = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
@@ -108,6 +119,13 @@ def _print_answers(best: "Sequence[Answer]", title: str) -> None:
     for each in best:
         table.add_row(shown(each.epsilon, 6), each.holds, each.bound)
     Console().print(table, WHICH, "", sep="\n")
+
+
+def _write_certificate(run: "Mechanism", delta: float, path: Path, *, force: bool) -> None:
+    from bursar.certificates import of_run
+
+    check_free(path, force=force)
+    path.write_text(dumps(of_run(run, delta=delta)) + "\n", encoding="utf-8")
 
 
 def _print_totals(rows: "Sequence[Total]") -> None:
