@@ -62,9 +62,7 @@ REFUSED = [
     (dp_event.SampledWithReplacementDpEvent(100, 10, GAUSSIAN), "SampledWithReplacementDpEvent"),
     (dp_event.SampledWithoutReplacementDpEvent(100, 10, GAUSSIAN), "SampledWithoutReplacementDpEvent"),
     (dp_event.SingleEpochTreeAggregationDpEvent(1.0, 8), "SingleEpochTreeAggregationDpEvent"),
-    (dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 2.0, 1.0), "RepeatAndSelectDpEvent"),
-    (dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.5]), "MixtureOfGaussiansDpEvent"),
-    (dp_event.TruncatedSubsampledGaussianDpEvent(100, 0.1, 20, 1.0), "TruncatedSubsampledGaussianDpEvent"),
+    (dp_event.TruncatedSubsampledGaussianDpEvent(100, 0.1, 20, 0.0), "TruncatedSubsampledGaussianDpEvent"),
     (dp_event.GaussianDpEvent(0.0), "GaussianDpEvent with noise_multiplier=0"),
     (dp_event.LaplaceDpEvent(0.0), "LaplaceDpEvent with noise_multiplier=0"),
     (dp_event.PoissonSampledDpEvent(0.1, dp_event.ZCDpEvent(1.0)), "PoissonSampledDpEvent of ZCDpEvent"),
@@ -92,6 +90,13 @@ def test_refusals_name_the_event(event, name):
         dp_event.PoissonSampledDpEvent(1.5, GAUSSIAN),
         dp_event.PoissonSampledDpEvent(nan, GAUSSIAN),
         dp_event.SelfComposedDpEvent(GAUSSIAN, -1),
+        dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 0.5, 1.0),
+        dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 2.0, nan),
+        dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.4]),
+        dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, nan], [0.5, 0.5]),
+        dp_event.MixtureOfGaussiansDpEvent(nan, [0.0, 1.0], [0.5, 0.5]),
+        dp_event.TruncatedSubsampledGaussianDpEvent(100, 1.5, 20, 1.0),
+        dp_event.TruncatedSubsampledGaussianDpEvent(100, nan, 20, 1.0),
     ],
     ids=str,
 )
@@ -233,3 +238,100 @@ def test_a_sample_of_a_mechanism_without_privacy_costs_what_the_mechanism_does()
     cost = from_event(event)
     assert isinstance(cost, mechanisms.Pure)
     assert 1000.0 <= cost.epsilon < 1000.001
+
+
+def test_repeating_and_selecting_costs_what_theirs_does():
+    """At the same orders the same Rényi values, for logarithmic and geometric numbers; one run is one run."""
+    rdp = pytest.importorskip("dp_accounting.rdp")
+    orders = list(renyi.ORDERS)
+    for mean, shape in ((5.0, 0.0), (10.0, 1.0)):
+        event = dp_event.RepeatAndSelectDpEvent(SAMPLED, mean, shape)
+        theirs = np.asarray(rdp.RdpAccountant(orders).compose(event)._rdp)
+        ours = renyi.values(from_event(event), orders)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+        assert to_event(from_event(event)) == event
+    assert from_event(dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 1.0, 0.0)) == mechanisms.Gaussian(2.0)
+    poisson = from_event(dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 0.5, np.inf))
+    assert np.all(renyi.values(poisson, [2.0, 8.0]) >= 0)
+
+
+def hockey_stick(first, second, epsilon):
+    """Of two densities on a fine grid."""
+    grid = np.linspace(-40, 40, 80_001)
+    return float(np.maximum(first(grid) - np.exp(epsilon) * second(grid), 0).sum() * (grid[1] - grid[0]))
+
+
+MIXTURES = [([0.0, 0.5, 2.0], [0.7, 0.2, 0.1]), ([1.0, 2.0], [0.9, 0.1]), ([-1.0, 1.0], [0.5, 0.5])]
+
+
+@pytest.mark.parametrize(("sensitivities", "chances"), MIXTURES)
+def test_mixtures_are_dominated(sensitivities, chances):
+    """The true curve of a mixture of Gaussians, by a sum over a grid, is below that of its mechanism, both ways."""
+    from scipy.stats import norm
+
+    event = dp_event.MixtureOfGaussiansDpEvent(1.5, sensitivities, chances)
+    curve = tradeoff.of(from_event(event), points=400)
+
+    def mixed(x):
+        return sum(chance * norm.pdf(x, at, 1.5) for at, chance in zip(sensitivities, chances, strict=True))
+
+    for epsilon in (0.0, 0.1, 0.5, 1.0):
+        for one, other in ((mixed, lambda x: norm.pdf(x, 0, 1.5)), (lambda x: norm.pdf(x, 0, 1.5), mixed)):
+            assert hockey_stick(one, other, epsilon) <= float(curve.delta(epsilon)) + 1e-9
+
+
+def test_truncated_samples_move_by_two():
+    """One of three people, batches of one: the exact law of the sum is below the mechanism's curve, and above half."""
+    from scipy.stats import norm
+
+    rate, noise = 0.4, 1.0
+    event = dp_event.TruncatedSubsampledGaussianDpEvent(2, rate, 1, noise)
+    mechanism = from_event(event)
+    assert mechanism == mechanisms.SampledGaussian(noise, 2.0, rate)
+    # the other two give -1, the person gives 1; the batch is one of those who were sampled, at random
+    nobody, one, two = (1 - rate) ** 2, 2 * rate * (1 - rate), rate**2
+    without = {0: nobody, -1: one + two}
+    own = rate * (nobody + one / 2 + two / 3)
+    within = {1: own, 0: (1 - rate) * nobody, -1: (1 - rate) * (one + two) + rate * (one / 2 + two * 2 / 3)}
+
+    def density(law):
+        return lambda x: sum(chance * norm.pdf(x, at, noise) for at, chance in law.items())
+
+    curve = tradeoff.of(mechanism, points=400)
+    for epsilon in (0.0, 0.2, 0.5, 1.0):
+        for first, second in ((within, without), (without, within)):
+            assert hockey_stick(density(first), density(second), epsilon) <= float(curve.delta(epsilon)) + 1e-9
+    whole = dp_event.TruncatedSubsampledGaussianDpEvent(10, rate, 11, noise)
+    assert from_event(whole) == mechanisms.SampledGaussian(noise, 1.0, rate)
+
+
+def test_randomized_response_with_null_records():
+    """Every two buckets, and a uniform one for a null record: log ratios at most the price, and one of them is it."""
+    noise, buckets = 0.3, 4
+    with_nulls = accountant("basic", null_records=True)
+    with_nulls.compose(dp_event.RandomizedResponseDpEvent(noise, buckets))
+    found = with_nulls.get_epsilon(1e-9)
+    told, other = 1 - noise + noise / buckets, noise / buckets
+    assert found == pytest.approx(np.log(told / other), rel=1e-9)
+    assert found >= np.log(told / other) >= np.log(told * buckets)
+    assert not accountant("basic", null_records=True).supports(dp_event.RandomizedResponseDpEvent(0.0, 3))
+
+
+def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
+    """supports() and compose() look at costs alone, and refuse as the epsilon does."""
+    from bursar.interop import _accountant
+
+    def worked_out(*arguments, **options):
+        raise AssertionError
+
+    for name in _accountant.NOTIONS:
+        monkeypatch.setitem(_accountant.NOTIONS, name, worked_out)
+    laplace, best = dp_event.LaplaceDpEvent(3.0), dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 4.0, 1.0)
+    expected = {
+        GAUSSIAN: {"tightest", "losses", "gaussian", "zcdp", "renyi"},
+        SAMPLED: {"tightest", "losses", "renyi"},
+        laplace: {"tightest", "losses", "zcdp", "renyi", "basic"},
+        best: {"tightest", "renyi"},
+    }
+    for event, notions in expected.items():
+        assert {name for name in _accountant.NOTIONS if accountant(name).supports(event)} == notions

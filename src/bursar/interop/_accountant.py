@@ -37,6 +37,34 @@ NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
 }
 
 
+def _by_losses(run: mechanisms.Mechanism) -> None:
+    rounds = list(mechanisms.leaves(run))
+    losses.epsilons(np.zeros((1, len(rounds)), np.int64), rounds, delta=0.5)  # nobody takes part: only laws are made
+
+
+_CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
+    "gaussian": gaussian.cost,
+    "zcdp": zcdp.cost,
+    "basic": approximate.cost,
+    "renyi": lambda run: renyi.of(run, (2.0,)),
+    "losses": _by_losses,
+}
+"""What raises Unsupported where a mechanism has no price in a notion, without working the price out."""
+
+
+def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
+    if notion != "tightest":
+        _CHECKS[notion](run)
+        return
+    for check in _CHECKS.values():
+        try:
+            check(run)
+        except Unsupported:
+            continue
+        return
+    raise Unsupported(f"{run!r} has no price in any notion of privacy")
+
+
 def accountant_of(
     notion: str, read: Callable[[Any], mechanisms.Mechanism], *, null_records: bool
 ) -> "PrivacyAccountant":
@@ -61,7 +89,7 @@ def accountant_of(
                 return None
             try:
                 mechanism = read(event)
-                epsilon(mechanism, 0.5)  # refuses what has no price in this notion
+                _check_priced(notion, mechanism)
             except (ArgumentError, Unsupported) as refused:
                 return self.CompositionErrorDetails(event, str(refused))
             if do_compose:

@@ -9,7 +9,10 @@ one person with all of that person's records; an event that only has a meaning u
     DiscreteLaplace   Pure                            ZCDp, xi > 0    Renyi
     PoissonSampled of Gaussian                        SampledGaussian
     PoissonSampled of Laplace or DiscreteLaplace      Pure
+    RepeatAndSelect                                   BestOf
+    MixtureOfGaussians, TruncatedSubsampledGaussian   SampledGaussian
     SingleEpochTreeAggregation, null records only     Gaussian
+    RandomizedResponse, null records only             Pure
 
 ``accountant`` drives their interface: ``calibrate_dp_mechanism`` finds noise for our bounds.
 
@@ -18,7 +21,7 @@ Classes are compared exactly: a subclass may mean something else, so it is refus
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import expm1, log1p, nextafter, sqrt
+from math import expm1, fsum, inf, log1p, nextafter, sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +37,9 @@ __all__ = ["NOTIONS", "accountant", "from_event", "from_pld", "to_event"]
 
 _SUPPORTED = (
     "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "
-    "GaussianDpEvent, LaplaceDpEvent or DiscreteLaplaceDpEvent, SelfComposedDpEvent, ComposedDpEvent, and with null "
-    "records SingleEpochTreeAggregationDpEvent"
+    "GaussianDpEvent, LaplaceDpEvent or DiscreteLaplaceDpEvent, SelfComposedDpEvent, ComposedDpEvent, "
+    "RepeatAndSelectDpEvent, MixtureOfGaussiansDpEvent, TruncatedSubsampledGaussianDpEvent, and with null records "
+    "SingleEpochTreeAggregationDpEvent and RandomizedResponseDpEvent"
 )
 _OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
@@ -85,8 +89,12 @@ def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
         return mechanisms.Repeated(_read(inside.event, null_records=null_records), inside.count)
     if type(event) is events.ComposedDpEvent:
         return mechanisms.Composed(tuple(_read(part, null_records=null_records) for part in inside.events))
+    if type(event) is events.RepeatAndSelectDpEvent:
+        return _best_of(inside, _read(inside.event, null_records=null_records))
     if type(event) is events.SingleEpochTreeAggregationDpEvent and null_records:
         return _tree(inside)
+    if type(event) is events.RandomizedResponseDpEvent and null_records:
+        return _randomized_response(inside)
     if reader is None:
         name = type(event).__name__
         why = "; it has a meaning for replaced records only" if name in _OTHER_RELATION else ""
@@ -115,6 +123,8 @@ def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
             return events.ZCDpEvent(rho)
         case mechanisms.Repeated(inner, count):
             return events.SelfComposedDpEvent(to_event(inner), count)
+        case mechanisms.BestOf(inner, runs, shape) if shape >= 0:
+            return events.RepeatAndSelectDpEvent(to_event(inner), runs, shape)
         case mechanisms.Composed(()):
             return events.NoOpDpEvent()
         case mechanisms.Composed(parts):
@@ -164,6 +174,8 @@ def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
         events.DiscreteLaplaceDpEvent: _discrete_laplace,
         events.ZCDpEvent: _zcdp,
         events.PoissonSampledDpEvent: _sampled,
+        events.MixtureOfGaussiansDpEvent: _mixture,
+        events.TruncatedSubsampledGaussianDpEvent: _truncated,
     }
 
 
@@ -183,6 +195,64 @@ def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Me
     """Two whole numbers that are so far apart differ in probability by at most the exponential of the product."""
     _check.positive(noise_parameter=event.noise_parameter, sensitivity=event.sensitivity)
     return mechanisms.Pure(event.noise_parameter * event.sensitivity * _UP)
+
+
+def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:
+    """One expected run, of a law that never has none, is one run."""
+    if event.mean == 1 and 0 <= event.shape < inf:
+        return one
+    return mechanisms.BestOf(one, event.mean, event.shape)
+
+
+def _randomized_response(event: "dp_event.RandomizedResponseDpEvent") -> mechanisms.Mechanism:
+    """The largest ratio of two buckets' probabilities; a null record, which gives a uniform bucket, is between them."""
+    _check.whole(1, num_buckets=event.num_buckets)
+    _check.within(0, 1, noise_parameter=event.noise_parameter)
+    if event.noise_parameter == 0 and event.num_buckets > 1:
+        raise Unsupported("RandomizedResponseDpEvent with noise_parameter=0 is not private; it has no finite cost")
+    if event.noise_parameter in (0, 1) or event.num_buckets == 1:
+        return mechanisms.Composed(())
+    ratio = (1 - event.noise_parameter) * event.num_buckets / event.noise_parameter
+    return mechanisms.Pure(log1p(ratio * (1 + 1e-14)) * (1 + 1e-14))
+
+
+def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanism:
+    """Sensitivities >= 0: one for each that is not 0 moved up to the largest, which raises both curves.
+
+    The likelihood ratio increases with the output, so the best events are half-lines, and moving the mean to the right
+    helps both directions. With sensitivities of both signs: the average of Gaussians, none worse than the largest.
+    """
+    _check.noise(standard_deviation=event.standard_deviation)
+    sensitivities, chances = list(event.sensitivities), list(event.sampling_probs)
+    _check.number(**{f"sensitivities[{place}]": each for place, each in enumerate(sensitivities)})
+    for chance in chances:
+        _check.within(0, 1, sampling_probs=chance)
+    if len(sensitivities) != len(chances) or not abs(fsum(chances) - 1) <= 1e-9:
+        raise ArgumentError("sampling_probs must add up to 1, one for each of sensitivities")
+    most = max(map(abs, sensitivities))
+    if most == 0:
+        return mechanisms.Composed(())
+    moved = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if each)
+    still = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if not each)
+    rate = min(1.0, max(moved, 1 - still) * (1 + 1e-14)) if min(sensitivities) >= 0 else 1.0
+    return mechanisms.gaussian_step(event.standard_deviation, most, rate) if rate else mechanisms.Composed(())
+
+
+def _truncated(event: "dp_event.TruncatedSubsampledGaussianDpEvent") -> mechanisms.Mechanism:
+    """A person who is sampled may take the place of another: then the sum moves by two clips.
+
+    Couple the samples of the other people; given these, the batch stays as it is, or gains the person, or has one
+    other person replaced. Where the batch holds everybody nobody is replaced.
+    """
+    _check.whole(0, dataset_size=event.dataset_size)
+    _check.whole(0, truncated_batch_size=event.truncated_batch_size)
+    _check.within(0, 1, sampling_probability=event.sampling_probability)
+    noise = _noise(event)
+    if event.sampling_probability == 0:
+        mechanisms.Gaussian(noise)  # refuses what is no noise
+        return mechanisms.Composed(())
+    most = 1.0 if event.truncated_batch_size > event.dataset_size else 2.0
+    return mechanisms.gaussian_step(noise, most, event.sampling_probability)
 
 
 def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mechanism:
