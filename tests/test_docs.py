@@ -16,12 +16,15 @@ from sparks import java
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
+TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
+COMMAND = re.compile(r"^```\n\$ bursar (.*)\n((?:.*\n)*?)```$", re.M)
 COMMANDS = [
     (page, *found)
     for page in PAGES
-    for found in re.findall(r"^```\n\$ bursar (.*)\n((?:.*\n)*?)```$", page.read_text(encoding="utf-8"), re.M)
+    if page not in TUTORIALS
+    for found in COMMAND.findall(page.read_text(encoding="utf-8"))
 ]
-"""Commands with their output: the page, the arguments, what is printed."""
+"""Commands with their output, of pages whose commands need no files: the page, the arguments, what is printed."""
 
 
 def generator():
@@ -31,16 +34,47 @@ def generator():
     return module
 
 
+@pytest.mark.filterwarnings("ignore:Secure RNG turned off")
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every example of README and docs prints what the page says."""
     if page.name == "spark.md" and not java():
         pytest.skip("there is no Java, which Spark runs on")
     monkeypatch.chdir(tmp_path)
-    failures, _ = doctest.testfile(
-        str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    )
-    assert failures == 0
+    text = page.read_text(encoding="utf-8")
+    if page in TUTORIALS:
+        text = COMMAND.sub(as_example, text)
+    names = {"__name__": "__main__", "bursar": bursar}
+    test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
+
+
+def as_example(command):
+    """A command of a tutorial as an example of Python: it reads the files that the examples before it wrote."""
+    arguments, output = command.groups()
+    shown = re.sub(r"^$", "<BLANKLINE>", stripped(output).rstrip("\n"), flags=re.M)
+    return f">>> bursar({arguments!r})  # doctest: -NORMALIZE_WHITESPACE\n{shown}\n"
+
+
+def bursar(arguments):
+    """Print what a command prints, in 80 columns."""
+    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, shlex.split(arguments))
+    assert result.exit_code == 0, result.output
+    print(stripped(result.output), end="")
+
+
+@pytest.mark.parametrize(
+    ("shown", "holds"), [("a  b\n\nend", True), ("a b\n\nend", False), ("a  b\nend", False), ("a  b\n\n...", True)]
+)
+def test_commands_of_tutorials_are_compared(shown, holds):
+    """A command between examples is run, and its output compared to the blank."""
+    text = COMMAND.sub(as_example, f"```\n$ bursar try it\n{shown}\n```\n")
+    printed = {"bursar": lambda arguments: print("a  b\n\nend" if arguments == "try it" else "")}
+    test = doctest.DocTestParser().get_doctest(text, printed, "page", None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert (runner.run(test, out=lambda text: None).failed == 0) == holds
 
 
 def stripped(text):
@@ -62,7 +96,7 @@ def test_the_readme_shows_commands():
     """The commands are found, so that none goes unchecked."""
     assert any(page.name == "README.md" for page, *_ in COMMANDS)
     shown = sum(page.read_text(encoding="utf-8").count("\n$ bursar ") for page in PAGES)
-    assert len(COMMANDS) == shown
+    assert len(COMMANDS) + sum(len(COMMAND.findall(page.read_text(encoding="utf-8"))) for page in TUTORIALS) == shown
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
