@@ -321,6 +321,11 @@ def test_a_trained_model_is_saved_whole_loaded_and_predicts_the_same(people_file
     np.testing.assert_allclose(model.predict_proba(people_file), result.model.predict_proba(people_file))
     labels = [line.rsplit(",", 1)[1] for line in people_file.read_text(encoding="utf-8").splitlines()[1:]]
     assert np.mean(np.array(model.predict(people_file)) == labels) == pytest.approx(result.metrics["accuracy"])
+    others = tmp_path / "others.csv"  # of people who have no names here, and no labels yet
+    columns = [line.split(",") for line in people_file.read_text(encoding="utf-8").splitlines()]
+    kept = [place for place, name in enumerate(columns[0]) if name not in ("id", model.schema.target)]
+    others.write_text("".join(",".join(line[place] for place in kept) + "\n" for line in columns), encoding="utf-8")
+    assert model.predict(others) == model.predict(people_file)
     card = json.loads((out / "card.json").read_text(encoding="utf-8"))
     assert card["people_from"] == "group"
     assert "not cover" in json.loads((out / "metrics.json").read_text(encoding="utf-8"))["note"]

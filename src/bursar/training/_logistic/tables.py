@@ -55,14 +55,14 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0,
     Args:
         path: a .csv or .parquet file.
         schema: public.
-        target: whether the labels are needed too.
+        target: whether labels, and whose each row is, are needed too.
         skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
         blanks: whether blanks around the names of people are taken off; else they are refused, because a ledger takes
             such names for those of other people.
     """
     path = Path(path)
     there = column_names(path, names=schema.names, skip_rows=skip_rows)
-    wanted = schema.wanted + ([schema.target] if target else [])
+    wanted = [*schema.wanted, schema.target] if target else [n for n in schema.wanted if n != schema.person]
     for name in wanted:
         if name not in there:
             raise DataError(f"column {name!r} is in the schema but not in {path}")
