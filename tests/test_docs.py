@@ -156,11 +156,6 @@ def test_generated_pages_are_up_to_date(name):
     assert getattr(generator(), name)() == page.read_text(encoding="utf-8")
 
 
-def test_readme_has_examples():
-    """The README's doctest is not empty by accident."""
-    assert len(doctest.DocTestParser().get_examples((ROOT / "README.md").read_text(encoding="utf-8"))) > 10
-
-
 def test_cited_statements_are_there():
     """Every statement that the package or a page cites by number is in docs/theory.md, once."""
     numbers = re.findall(r"^\*\*(\d+\.\d+) ", (ROOT / "docs" / "theory.md").read_text(encoding="utf-8"), re.MULTILINE)
