@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export BURSAR_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: test demo lint types docs site bench package clean
+.PHONY: test demo lint types docs site screenshots bench package clean
 
 # One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 test: lint types
@@ -30,6 +30,9 @@ docs: $(READY)
 site: docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+screenshots: site demo
+	$(BIN)/python tools/screenshots.py
 
 bench: $(READY)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done

@@ -117,7 +117,7 @@ def api() -> str:
     lines = [
         "# Every public name",
         "",
-        "Signatures, arguments, guarantees and sources are in the docstrings: `help(name)`.",
+        "Signatures, arguments, guarantees and sources are on the site's page of each module, and in `help(name)`.",
         "",
     ]
     for module_name in MODULES:

@@ -1,0 +1,105 @@
+"""What the build of the site adds: pages of the API reference, links from names to them, and links to statements."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import reference
+from generate import MODULES
+
+GROUPS = {
+    "Statistics": ("queries", "ledger"),
+    "Models": ("training",),
+    "Other libraries, pictures, checks": ("interop", "report", "audit", "certificates", "errors", "noise"),
+}
+"""The rooms of each part of the reference; all others are in the first part."""
+
+STATEMENT = re.compile(r"theory ((?:\d+\.\d+(?:, | and | to | or )?)+)")
+PROOF = re.compile(r"docs/((?:proofs/|experiments/)?[\w-]+)\.md")
+PLACES: dict[str, tuple[str, str]] = {}
+
+
+def address(module_name: str, anchor: str = "") -> str:
+    """Where the site describes a public name."""
+    return f"reference/{module_name}/" + (f"#{anchor}" if anchor else "")
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of the reference to the navigation."""
+    room = {name: group for group, rooms in GROUPS.items() for name in rooms}
+    groups: dict[str, list[str]] = {group: [] for group in ("Accounting", *GROUPS)}
+    for name in sorted(MODULES):
+        groups[room.get(name.split(".")[1], "Accounting")].append(f"reference/{name}.md")
+    config.nav.append({"API": [{group: pages} for group, pages in groups.items()]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Make the pages of the reference."""
+    PLACES.update(reference.places(MODULES))
+    for name in MODULES:
+        files.append(File.generated(config, f"reference/{name}.md", content=reference.page(name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Colour examples with prompts as such; link the list of all names to the reference."""
+    if page.file.src_uri == "api.md":
+        markdown = linked_index(markdown)
+    return re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)
+
+
+def linked_index(markdown: str) -> str:
+    """docs/api.md, with a link from each name."""
+    module, lines = "", []
+    for line in markdown.splitlines():
+        if line.startswith("## "):
+            module = line[3:]
+            line = f"## [{module}](reference/{module}.md)"
+        elif (found := re.match(r"- `(\w+)`", line)) and f"{module}.{found[1]}" in PLACES:
+            line = f"- [`{found[1]}`](reference/{module}.md#{found[1]}){line[found.end() :]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Link names in code to the reference, and cited statements to the page of statements."""
+    if page.file.src_uri == "theory.md":
+        html = re.sub(r"<p><strong>(\d+\.\d+) ", r'<p id="s\1"><strong>\1 ', html)
+    known = {file.src_uri for file in files.documentation_pages()}
+    own = page.file.src_uri.removeprefix("reference/").removesuffix(".md")
+    parts = re.split(r"(<pre.*?</pre>|<a .*?</a>|<h\d.*?</h\d>)", html, flags=re.S)
+    parts[::2] = [linked(part, page.url, own, known) for part in parts[::2]]
+    return "".join(parts)
+
+
+def linked(html: str, here: str, own: str, known: set[str]) -> str:
+    """HTML outside of links, headings and blocks of code, with links."""
+
+    def name(found: re.Match[str]) -> str:
+        place = PLACES.get(f"{own}.{found[1]}") or ("." in found[1] and PLACES.get(found[1]))
+        if not place or (place[0] == own and not place[1]):
+            return found[0]
+        return f'<a class="name" href="{get_relative_url(address(*place), here)}">{found[0]}</a>'
+
+    def statement(found: re.Match[str]) -> str:
+        target = get_relative_url("theory/", here)
+        return "theory " + re.sub(
+            r"\d+\.\d+", lambda number: f'<a href="{target}#s{number[0]}">{number[0]}</a>', found[1]
+        )
+
+    def proof(found: re.Match[str]) -> str:
+        if f"{found[1]}.md" not in known:
+            return found[0]
+        return f'<a href="{get_relative_url(f"{found[1]}/", here)}">{found[0]}</a>'
+
+    html = re.sub(r"<code>([\w.]+)(?:\([^<]*\))?</code>", name, html)
+    parts = re.split(r"(<code>.*?</code>|<a .*?</a>)", html, flags=re.S)
+    parts[::2] = [PROOF.sub(proof, STATEMENT.sub(statement, part)) for part in parts[::2]]
+    return "".join(parts)
