@@ -33,8 +33,8 @@ Person = Annotated[str, typer.Option("--person", help="The person, named as in t
 
 _ABOUT_QUOTES = (
     '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will '
-    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "certainly fit": questions of '
-    "this price that every person can still pay."
+    'have; "-" where it depends on how many rows there are, and no earlier answer tells. "fit": questions of this '
+    "price that every person can certainly still pay."
 )
 
 query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
@@ -62,11 +62,9 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
         return
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = table_of(
-        "key", f"{symbol} at most", "of the budget", "released", "standard error", "95 % within", "certainly fit"
-    )
+    table = table_of("key", f"{symbol} at most", "of budget", "released", "95 % margin", "95 % within", "fit")
     for key, each in quotes.items():
-        price = shown(each.rho if each.epsilon is None else each.epsilon, 6)
+        price = shown(each.rho if each.epsilon is None else each.epsilon, 3)
         first = (key, price, f"{each.of_budget:.2%}")
         last = ("-" if each.half_width is None else f"{each.half_width:.6g}", f"{each.fits:,}")
         for name, margin in each.margins.items():
@@ -384,8 +382,12 @@ def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
 
 def _print_notes(answers: "Mapping[str, Answer]") -> None:
     """What each answer is about, and what is not certain about people who have little left."""
+    keys: dict[str, list[str]] = {}
     for key, answer in answers.items():
-        console().print(f"{key}: {answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}")
+        keys.setdefault(f"{answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}", []).append(key)
+    for note, alike in keys.items():
+        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        console().print(f"{alike[0]}{others}: {note}")
     certain = {
         key: each.complete_clip / float(each.question.clip or 1)
         for key, each in answers.items()

@@ -52,7 +52,7 @@ _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
     "would tell something about the people in them (the richest person's income is the largest entry). "
     "`bursar train DATA --target COLUMN --init-schema schema.toml` writes a schema to fill in, with the names of the "
-    "columns only"
+    "columns only; `bursar init train --example` writes a schema with comments, and data that it fits"
 )
 
 
