@@ -386,8 +386,7 @@ def _print_notes(answers: "Mapping[str, Answer]") -> None:
     for key, answer in answers.items():
         keys.setdefault(f"{answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}", []).append(key)
     for note, alike in keys.items():
-        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        console().print(f"{alike[0]}{others}: {note}")
+        console().print(f"{alike[0]}{f' and {len(alike) - 1} more' if alike[1:] else ''}: {note}")
     certain = {
         key: each.complete_clip / float(each.question.clip or 1)
         for key, each in answers.items()
