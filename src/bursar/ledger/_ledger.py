@@ -1,12 +1,13 @@
 """The ledger: what was asked, what it cost each person, and what was answered, in one durable record."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Self, TypeVar
 
 from bursar import _check
-from bursar._units import to_float
+from bursar._units import exact, to_float
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import folder_beside
 from bursar.ledger._accounts.parquet import ParquetAccounts
@@ -289,9 +290,15 @@ class Ledger(Remembered, Promises):
         """The record in order, as it is stored: for the data holder."""
         return read_rows(self.store.run)
 
-    def entries(self, kind: str | None = None) -> list[Entry]:
-        """The record in order, private parts included: for the data holder."""
-        rows = self.rows() if kind is None else read_rows(self.store.run, "kind = ?", (kind,))
+    def entries(self, *kinds: str, after: int = -1) -> list[Entry]:
+        """The record in order, private parts included: for the data holder.
+
+        Args:
+            kinds: of the entries; all, if none is given.
+            after: the number of the last entry that is not wanted.
+        """
+        listed = f" AND kind IN ({', '.join('?' for _ in kinds)})" if kinds else ""
+        rows = read_rows(self.store.run, f"number > ?{listed}", (after, *kinds))
         return [row.entry(private=True) for row in rows]
 
     def history(self) -> Iterator[Answered]:
@@ -309,6 +316,18 @@ class Ledger(Remembered, Promises):
     def person(self, value: object) -> Person:
         """A person's name as this ledger keeps it."""
         return self._rules.terms.name_of(value)
+
+    def above(self, shares: Sequence[float]) -> list[int]:
+        """How many people were charged such a share of the budget or more, for each of the shares. Private."""
+        return self.accounts.above([max(1, ceil(exact(share) * self.budget_units)) for share in shares])
+
+    def left_at_worst(self, analyst: str, purpose: str | None = None) -> int:
+        """As the function of this name says; reads only what is new."""
+        with self.store.lock:
+            if not self.store.inside:
+                self.store.snapshot(self._catch_up)
+            rules = self._rules if not self.store.inside else Rules.of(read_rows(self.store.run, answers=False))
+            return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
 
     def spent(self, person: object) -> int:
         """Units that were charged to a person, private; 0 for a person who was never charged."""

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple, Self
+from unicodedata import normalize
 
 from bursar import _check
 from bursar._units import exact, to_float
@@ -250,6 +251,12 @@ class Rules:
         scopes = [EVERYTHING, *_scopes(analyst, purpose)]
         return {scope: self.watches[scope].watch for scope in scopes if scope in self.watches}
 
+    def refuse_twin(self, analyst: str) -> None:
+        """Refuse a name that was never used, and is another analyst's but for case or spelling: limits go by name."""
+        known = {scope for scope in (*self.asked, *self.limits) if scope.startswith("analyst:")}
+        if f"analyst:{analyst}" not in known and _folded(f"analyst:{analyst}") in map(_folded, known):
+            raise ArgumentError(f"analyst={analyst!r} is in the record already, spelt or capitalised otherwise")
+
     def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""
         return sum(reservation.units for key, reservation in self.reserved.items() if key != but)
@@ -292,6 +299,7 @@ class Rules:
             ArgumentError: nothing is reserved under this key for this analyst and purpose.
             BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left.
         """
+        self.refuse_twin(analyst)
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
             if reserved not in self.reserved or not self.reserved[reserved].whose.items() <= asks.items():
@@ -326,6 +334,11 @@ def scope_of(analyst: str | None, purpose: str | None) -> str:
         return f"analyst:{analyst}"
     _check.name(purpose=purpose)
     return f"purpose:{purpose}"
+
+
+def _folded(name: str) -> str:
+    """The same for names that differ by case, blanks around them, or by how Unicode spells them."""
+    return normalize("NFKC", normalize("NFKC", name).casefold()).strip()
 
 
 def _scopes(analyst: str, purpose: str | None) -> list[str]:

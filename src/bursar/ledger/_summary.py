@@ -7,8 +7,6 @@ from typing import Any
 
 from bursar.errors import LedgerError
 from bursar.ledger._ledger import Ledger
-from bursar.ledger._record import read_rows
-from bursar.ledger._rules import Rules
 from bursar.ledger._verify import check_export
 
 __all__ = ["Summary", "check_export_file", "left_at_worst", "summary"]
@@ -61,8 +59,7 @@ def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -
     Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
     Source: docs/proofs/individual-filter.md, "How complete an answer is".
     """
-    rules = Rules.of(read_rows(ledger.store.run, answers=False))
-    return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
+    return ledger.left_at_worst(analyst, purpose)
 
 
 def check_export_file(path: Path) -> tuple[int, str]:

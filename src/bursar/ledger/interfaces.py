@@ -33,7 +33,6 @@ __all__ = [
 Result = TypeVar("Result")
 
 Person = int | str
-"""The name of a person."""
 
 MASS = 1024
 """Parts of the longest contribution in which missing mass is counted."""
@@ -312,6 +311,9 @@ class AccountStore(Protocol):
 
     def open_share(self, scope: str, questions: Collection[int]) -> PrivateNote:
         """Limit a scope from now on; these questions were charged to it before."""
+
+    def above(self, edges: Sequence[int]) -> list[int]:
+        """How many people were charged so many units or more, for each edge. Private."""
 
     def spent(self, person: Person) -> int:
         """Units that were charged to a person; 0 for a person who was never charged."""

@@ -27,6 +27,7 @@ from bursar.queries._question import Question
 from bursar.queries._ranges import ranges
 from bursar.queries._recommend import Recommendation, recommend
 from bursar.queries._session import Session
+from bursar.queries._so_far import SoFar
 from bursar.queries._statements import Line, Statement, statement
 from bursar.queries._tables import Lookup, Table
 
@@ -49,6 +50,7 @@ __all__ = [
     "Recommendation",
     "Regression",
     "Session",
+    "SoFar",
     "Statement",
     "Sum",
     "Table",

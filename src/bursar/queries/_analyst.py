@@ -1,5 +1,6 @@
 """The analyst's view of a session: questions and answers."""
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from bursar import _check
@@ -8,6 +9,7 @@ from bursar.ledger import Ledger
 from bursar.queries._answers import Answer, Quote, answer_of
 from bursar.queries._question import Question
 from bursar.queries._questions import recorded
+from bursar.queries._so_far import SoFar, answered
 
 __all__ = ["Analyst", "Asker"]
 
@@ -24,9 +26,17 @@ class _Session(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
-    def ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer: ...
+    def ask(
+        self,
+        asked: Question,
+        who: Asker,
+        *,
+        key: str,
+        reserved: str | None = None,
+        earlier_of: Collection[str] | None = None,
+    ) -> Answer: ...
     def check(self, asked: Question, who: Asker, *, key: str) -> None: ...
-    def quote(self, asked: Question, who: Asker) -> Quote: ...
+    def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote: ...
 
 
 class Analyst(Uncopyable):
@@ -47,9 +57,22 @@ class Analyst(Uncopyable):
     def __repr__(self) -> str:
         return f"Analyst({self._who.analyst!r}, purpose={self._who.purpose!r})"
 
-    def quote(self, asked: Question) -> Quote:
-        """What a question would cost at worst, and what noise to expect. Asking changes nothing."""
-        return self._session.quote(asked, self._who)
+    def quote(self, asked: Question, *, so_far: SoFar | None = None) -> Quote:
+        """What a question would cost at worst, and what noise to expect. Asking changes nothing.
+
+        Args:
+            asked: the question.
+            so_far: what ``so_far`` gave, by which it is quoted without waiting for the ledger; None to read it now.
+        """
+        return self._session.quote(asked, self._who, so_far)
+
+    def so_far(self, before: SoFar | None = None) -> SoFar:
+        """What is public for this analyst as the ledger is now: the answers, and what is left at worst.
+
+        Args:
+            before: what this method gave earlier, so that only what is new is read.
+        """
+        return SoFar.read(self._session.ledger, *self._who, before)
 
     def check(self, asked: Question, *, key: str) -> None:
         """Refuse, before anything is charged, what could not be asked under this key whatever the data.
@@ -60,7 +83,14 @@ class Analyst(Uncopyable):
         """
         self._session.check(asked, self._who, key=key)
 
-    def ask(self, asked: Question, *, key: str, reserved: str | None = None) -> Answer:
+    def ask(
+        self,
+        asked: Question,
+        *,
+        key: str,
+        reserved: str | None = None,
+        earlier_of: Collection[str] | None = None,
+    ) -> Answer:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
         Args:
@@ -68,6 +98,9 @@ class Analyst(Uncopyable):
             key: a name of your own for this question. The same key again gives the same answer and costs nothing, also
                 after a crash.
             reserved: the key under which budget was set aside for this question.
+            earlier_of: analysts whose earlier answer will do: the latest to the same question, with no more noise than
+                is asked for, and whatever was paid for it. It is recorded under this key too, and costs nothing, since
+                it is released already; ``Answer.earlier`` tells when. It is about the rows as they were then.
 
         Raises:
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
@@ -83,15 +116,10 @@ class Analyst(Uncopyable):
         _check.name(key=key)
         if reserved is not None:
             _check.name(reserved=reserved)
-        return self._session.ask(asked, self._who, key=key, reserved=reserved)
+        return self._session.ask(asked, self._who, key=key, reserved=reserved, earlier_of=earlier_of)
 
     def answers(self) -> list[Answer]:
         """This analyst's answers for this purpose so far, in order."""
         ledger = self._session.ledger
-        entries = ledger.snapshot(lambda: ledger.entries("answered"))
-        publics = [entry.public for entry in entries]
-        return [
-            answer_of(public, recorded(public))
-            for public in publics
-            if (public["analyst"], public["purpose"]) == self._who
-        ]
+        entries = ledger.snapshot(lambda: answered(ledger, *self._who))
+        return [answer_of(entry.public, recorded(entry.public)) for entry in entries]

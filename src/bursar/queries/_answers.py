@@ -88,6 +88,9 @@ class Answer:
     """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
     is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
     It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
+    earlier: str | None = None
+    """When it was released, in ISO form, where an earlier answer to the same question stands for it, which cost nothing
+    again; else None."""
     complete: bool | None = None
     """Under a watch, False from the first question on from which too many people were missing; else None."""
 
@@ -202,7 +205,7 @@ def quote_of_price(question: Question, budget: int, *, left: int) -> Quote:
 def answer_of(public: Mapping[str, Any], question: Question) -> Answer:
     """The answer to a question that the public part of an entry of the record holds."""
     known = {name: public.get(name) for name in ("complete", "keys", "floor")}
-    return answer(question, public["released"], public["key"], **known)
+    return replace(answer(question, public["released"], public["key"], **known), earlier=public.get("released at"))
 
 
 def answer(

@@ -1,6 +1,6 @@
 """How a question is asked: from what an analyst says to an answer that is charged and stored."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from bursar import _check
@@ -17,6 +17,7 @@ from bursar.queries._noise import laplace
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
 from bursar.queries._releases import release
+from bursar.queries._sharing import share_earlier
 from bursar.queries._so_far import SoFar
 
 __all__ = ["Asking"]
@@ -29,16 +30,27 @@ class Asking(Uncopyable):
         self._ledger = ledger
         self._rows = rows
         self._unreadable = False
-        self._so_far: SoFar | None = None
+        self._so_far: dict[Asker, SoFar] = {}
 
     @property
     def ledger(self) -> Ledger:
         """The record and the accounts. Private."""
         return self._ledger
 
-    def ask(self, asked: Question, who: Asker, *, key: str, reserved: str | None = None) -> Answer:
+    def ask(
+        self,
+        asked: Question,
+        who: Asker,
+        *,
+        key: str,
+        reserved: str | None = None,
+        earlier_of: Collection[str] | None = None,
+    ) -> Answer:
         """The answer under a key, which is charged and stored if it is not there."""
-        return self._asked(self._named(asked), who, key=key, reserved=reserved)
+        asked = self._named(asked)
+        if earlier_of is not None and reserved is None:
+            share_earlier(self._ledger, asked, who, key=key, analysts=earlier_of)
+        return self._asked(asked, who, key=key, reserved=reserved)
 
     def _asked(
         self, asked: Question, who: Asker, *, key: str, reserved: str | None = None, first_for: str | None = None
@@ -90,7 +102,7 @@ class Asking(Uncopyable):
     def _closed(self, asked: Question, who: Asker, *, key: str, reserved: str | None) -> Question:
         """The question with noise and clip as numbers; asks, first, for what its clip is chosen by."""
         if asked.error is not None:
-            return self._with_error(asked, who)
+            return self._with_error(asked, self._facts(who))
         if not asked.open:
             return asked
 
@@ -110,14 +122,15 @@ class Asking(Uncopyable):
         self._refuse_measure(asked)
         return with_auto(asked, key, who.analyst, who.purpose, release)
 
-    def _with_error(self, asked: Question, who: Asker) -> Question:
-        released = self._facts(who).released(described(asked))
+    def _with_error(self, asked: Question, facts: SoFar) -> Question:
+        released = facts.released(described(asked))
         pure = self._ledger.symbol == "epsilon"
         return with_error(asked, pure=pure, budget=self._ledger.budget_units, released=released)
 
     def _facts(self, who: Asker) -> SoFar:
-        self._so_far = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far)
-        return self._so_far
+        facts = SoFar.read(self._ledger, who.analyst, who.purpose, self._so_far.get(who))
+        self._so_far[who] = facts
+        return facts
 
     def check(self, asked: Question, who: Asker, *, key: str) -> None:
         """Refuse what could not be asked under this key whatever the data."""
@@ -132,15 +145,18 @@ class Asking(Uncopyable):
         if asked.error is None:
             self._ledger.refuse_beyond_budget(trial.price, delta=trial.reveals)
 
-    def quote(self, asked: Question, who: Asker) -> Quote:
-        """What a question would cost at worst, from public facts alone."""
-        facts, asked = self._facts(who), self._named(asked)
+    def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote:
+        """What a question would cost at worst, from public facts alone: those given, or as they are now."""
+        if so_far is not None and (so_far.analyst, so_far.purpose) != who:
+            raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
+        facts, asked = so_far or self._facts(who), self._named(asked)
+        find = self._ledger.find if so_far is None else so_far.find
         if asked.error is not None:
-            asked = self._with_error(asked, who)
+            asked = self._with_error(asked, facts)
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))  # refuses what could not be asked
         if asked.open:
-            closed = with_known_auto(asked, who.analyst, who.purpose, self._ledger.find)
+            closed = with_known_auto(asked, who.analyst, who.purpose, find)
             if closed is None:
                 return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
             trial = closed

@@ -11,7 +11,7 @@ from bursar.queries._tables import Lookup, Table
 __all__ = ["check_tables", "tables_of"]
 
 _READING: dict[str, type] = {"data": str, "table": str, "view": str, "types": dict}
-_TABLE: dict[str, type] = {**_READING, "person": str, "one_row": bool}
+_TABLE: dict[str, type] = {**_READING, "person": str, "one_row": bool, "columns": list}
 _LOOKUP: dict[str, type] = {**_READING, "key": str, "on": str}
 
 
@@ -38,7 +38,7 @@ def _check_fields(where: str, fields: object, takes: Mapping[str, type], needed:
         if name not in takes:
             raise ArgumentError(f"{where}: {name!r} is not known; known are {', '.join(sorted(takes))}")
         if not isinstance(value, takes[name]):
-            kind = {str: "text", bool: "true or false", dict: "a table"}[takes[name]]
+            kind = {str: "text", bool: "true or false", dict: "a table", list: "a list"}[takes[name]]
             raise ArgumentError(f"{where}: {name}={value!r} must be {kind}")
     for name in needed:
         if name not in fields:
@@ -60,7 +60,7 @@ def tables_of(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     tables, people = {}, {}
     for name, fields in settings["tables"].items():
         data, how = _read(fields, settings, folder)
-        tables[name] = Table(data, one_row=fields.get("one_row", False), **how)
+        tables[name] = Table(data, one_row=fields.get("one_row", False), columns=fields.get("columns"), **how)
         people[name] = fields.get("person", settings.get("person"))
     return {**given, "tables": tables, "person": people}
 

@@ -180,6 +180,16 @@ class Session(Uncopyable):
         """The record and the accounts. Private."""
         return self._ledger
 
+    @property
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The tables of people, and the columns of each that questions may use, with their kinds. Public."""
+        return {name: dict(table.kinds) for name, table in self._rows.schema.people.items()}
+
+    @property
+    def public_columns(self) -> dict[str, dict[str, str]]:
+        """The tables that hold nobody's data, and their columns with their kinds. Public."""
+        return {name: dict(table.kinds) for name, table in self._rows.schema.public.items()}
+
     def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
         """What an analyst may hold: questions and answers."""
         return Analyst(self._asking, name, purpose)

@@ -1,21 +1,25 @@
 """What an analyst's answers so far, and the prices of all questions, tell about the next one: public facts alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from bursar.ledger import Ledger, left_at_worst
+from bursar.ledger import Entry, Ledger, left_at_worst
 from bursar.queries._widths import same_question
 
-__all__ = ["SoFar"]
+__all__ = ["GIVEN", "SoFar", "answered"]
+
+GIVEN = ("answered", "shared")
+"""The kinds of entries that give an analyst an answer: the second stands for an earlier one, and charges nobody."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """The state of a ledger for one analyst and purpose, at one head. Public.
+    """What is public about a ledger for one analyst and purpose, as of its entry ``head``.
 
     Fields:
-        left: of each person's budget at worst, units.
+        left: of each person's budget at worst, units: what a person has left for this analyst's questions who paid the
+            highest price of every question so far.
         answers: the public parts of this analyst's answers for this purpose, in order.
     """
 
@@ -23,21 +27,28 @@ class SoFar:
     analyst: str
     purpose: str | None
     left: int
-    answers: tuple[Mapping[str, Any], ...]
+    answers: tuple[Mapping[str, Any], ...] = field(repr=False)
 
     @classmethod
     def read(cls, ledger: Ledger, analyst: str, purpose: str | None, before: "SoFar | None") -> "SoFar":
-        """The state now; ``before``, if nothing was recorded since."""
+        """The state now; ``before``, if nothing was recorded since: else only what is new is read."""
 
         def work() -> SoFar:
-            head = ledger.head
-            if before is not None and (before.head, before.analyst, before.purpose) == (head, analyst, purpose):
-                return before
-            publics = (entry.public for entry in ledger.entries("answered"))
-            own = tuple(public for public in publics if (public["analyst"], public["purpose"]) == (analyst, purpose))
-            return cls(head, analyst, purpose, left_at_worst(ledger, analyst=analyst, purpose=purpose), own)
+            head, own = ledger.head, before
+            if own is None or (own.analyst, own.purpose) != (analyst, purpose):
+                own = SoFar("-1:", analyst, purpose, 0, ())
+            if own.head == head:
+                return own
+            new = answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))
+            left = left_at_worst(ledger, analyst=analyst, purpose=purpose)
+            return cls(head, analyst, purpose, left, (*own.answers, *(entry.public for entry in new)))
 
         return ledger.snapshot(work)
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of the answer under a key, if it is one of these; without its number and hash."""
+        found = next((public for public in self.answers if public["key"] == key), None)
+        return None if found is None else Entry(-1, dict(found), "")
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""
@@ -46,3 +57,9 @@ class SoFar:
                 sums: Sequence[int] = public["released"]
                 return sums
         return None
+
+
+def answered(ledger: Ledger, analyst: str, purpose: str | None, *, after: int = -1) -> list[Entry]:
+    """The entries of an analyst's answers for a purpose, in order, from the one after ``after`` on."""
+    entries = ledger.entries(*GIVEN, after=after)
+    return [e for e in entries if (e.public["analyst"], e.public["purpose"]) == (analyst, purpose)]

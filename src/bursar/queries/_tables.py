@@ -1,6 +1,6 @@
 """Which tables a session is opened over: of people, and public ones, as the data holder describes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ class Table:
         data: as of ``Session.open``. Private.
         one_row: declares that each person has at most one row, as in a table of customers: then questions about other
             tables may use its columns, as ``customers.age``. It is checked when the session is opened.
+        columns: the columns that questions may use, public; None for all. The others are as if they were not there.
         table, view, types: as of ``Session.open``.
     """
 
     data: Any = field(repr=False)
     one_row: bool = field(default=False, kw_only=True)
+    columns: Sequence[str] | None = field(default=None, kw_only=True)
     table: str | None = field(default=None, kw_only=True)
     view: str | None = field(default=None, kw_only=True)
     types: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -106,7 +108,10 @@ def _named_tables(
         one = each if isinstance(each, Table) else Table(each)
         column = person if isinstance(person, str) else person[name]
         how = sources.ReadOptions(one.table, one.view, one.types)
-        listed.append(Given(name, *_read(one.data, how, column), column, bool(one.one_row)))
+        if isinstance(one.columns, str):
+            raise ArgumentError(f"tables: {name!r}: columns={one.columns!r} must be a list of names")
+        shown = None if one.columns is None else tuple(one.columns)
+        listed.append(Given(name, *_read(one.data, how, column), column, bool(one.one_row), columns=shown))
     return listed
 
 

@@ -80,11 +80,11 @@ from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._plan_tables import check_tables, tables_of
 from bursar.queries._question import Question
-from bursar.queries._questions import question
+from bursar.queries._questions import described, question
 from bursar.queries._session import Session
 from bursar.queries._templates import written_out
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "described", "question"]
 
 _NEEDED = {"ledger": str, "analyst": str, "questions": list}
 _OPTIONAL: dict[str, type] = {
@@ -146,6 +146,17 @@ class Plan:
         _check_settings(settings)
         questions = _questions(settings["questions"], today or datetime.now(UTC).date())
         return cls(path.parent, settings, questions)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], folder: Path) -> "Plan":
+        """The data, ledger and budget that such a file names, without questions.
+
+        Args:
+            settings: as in the file, but for ``analyst`` and ``questions``.
+            folder: that paths start from.
+        """
+        _check_settings({**settings, "analyst": "", "questions": []})
+        return cls(folder, settings, ())
 
     @property
     def budget(self) -> Zcdp | Gaussian | Basic:

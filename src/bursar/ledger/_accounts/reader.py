@@ -1,6 +1,6 @@
 """What is read from accounts the same way wherever they are kept: in tables, or in files read as tables."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bursar.ledger._accounts.names import Names
@@ -22,6 +22,11 @@ class AccountReader:
     def charges_table(self) -> str:
         """SQL of the table of question, person, units."""
         return "ledger.charges"
+
+    def above(self, edges: Sequence[int]) -> list[int]:
+        counted = ", ".join(f"count(CASE WHEN spent >= {edge:d} THEN 1 END)" for edge in edges)
+        (row,) = self._store.run(f"SELECT {counted} FROM {self.accounts_table()} a")
+        return [int(people) for people in row]
 
     def spent(self, person: Person) -> int:
         rows = self._store.run(f"SELECT spent FROM {self.accounts_table()} a WHERE person = ?", [self.stored(person)])

@@ -95,12 +95,13 @@ class Compiler:
                 the same.
         """
         key = repr(described)
-        if key not in self._plans:
+        plan = self._plans.get(key)
+        if plan is None:
             plan = _compiled(question, self.schema, self._dialect)
             if len(self._plans) >= _PLANS:
-                self._plans.pop(next(iter(self._plans)), None)
+                self._plans.pop(next(iter(self._plans.copy())), None)  # another thread may add one meanwhile
             self._plans[key] = plan
-        return self._plans[key]
+        return plan
 
 
 class _Rows(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bursar.errors import ArgumentError
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
@@ -23,6 +24,7 @@ class Given:
         person: the column that says whose row it is; None in public tables.
         one_row: whether it was declared that each person has at most one row.
         key, on: of a public table, see ``PublicTable``.
+        columns: that questions may use; None for all.
     """
 
     name: str | None
@@ -32,6 +34,7 @@ class Given:
     one_row: bool = False
     key: str = ""
     on: str = ""
+    columns: tuple[str, ...] | None = None
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
@@ -43,6 +46,13 @@ class Given:
         if self.person is None:
             return f"public: {self.name!r} has several rows with the same {self.key!r}: each key must have one"
         return f"tables: {self.name!r} was declared to have one row for each person (one_row=True), and has several"
+
+    def seen(self, kinds: Mapping[str, str]) -> Mapping[str, str]:
+        """Of all columns with their kinds, those that questions may use."""
+        for column in self.columns or ():
+            if column not in kinds:
+                raise ArgumentError(f"columns: {self.label()} has no column {column!r}")
+        return kinds if self.columns is None else {column: kinds[column] for column in self.columns}
 
     def found_by(self, kinds: Mapping[str, str], person_kind: str, dialect: Dialect) -> str:
         """Whose row it is, or the key of a public one, as SQL over the alias d."""
@@ -61,5 +71,5 @@ def schema_of(
             public[str(each.name)] = PublicTable(sql, columns, dialect.columns, each.key, each.on)
         else:
             who = each.found_by(columns, person_kind, dialect)
-            people[each.name or "data"] = PeopleTable(sql, columns, dialect.columns, who, each.one_row)
+            people[each.name or "data"] = PeopleTable(sql, each.seen(columns), dialect.columns, who, each.one_row)
     return Schema(people, public, named=all(each.name is not None for each in given))

@@ -69,7 +69,7 @@ class Joined(Mapping[str, str]):
         self._table = schema.people[name]
         self._kinds = {name: kind for name, kind in self._table.kinds.items() if not self._has(*self._parts(name))}
         self._joins: dict[str, _Join] = {}
-        self._taken = {column.casefold() for column in self._table.kinds}
+        self._taken = {column.casefold() for column in self._table.columns}
         self.columns = dict(self._table.columns)
         """Each column looked up so far, and each of the table's own, as SQL over the alias d."""
 

@@ -14,7 +14,7 @@ class PeopleTable:
 
     Fields:
         rows: its rows as SQL, without an alias.
-        kinds: of the columns.
+        kinds: of the columns that questions may use.
         columns: each column as SQL over the alias d.
         who: whose row it is, as SQL over the alias d; NULL for nobody.
         one_row: whether it was declared that each person has at most one row.
