@@ -70,6 +70,8 @@ MODULES = (
     "bursar.report.tradeoff",
     "bursar.report.pages",
     "bursar.report.figures",
+    "bursar.service",
+    "bursar.service.policies",
     "bursar.errors",
 )
 

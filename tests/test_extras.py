@@ -18,6 +18,8 @@ HIDDEN = {
         "(folder / 'a.png').touch(); _pictures.read(folder, classes=None, shape=(1, 8, 8))",
         "images",
     ),
+    "starlette": ("import bursar.service", "service"),
+    "uvicorn": ("import bursar.service", "service"),
     "opacus": ("import bursar.interop.opacus", "opacus"),
     "opendp": ("from bursar.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }

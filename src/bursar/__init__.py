@@ -19,6 +19,7 @@ queries      statistics over a table, with a durable account for every person
 training     models: private gradient descent with a budget for every person
 audit        replays without a person, attacks with canaries: does a pipeline keep its promise?
 report       pictures
+service      for analysts who are in another process: over HTTP, with tokens, limits and a policy file
 errors       every error
 """
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         odometers,
         queries,
         report,
+        service,
         training,
     )
 
@@ -63,6 +65,7 @@ __all__ = [
     "odometers",
     "queries",
     "report",
+    "service",
     "training",
 ]
 

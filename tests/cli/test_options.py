@@ -39,6 +39,22 @@ ask = "count"
 clip = 1
 sigma = 20
 """
+POLICY = f"""
+ledger = "served.ledger"
+person = "who"
+rho = 1.0
+
+[tables.visits]
+data = "visits.parquet"
+columns = {{ who = {{}} }}
+
+[analysts.ann]
+token = "sha256:{"1" * 64}"
+
+[holder]
+token = "sha256:{"2" * 64}"
+"""
+"""What the example of `bursar serve` reads."""
 SCHEMA = """
 target = "income"
 classes = ["low", "high"]
@@ -94,6 +110,7 @@ def folder(tmp_path, monkeypatch):
     for name in ("people.csv", "others.csv"):
         (tmp_path / name).write_text("\n".join(["age,income", *rows]) + "\n", encoding="utf-8")
     (tmp_path / "schema.toml").write_text(SCHEMA, encoding="utf-8")
+    (tmp_path / "policy.toml").write_text(POLICY, encoding="utf-8")
     (tmp_path / "questions.toml").write_text(QUESTIONS, encoding="utf-8")
     parquet.write_table(pa.table({"who": [row % 20 for row in range(100)]}), tmp_path / "visits.parquet")
     np.save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0]))

@@ -88,11 +88,11 @@ class Answer:
     """Everybody's contribution is in the answer, clipped at no less than this. Equal to the question's ``clip``: nobody
     is shrunk or missing for lack of budget. 0: nothing is certain, and people whose budget is spent may be missing.
     It follows from the public record; people who were retired are in no answer. None for answers of older versions."""
+    complete: bool | None = None
+    """Under a watch, False from the first question on from which too many people were missing; else None."""
     earlier: str | None = None
     """When it was released, in ISO form, where an earlier answer to the same question stands for it, which cost nothing
     again; else None."""
-    complete: bool | None = None
-    """Under a watch, False from the first question on from which too many people were missing; else None."""
 
     @property
     def about_budgets(self) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bursar.ledger import Entry, Ledger, left_at_worst
+from bursar.queries._answers import Answer, answer_of
+from bursar.queries._questions import recorded
 from bursar.queries._widths import same_question
 
 __all__ = ["GIVEN", "SoFar", "answered"]
@@ -49,6 +51,11 @@ class SoFar:
         """The entry of the answer under a key, if it is one of these; without its number and hash."""
         found = next((public for public in self.answers if public["key"] == key), None)
         return None if found is None else Entry(-1, dict(found), "")
+
+    def answer(self, key: str) -> Answer | None:
+        """The answer under a key, if it is one of these."""
+        found = self.find(key)
+        return None if found is None else answer_of(found.public, recorded(found.public))
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""

@@ -1,0 +1,284 @@
+"""What analysts may do, apart from how they reach it: quote, ask, read their own answers, see what is left to them.
+
+Everything but asking is answered from public facts that were read before, so that it never waits for the ledger.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from math import floor
+from typing import Any, NamedTuple
+
+from bursar import _check
+from bursar._units import exact, to_float
+from bursar.errors import ArgumentError
+from bursar.queries import Analyst, Answer, Question, Quote, Session, SoFar
+from bursar.queries.plans import described
+from bursar.service._bodies import answer_of, asked, quote_of
+from bursar.service._clerk import Clerk
+from bursar.service._facts import Facts
+from bursar.service._metrics import Metrics
+from bursar.service._problems import Refused
+from bursar.service._rates import Rates
+from bursar.service.policies import AnalystTerms, Policy
+
+__all__ = ["Desk", "Given", "apply_policy", "usual_question"]
+
+KEY_CHARACTERS = 120
+SEPARATOR = "/"
+"""Between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+
+
+class Given(NamedTuple):
+    """An answer, as it is sent, and whether it was there before."""
+
+    body: dict[str, Any]
+    old: bool
+    answer: Answer
+
+
+class Desk:
+    """The questions of all analysts of a policy, over one open session.
+
+    Args:
+        policy: what is allowed.
+        session: the data holder's, with the policy applied to its ledger. Private.
+    """
+
+    def __init__(self, policy: Policy, session: Session) -> None:
+        self.policy, self.session = policy, session
+        self.metrics, self.rates = Metrics(), Rates()
+        self.usual = usual_question(policy, session)
+        self._views: dict[str, Analyst] = {
+            name: session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()
+        }
+        self.facts = Facts(self._views)
+        self.facts.catch_up()
+        self._worked: dict[tuple[str, date], float] = {}
+        for terms in policy.analysts.values():
+            self._quoted(terms, self.usual, self.facts.of(terms.name))
+        self.clerk = Clerk(policy.service.step, publish=self._catch_up)
+
+    def close(self) -> None:
+        """Finish the question that is being answered, and close the data and the ledger."""
+        self.clerk.stop()
+        self.session.close()
+
+    def _catch_up(self) -> None:
+        try:
+            self.facts.catch_up()
+        except Exception as error:  # the next question tells
+            self.metrics.count("failures", kind=type(error).__name__)
+
+    # what a request thread may call: no ledger, no data
+
+    def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
+        """What a question would cost at worst, from public facts."""
+        question = self._allowed(terms, values)
+        return quote_of(self._quoted(terms, question, self.facts.of(terms.name)))
+
+    def left(self, terms: AnalystTerms) -> dict[str, Any]:
+        """What is left to an analyst by limits and prices, which are public, and never by people's accounts."""
+        so_far, budget = self.facts.of(terms.name), self.session.ledger.budget_units
+        usual = self._views[terms.name].quote(self.usual, so_far=so_far)
+        today = self.facts.charged_on(terms.name, _today())
+        return {
+            "analyst": terms.name,
+            "purpose": terms.purpose,
+            "expires": None if terms.expires is None else terms.expires.isoformat(),
+            "limits": {name: getattr(terms.limits, name) for name in _LIMITS},
+            "step": self.policy.service.step,
+            "shares_answers": terms.name in self.policy.sharing,
+            "left": {
+                "share": so_far.left / budget,
+                "usual_questions": quote_of(usual)["fits"],
+                "questions_today": max(0, terms.limits.questions - today),
+                "seconds_today": max(0.0, terms.limits.seconds - self._worked.get((terms.name, _today()), 0.0)),
+            },
+            "usual": {"question": described(self.usual), **quote_of(usual)},
+        }
+
+    def data_sets(self) -> dict[str, Any]:
+        """The data sets and their public columns."""
+        kinds, public = self.session.columns, self.session.public_columns
+        told = [
+            {
+                "name": each.name,
+                "about": each.about,
+                "columns": [
+                    {
+                        "name": column.name,
+                        "kind": kinds[each.name][column.name],
+                        "about": column.about,
+                        "low": column.low,
+                        "high": column.high,
+                        "keys": list(column.keys),
+                    }
+                    for column in each.columns
+                ],
+            }
+            for each in self.policy.data_sets
+        ]
+        lookups = [{"name": name, "columns": columns} for name, columns in public.items()]
+        return {"data_sets": told, "public_tables": lookups}
+
+    def answers(self, terms: AnalystTerms) -> list[dict[str, Any]]:
+        """The answers of an analyst, newest first, without their values."""
+        listed = []
+        for public in reversed(self.facts.of(terms.name).answers):
+            key = self._own_key(terms, public)
+            if key is not None:
+                listed.append(
+                    {"key": key, "day": public["time"][:10], "question": public["question"], **self._share(public)}
+                )
+        return listed
+
+    def stored(self, terms: AnalystTerms, key: str) -> Given | None:
+        """The answer of an analyst under a key; None if there is none yet."""
+        found = self.facts.answer(terms.name, _filed(terms, key))
+        if found is None:
+            return None
+        answer, public = found
+        body = answer_of(answer, key, public["time"][:10], **self._share(public))
+        return Given(body, True, answer)
+
+    def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
+        """Whether there is an answer under the key; else refuses what by its form may not be asked."""
+        if self.facts.has(terms.name, _filed(terms, key)):
+            return True
+        self._allowed(terms, values)
+        return False
+
+    # what the clerk calls: it is the only one that touches the ledger
+
+    def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Given:
+        """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
+        question, old = asked(values), self.stored(terms, key)
+        if old is None:
+            self._allowed(terms, values)
+            so_far = self.facts.read(terms.name)
+            old = self.stored(terms, key)  # another process may have answered
+            if old is None:
+                self._refuse_beyond(terms, question, so_far)
+                return self._answered(terms, question, key, fresh=fresh)
+        if not self._same(terms, key, question):
+            raise Refused(409, "key", "the key was used for another question: choose another key")
+        return old
+
+    def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Given:
+        """A new answer."""
+        sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
+        answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
+        self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
+        price = answer.question.price if answer.earlier is None else 0
+        body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
+        return Given(body, False, answer)
+
+    def worked(self, terms: AnalystTerms, seconds: float) -> None:
+        """Count seconds of answering, which are whole steps."""
+        today = _today()
+        self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
+        self._worked[terms.name, today] = self._worked.get((terms.name, today), 0.0) + seconds
+
+    def _allowed(self, terms: AnalystTerms, values: object) -> Question:
+        """The question, if the analyst may ask it by its form: cells and least price."""
+        question = asked(values)
+        if not question.open:
+            cells = question.groups * question.coordinates + question.reports
+        else:
+            cells = 2 * question.groups * question.coordinates
+        if cells > terms.limits.cells:
+            raise Refused(422, "cells", f"the answer has {cells} numbers; at most {terms.limits.cells} are allowed")
+        quoted = self._quoted(terms, question, self.facts.of(terms.name))
+        if quoted.of_budget < terms.limits.least:
+            raise Refused(
+                422,
+                "least",
+                f"the question costs {quoted.of_budget:.3g} of a budget; the least price is {terms.limits.least:.3g}: "
+                "ask with less noise",
+            )
+        return question
+
+    def _quoted(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> Quote:
+        """A quote by public facts; what it refuses depends on them and the question alone."""
+        try:
+            return self._views[terms.name].quote(question, so_far=so_far)
+        except ArgumentError as error:
+            raise Refused(422, "question", str(error)) from None
+
+    def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
+        """Refuse what is above the limits of a day."""
+        if self.facts.charged_on(terms.name, _today()) >= terms.limits.questions:
+            raise Refused(
+                429, "questions", f"{terms.limits.questions} questions a day are allowed", retry=_to_midnight()
+            )
+        if self._worked.get((terms.name, _today()), 0.0) >= terms.limits.seconds:
+            raise Refused(429, "seconds", f"{terms.limits.seconds:g} seconds a day are allowed", retry=_to_midnight())
+        self._quoted(terms, question, so_far)
+
+    def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
+        """Whether the answer under a key is to this question."""
+        try:
+            self._views[terms.name].check(question, key=_filed(terms, key))
+        except ArgumentError:
+            return False
+        return True
+
+    def _share(self, public: Mapping[str, Any]) -> dict[str, float]:
+        return {"share": int(public["price"]) / self.session.ledger.budget_units}
+
+    def _own_key(self, terms: AnalystTerms, public: Mapping[str, Any]) -> str | None:
+        """The key as the analyst chose it; None for releases that belong to another answer."""
+        name, separator, key = str(public["key"]).partition(SEPARATOR)
+        return key if separator and name == terms.name else None
+
+
+_LIMITS = ("share", "least", "questions", "cells", "seconds", "requests")
+
+
+def usual_question(policy: Policy, session: Session) -> Question:
+    """The policy's usual question, or else a count of people that costs a hundredth of the budget."""
+    if policy.usual is not None:
+        return asked(dict(policy.usual))
+    amount = to_float(session.ledger.budget_units // 100, down=True)
+    return asked({"ask": "people", ("epsilon" if session.ledger.symbol == "epsilon" else "rho"): amount})
+
+
+def apply_policy(policy: Policy, session: Session) -> None:
+    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
+
+    Raises:
+        ArgumentError: the ledger is watched otherwise.
+    """
+    book = session.ledger
+    limits = {entry.public["scope"]: int(entry.public["units"]) for entry in book.entries("limited")}
+    for name, terms in policy.analysts.items():
+        units = floor(exact(terms.limits.share) * book.budget_units)
+        if limits.get(f"analyst:{name}") != units:
+            book.limit(units, analyst=name)
+    watches = [entry.public for entry in book.watched() if not entry.public.get("scope")]
+    if policy.watch is None:
+        return
+    if not watches:
+        given = policy.watch
+        people, mass = (None, given.people) if given.mass else (given.people, None)
+        session.watch(people, epsilon=given.epsilon, mass=mass)
+    elif any(watches[0].get(name) != value for name, value in policy.watch.public.items()):
+        raise ArgumentError("watch: the ledger is watched otherwise; a watch cannot be changed once it is paid for")
+
+
+def _filed(terms: AnalystTerms, key: str) -> str:
+    """A key as the ledger has it: with the name of the analyst before it."""
+    if not 1 <= len(key) <= KEY_CHARACTERS or not key.isprintable() or not key.isascii():
+        raise Refused(400, "key", f"a key has 1 to {KEY_CHARACTERS} printable characters of ASCII")
+    filed = f"{terms.name}{SEPARATOR}{key}"
+    _check.name(key=filed)
+    return filed
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _to_midnight() -> int:
+    now = datetime.now(UTC)
+    return 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)

@@ -1,0 +1,132 @@
+"""Serve a policy: the analysts' door and the data holder's, each on a port of its own, until it is told to stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from bursar import _extras
+from bursar.errors import ArgumentError
+from bursar.queries import Session
+from bursar.service._analyst_routes import AnalystRoutes
+from bursar.service._desk import Desk, apply_policy
+from bursar.service._holder_desk import HolderDesk
+from bursar.service._holder_routes import HolderRoutes
+from bursar.service._http import Guard, application
+from bursar.service.policies import Policy
+
+with _extras.need("starlette", "uvicorn", extra="service"):
+    import uvicorn
+
+__all__ = ["Doors", "opened", "serve"]
+
+_MOST_CONNECTIONS = 256
+_GRACE = 60  # seconds
+
+
+class Doors(NamedTuple):
+    """An open service: what it is made of, for one process."""
+
+    desk: Desk
+    analysts: Guard
+    holder: Guard
+
+    def close(self) -> None:
+        """Finish the question that is being answered, and close the ledger."""
+        self.desk.close()
+
+
+def opened(policy: Policy) -> Doors:
+    """Open the data and the ledger of a policy, and make its two applications; makes a ledger that is not there."""
+    session = policy.plan.open()
+    try:
+        apply_policy(policy, session)
+        return _doors(policy, session)
+    except BaseException:
+        session.close()
+        raise
+
+
+def _doors(policy: Policy, session: Session) -> Doors:
+    desk = Desk(policy, session)
+    analysts = AnalystRoutes(desk)
+    holder = HolderRoutes(HolderDesk(desk))
+    return Doors(desk, application(analysts.handlers, desk.metrics), application(holder.handlers, desk.metrics))
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to ``serve``."""
+
+    @contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def serve(policy: Policy, *, ready: Callable[[str, str], None]) -> None:
+    """Serve until the process gets SIGINT or SIGTERM; the question that is being answered then is finished.
+
+    Args:
+        policy: what is served.
+        ready: called with the addresses of analysts and of the data holder, once both are open.
+    """
+    settings = policy.service
+    sockets = [
+        _bound("port", settings.host, settings.port),
+        _bound("holder_port", settings.holder_host, settings.holder_port),
+    ]
+    doors = opened(policy)
+    try:
+        ready(*map(_address, sockets))
+        asyncio.run(_serve([doors.analysts, doors.holder], sockets))
+    finally:
+        doors.close()
+
+
+def _bound(name: str, host: str, port: int) -> socket.socket:
+    """A socket at a place; refuses one that is taken, before anything is opened."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise ArgumentError(f"service.{name}={port} cannot be opened on {host}: {error.strerror or error}") from None
+    return made
+
+
+def _address(bound: socket.socket) -> str:
+    host, port, *_ = bound.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _serve(applications: list[Guard], sockets: list[socket.socket]) -> None:
+    servers = [
+        _Server(
+            uvicorn.Config(
+                each,
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=_GRACE,
+                limit_concurrency=_MOST_CONNECTIONS,
+                h11_max_incomplete_event_size=16_384,
+                proxy_headers=False,
+            )
+        )
+        for each in applications
+    ]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop)
+    await asyncio.gather(*(server.serve([bound]) for server, bound in zip(servers, sockets, strict=True)))

@@ -1,0 +1,136 @@
+"""Policy files: what is refused, in which words, and what is never shown."""
+
+import pytest
+
+from bursar.errors import ArgumentError, DataError
+from bursar.service import explain
+from bursar.service.policies import Limits, Policy
+from services import POLICY, TOKENS, service, service_folder
+
+ANN = POLICY.index("[analysts.ann]")
+
+
+def changed(old, new, text=POLICY):
+    assert text.count(old) >= 1
+    return text.replace(old, new, 1)
+
+
+def read(folder, text):
+    (folder / "policy.toml").write_text(text, encoding="utf-8")
+    return Policy.read(folder / "policy.toml")
+
+
+def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
+    """What is not said of an analyst is as [limits] has it, and what that does not say is the default."""
+    policy = read(tmp_path, changed("[analysts.bob]", "[analysts.bob]\nquestions = 3"))
+    assert policy.analysts["bob"].limits == Limits(share=0.5, cells=100, requests=100_000, questions=3)
+    assert policy.analysts["ann"].limits.questions == Limits().questions
+    assert policy.analysts["ann"].purpose == "weekly"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("share = 0.5", "share = 1.5", "limits.share=1.5 must be a number above 0, and at most 1"),
+        ("share = 0.5", "share = nan", "limits.share=nan must be"),
+        ("share = 0.5", "share = true", "limits.share=True must be"),
+        ("cells = 100", "cells = 0", "limits.cells=0 must be a whole number from 1 to 1000000"),
+        ("cells = 100", "cell = 100", "limits.cell is not known; known are"),
+        ("step = 0.02", "step = 0", "service.step=0 must be"),
+        ("step = 0.02", "steps = 1", "service.steps is not known"),
+        ("port = 0", "port = 65536", "service.port=65536 must be"),
+        ("[analysts.bob]", "[analysts.Bob]", "names that differ by case or spelling"),
+        ("[analysts.bob]", '[analysts."b/o"]', "must be called by 1 to 40 of"),
+        ("low = 0, high = 24", "low = 24, high = 0", "columns.hours must have both low and high"),
+        ("low = 0, high = 24", "low = 0", "columns.hours must have both low and high"),
+        ('keys = ["FR", "ES"]', "keys = []", "columns.country.keys=\\[\\] must be a list of 1 to"),
+        ("expires = 2020-01-01", 'expires = "2020"', "analysts.old.expires='2020' must be a date"),
+        ("rho = 1.0", "rho = -1.0", "rho=-1.0"),
+        ("rho = 1.0", "", "rho"),
+        ("rho = 1.0", "rho = 1.0\nbudgets = 1", "budgets is not known"),
+        ('data = "MARKER-visits.csv"', "", "tables.visits: data is missing"),
+        ("[holder]", "[sharing]\nanalysts = ['carl']\n[holder]", "must be a list of analysts of this file"),
+        ("[holder]", "[watch]\npeople = 3\n[holder]", "watch must have people or mass, and epsilon"),
+        ("[holder]", "[usual]\nask = 'cunt'\n[holder]", "usual: ask='cunt' must be one of"),
+        ("[holder]", "[usual]\nask = 'count'\nclip = 3\nerror = 5\n[holder]", "usual must have a price"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_with_its_key(tmp_path, old, new, message):
+    """Each error names the key of the file, the value and the rule."""
+    with pytest.raises(ArgumentError, match=message):
+        read(tmp_path, changed(old, new))
+
+
+def test_no_error_shows_a_secret(tmp_path):
+    """Neither a token that was put where its hash belongs, nor a password, is in an error or a repr."""
+    secret = TOKENS["ann"]
+    line = next(line for line in POLICY.splitlines() if line.startswith("token"))
+    for place in ("ann", "holder"):
+        text = POLICY.replace(f"[{'analysts.' if place == 'ann' else ''}{place}]\n{line}", f"[x{place}]")
+        head = "[analysts.ann]" if place == "ann" else "[holder]"
+        start = POLICY.index(head)
+        text = POLICY[:start] + POLICY[start:].replace("sha256:", f"{secret}:", 1)
+        with pytest.raises(ArgumentError, match="token must be what") as refused:
+            read(tmp_path, text)
+        assert secret not in str(refused.value)
+    with pytest.raises(DataError) as refused:
+        read(tmp_path, POLICY + f"\ntoken = {secret}")
+    assert secret not in str(refused.value)
+    policy = read(tmp_path, changed('"people.ledger"', '"postgresql://user:hunter2@db.example/x"'))
+    assert "hunter2" not in repr(policy)
+    assert "sha256" not in repr(policy)
+
+
+def test_two_analysts_with_one_token_are_refused(tmp_path):
+    """A token names one analyst."""
+    lines = POLICY.splitlines()
+    tokens = [line for line in lines if line.startswith("token")]
+    with pytest.raises(ArgumentError, match=r"analysts\.bob\.token must be of one analyst alone"):
+        read(tmp_path, POLICY.replace(tokens[1], tokens[0]))
+
+
+def test_the_policy_is_explained_and_a_usual_question_priced(tmp_path):
+    """`--check` says who may do what, what a usual question costs and how many fit, and makes no ledger."""
+    folder = service_folder(tmp_path)
+    usual = '[usual]\nask = "people"\nrho = 0.01\n'
+    text = "\n".join(explain(read(folder, POLICY + usual)))
+    assert "ann may spend 0.5 of each person's budget for 'weekly'" in text
+    assert "old may spend 0.5 of each person's budget, until 2020-01-01" in text
+    assert "use no columns but country (text, 2 keys), hours (number, 0 to 24), day (date)" in text
+    assert "costs 0.01 of a budget" in text
+    assert "100 of them certainly fit a fresh budget, and 100 what is left now" in text
+    assert "bob alone: 50 of them." in text
+    assert "The analysts' limits add up to 1.5 budgets" in text
+    assert not (folder / "people.ledger").exists()
+
+
+def test_a_usual_question_below_the_least_price_is_told(tmp_path):
+    """A usual question that nobody may ask is named when the policy is checked."""
+    folder = service_folder(tmp_path)
+    usual = '[usual]\nask = "people"\nrho = 0.00005\n'
+    assert any("ann may not ask it" in line for line in explain(read(folder, POLICY + usual)))
+
+
+def test_a_column_that_is_not_there_is_refused(tmp_path):
+    """A column that the policy lists must be in the table."""
+    folder = service_folder(tmp_path)
+    with pytest.raises(ArgumentError, match="columns: table 'visits' has no column 'dai'"):
+        explain(read(folder, changed("day = {}", "dai = {}")))
+
+
+def test_limits_and_the_watch_are_put_into_the_ledger_once(tmp_path):
+    """Opening a service again records nothing new; a changed limit is recorded, another watch is refused."""
+    watched = POLICY + "[watch]\npeople = 5\nepsilon = 0.1\n"
+    folder = service_folder(tmp_path, watched)
+    for _ in range(2):
+        with service(folder) as running:
+            entries = running.desk.session.ledger.entries("limited", "watched")
+            assert [entry.kind for entry in entries] == ["limited"] * 3 + ["watched"]
+    with service(folder, lambda text: text.replace("share = 0.5", "share = 0.25")) as running:
+        assert len(running.desk.session.ledger.entries("limited")) == 6
+        assert running.ann.get("/v1/me").json()["left"]["share"] == pytest.approx(0.25)
+    with (
+        pytest.raises(ArgumentError, match="watched otherwise"),
+        service(folder, lambda t: t.replace("0.1\n", "0.2\n")),
+    ):
+        pass
