@@ -5,6 +5,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
+from bursar import queries
 from bursar.errors import ArgumentError, DataError
 from bursar.queries import Count, Keys, Lookup, Mean, People, Sum, Table
 from bursar.queries._questions import described, question
@@ -233,3 +234,56 @@ def test_the_same_uuid_in_other_letters_is_no_second_account(tmp_path):
     with opened(tmp_path / "l", tables={"text": same, "typed": typed}, public={}, person="who") as session:
         session.analyst("ann").ask(Count(clip=1, sigma=9.0), key="k")
         assert session.ledger.spent(name) > 0
+
+
+HIDDEN = [
+    Count(where="secret = 'x'", **MANY),
+    Count(where="who = 'ann'", **MANY),
+    Count(by={"secret": ["x"]}, **MANY),
+    Count(each_person={"n": "count(secret)"}, where="n > 1", **MANY),
+    Count(where="customers.secret = 'x'", **MANY),
+    Count(each_person={"n": "max(customers.secret)"}, where="n = 'x'", **MANY),
+    queries.Sum("secret", 0, 1, **MANY),
+    queries.Sum("number(secret)", 0, 1, **MANY),
+    queries.Mean("secret", 0, 1, sigma=9.0),
+    queries.Variance("secret", 0, 1, sigma=9.0),
+    queries.Ratio("secret", numerator_bounds=(0, 1), **MANY),
+    queries.Histogram("secret", [0, 1], **MANY),
+    queries.Quantiles("secret", [0, 1, 2], levels=[0.5], sigma=9.0),
+    queries.Covariance({"n": (0, 1), "secret": (0, 1)}, **MANY),
+    queries.Regression("secret", {"n": (0, 1), "secret": (0, 1)}, **MANY),
+    queries.Top(1, "secret", ["x"], **MANY),
+    queries.Distinct("secret", most=2, sigma=9.0),
+]
+
+
+@pytest.mark.parametrize("asked", HIDDEN, ids=lambda asked: type(asked).__name__.lower())
+def test_columns_that_are_not_listed_cannot_be_used(tmp_path, asked):
+    """A column that the data holder does not list is refused in every question, as one that is not there."""
+    rows = pa.table({"who": ["ann", "bob"], "n": [1, 2], "secret": ["1", "x"]})
+    tables = {
+        "orders": Table(rows, columns=["n"]),
+        "customers": Table(rows, columns=["n"], one_row=True),
+    }
+    with opened(tmp_path / "l", tables=tables, public={}, person="who") as session:
+        assert session.columns == {"orders": {"n": "whole"}, "customers": {"n": "whole"}}
+        with pytest.raises(ArgumentError) as refused:
+            session.analyst("ann").quote(asked)
+        message = str(refused.value)
+        session.analyst("ann").ask(Count(where="n > 1 and customers.n > 1", **MANY), key="k")
+    plain = {"orders": Table(rows.select(["who", "n"])), "customers": Table(rows.select(["who", "n"]), one_row=True)}
+    if "who" not in str(asked):
+        with (
+            opened(tmp_path / "m", tables=plain, public={}, person="who") as session,
+            pytest.raises(ArgumentError) as same,
+        ):
+            session.analyst("ann").quote(asked)
+        assert str(same.value) == message
+
+
+def test_a_listed_column_must_be_there(tmp_path):
+    """A column that is listed and not there is refused when the session is opened."""
+    rows = pa.table({"who": ["ann"], "n": [1]})
+    for columns, message in ((["m"], "has no column 'm'"), ("n", "must be a list of names")):
+        with pytest.raises(ArgumentError, match=message):
+            opened(tmp_path / "l", tables={"orders": Table(rows, columns=columns)}, public={}, person="who")

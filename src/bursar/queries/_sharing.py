@@ -57,7 +57,7 @@ def _will_do(public: Mapping[str, Any], asked: Question, values: Mapping[str, An
     if "correlated" not in earlier and "correlated" in values:  # from before there were such
         return False
     names = {*earlier, *values} - _NOISE
-    if any(earlier.get(name) != values.get(name) for name in names):
+    if any(name not in earlier or name not in values or earlier[name] != values[name] for name in names):
         return False
     released = recorded(public)
     return released.pure == asked.pure and released.noise <= asked.noise

@@ -38,6 +38,7 @@ and may use columns of others, such as ``customers.age``::
     [tables.customers]
     data = "customers.parquet"
     one_row = true                   # each person has at most one row here
+    columns = ["age"]                # may be left out: the columns that questions may use
 
     [public.products]                # a table that holds nobody's data
     data = "products.csv"

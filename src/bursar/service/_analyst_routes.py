@@ -57,30 +57,30 @@ class AnalystRoutes:
         return json_response(await asyncio.to_thread(_told, partial(self._desk.quote, terms, values)))
 
     async def ask(self, request: Request) -> Response:
-        terms = self._terms(request)
+        terms = self._terms(request, "fresh")
+        fresh = _flag(request, "fresh")
         keys = request.headers.getlist("idempotency-key")
         if len(keys) != 1:
             raise Refused(400, "key", "one Idempotency-Key is needed: a name of your own for this question")
-        fresh = _flag(request, "fresh")
         values = parsed(await body_of(request))
         given = await ask(self._desk, terms, values, keys[0], fresh=fresh)
         return json_response(given.body, 200 if given.old else 201)
 
     async def answers(self, request: Request) -> Response:
-        terms = self._terms(request)
+        terms = self._terms(request, "skip", "most")
         skip, most = _number(request, "skip", 0, 10**9), _number(request, "most", 100, 1000)
         listed = self._desk.answers(terms)
         return json_response({"total": len(listed), "answers": listed[skip : skip + most]})
 
     async def answer(self, request: Request) -> Response:
-        terms = self._terms(request)
+        terms = self._terms(request, "key")
         given = await asyncio.to_thread(self._desk.stored, terms, request.query_params.get("key", ""))
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
         return json_response(given.body)
 
-    def _terms(self, request: Request) -> AnalystTerms:
-        """Whose request it is, which is counted."""
+    def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
+        """Whose request it is, which is counted; of its parameters only these are known."""
         try:
             terms = analyst_of(bearer(request), self._desk.policy.analysts)
         except Refused:
@@ -90,6 +90,10 @@ class AnalystRoutes:
         if wait:
             self._desk.metrics.count("refusals", code="rate")
             raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
+        given = [name for name, _ in request.query_params.multi_items()]
+        if len(set(given)) < len(given) or not set(given) <= set(parameters):
+            known = ", ".join(parameters) or "none"
+            raise Refused(400, "query", f"parameters that are known here: {known}; each once at most")
         return terms
 
 

@@ -155,14 +155,14 @@ def _paths() -> dict[str, Any]:
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
     stored = [_parameter("query", "key", "The key of the answer.", _KEY, required=True)]
-    bodies, common = "400 401 408 413 415 422 429 500", "401 429 500"
+    bodies, common = "400 401 408 413 415 422 429 500", "400 401 429 500"
     own = {"type": "object", "description": "The document."}
     documented = _operation("openapi", "This document", {}, "500", open_to_all=True)
     documented["responses"]["200"] = {"description": "It", "content": {"application/json": {"schema": own}}}
     answers = {"201": "Answer", "200": "Answer"}
     ask = _operation("ask", "The answer", answers, f"{bodies} 403 409 503", body=True, parameters=asked)
-    listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, f"400 {common}", parameters=page)
-    one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"400 404 {common}", parameters=stored)
+    listed = _operation("answers", "Your answers, newest first", {"200": "Answers"}, common, parameters=page)
+    one = _operation("answer", "Your answer under a key", {"200": "Answer"}, f"404 {common}", parameters=stored)
     data = _operation("datasets", "The data sets and their public columns", {"200": "DataSets"}, common)
     quoted = _operation("quote", "What a question would cost at worst", {"200": "Quote"}, bodies, body=True)
     health = _operation("health", "Whether the service answers", {"200": "Health"}, "500 503", open_to_all=True)

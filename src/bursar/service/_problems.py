@@ -11,7 +11,7 @@ LEDGER_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
     "ledger": "the ledger cannot be used at the moment; ask again later, with the same key",
     "budget": "by its limits, the question costs more than can be left",
-    "question": "the question is refused",
+    "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
     "busy": "too many questions of yours are waiting; ask again later, with the same key",
     "stopping": "the service is being stopped; ask again later, with the same key",
     "internal": "the request failed; ask again with the same key, or tell the data holder",
