@@ -12,11 +12,12 @@ import torch
 from bursar import audit, filters, individual, training
 from bursar.queries import Count, Sum, _question, _releases
 from bursar.queries._engines import compiler, duckdb_engine
-from bursar.training import _contributions
+from bursar.training import _contributions, _settings
 from bursar.training._logistic import gradients as logistic_gradients
 from bursar.training.correlated import Banded, BandedInverse, FixedBatches
 from bursar.training.correlated._charges import Pattern
 from bursar.training.correlated._factor import Factor
+from bursar.training.policies import AdaptiveClip
 from pipelines import (
     DOORS,
     PEOPLE,
@@ -89,10 +90,36 @@ def count_for_nothing(monkeypatch):
     monkeypatch.setattr(individual.Filter, "charge", charge)
 
 
+def clipped_count_for_nothing(monkeypatch):
+    right = individual.Filter.charge
+
+    def charge(self, step, norms, people=None):
+        free = len(norms) > 1 and step.sensitivity == 1 and step.sigma == 8 and bool(np.all(np.isin(norms, [0, 1])))
+        return norms >= 0 if free else right(self, step, norms, people)
+
+    monkeypatch.setattr(individual.Filter, "charge", charge)
+
+
+def clip_that_is_not_the_charged_one(monkeypatch):
+    right = _settings.Settings.sensitivity
+    monkeypatch.setattr(_settings.Settings, "sensitivity", lambda self, clip: 0.5 * right(self, clip))
+    sums = training.Gradients.sums
+
+    def longer(self, *given, **named):
+        totals, norms = sums(self, *given, **named)
+        return [2 * each for each in totals], norms
+
+    monkeypatch.setattr(training.Gradients, "sums", longer)
+
+
+ADAPTIVE = lambda: trainer(policy=AdaptiveClip(rate=1.0, sigma=8.0))  # noqa: E731
+
 TRAINING = {
     half_charged: (trainer, "account"),
     forgotten_clip: (trainer, "sensitivity"),
     mean_of_those_who_are_there: (trainer, "account"),
+    clipped_count_for_nothing: (ADAPTIVE, "account"),
+    clip_that_is_not_the_charged_one: (ADAPTIVE, "sensitivity"),
     count_for_nothing: (lambda: logistic(max_grad_norm=0.7), "account"),
 }
 

@@ -12,6 +12,7 @@ from torch import nn
 from bursar import audit, filters, training
 from bursar.queries import Count, Histogram, Keys, Mean, People, Session, Sum
 from bursar.training.correlated import Banded, BandedInverse, FixedBatches, Tree
+from bursar.training.policies import AdaptiveClip
 from bursar.training.stopping import Dropouts, StillActive
 from bursar.training.stopping import Tree as Counts
 
@@ -72,7 +73,7 @@ def parameters(module):
     return [each.detach().clone() for each in module.parameters()]
 
 
-def trainer(budget=None, *, ask=False, counting=None, **options):
+def trainer(budget=None, *, ask=False, counting=None, policy=None, **options):
     """A pipeline that trains with ``Trainer``."""
 
     def pipeline(data):
@@ -87,7 +88,7 @@ def trainer(budget=None, *, ask=False, counting=None, **options):
             if ask and state.step == 3:
                 seen.append(state.noisy_sum(right, sigma=20.0))
 
-        done = run.fit(*tensors(data), callbacks=[look], counting=counting)
+        done = run.fit(*tensors(data), callbacks=[look, *([] if policy is None else [policy])], counting=counting)
         accounts = run.accounts if own.get("odometer") is None else None
         return audit.Outcome([seen, done.reason, list(done.released.items())], accounts)
 
@@ -204,6 +205,7 @@ LAPLACE = {"budget": lambda: filters.Basic(epsilon=3.0), "keys_delta": None}
 
 DOORS = {
     "Trainer": _trained(ask=True),
+    "Trainer, adaptive clip": _trained(policy=AdaptiveClip(rate=1.0, sigma=8.0)),
     "Trainer, worst case": _trained(budget=lambda: filters.Gaussian(mu=1.0), individual=False),
     "Trainer, Residue": _trained(budget=lambda: filters.Residue(epsilon=1.0, delta=1e-6), noise_multiplier=8.0),
     "Trainer, sampled": _trained(budget=lambda: filters.RenyiOrder(alpha=8, rho=0.2), sample_rate=0.3),

@@ -1,11 +1,12 @@
 """Policies: thresholds, floors and baselines by script; odometers that miss nothing."""
 
+import numpy as np
 import pytest
 
-from bursar import errors, filters, mechanisms, odometers
+from bursar import errors, filters, mechanisms, odometers, training
 from bursar.training import policies
 from bursar.training._evaluation import correct
-from training_runs import N, trainer
+from training_runs import BY_RECORD, N, network, trainer
 
 
 class Fake:
@@ -14,6 +15,11 @@ class Fake:
     def __init__(self, answers, *, noise_multiplier=4.0, sample_rate=None, last=10_000):
         self.script, self.noise_multiplier, self.sample_rate = list(answers), noise_multiplier, sample_rate
         self.history, self.released, self.reason, self.step, self.last = {}, {}, None, 0, last
+        self.max_grad_norm, self.divisor = 1.0, 1000.0
+
+    def count_clipped(self, *, sigma):
+        self.sigma = sigma
+        return self.script.pop(0)
 
     def noisy_sum(self, values, *, sigma, name):
         return self.script.pop(0)
@@ -149,3 +155,121 @@ def test_an_odometer_belongs_to_one_run(data):
     assert not again._loop.run.released
     with pytest.raises(errors.ArgumentError, match="must be a fresh odometer"):
         policies.EarlyStopping(target=N, every=50, odometer=policy.odometer)
+
+
+def test_the_clip_follows_the_counts():
+    """Andrew et al.'s rule by hand: exp(-rate (share below - quantile)); noisy counts outside [0, n] are clamped."""
+    run = Fake([500, 900, -50, 1200])
+    policy = policies.AdaptiveClip(quantile=0.5, rate=0.2)
+    clips = []
+    for run.step in range(5):
+        policy(run)
+        policy(run)  # a resumed run calls it again at the same step: it asks once
+        clips.append(run.max_grad_norm)
+    by_hand = np.exp(-0.2 * np.cumsum([0, 0, 0.1 - 0.5, 1 - 0.5, 0 - 0.5]))
+    assert clips == pytest.approx(by_hand, rel=1e-12)
+    assert run.sigma == 50  # a twentieth of the people
+
+
+def test_the_clip_stays_in_a_range():
+    """A million times smaller or larger than the first one, whatever the counts say."""
+    for count, expected in ((0, 1e-6), (1000, 1e6)):
+        run, policy = Fake([count] * 100), policies.AdaptiveClip(rate=3.0)
+        for run.step in range(100):
+            policy(run)
+        assert run.max_grad_norm == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("start", [0.001, 100.0])
+def test_the_clip_reaches_the_quantile_of_the_norms(data, start):
+    """From a clip that is far too small or too large, without a step that moves the parameters."""
+    x, y = data
+    module = network()
+    job = trainer(filters.Gaussian(mu=90.0), module, lr=0.0, max_grad_norm=start, noise_multiplier=5.0, steps=60)
+    run = job.fit(x, y, callbacks=[policies.AdaptiveClip(quantile=0.7, rate=0.5, sigma=0.5)])
+    norms = training.Gradients(module, BY_RECORD).norms(x, y).numpy()
+    assert np.mean(norms <= run.max_grad_norm) == pytest.approx(0.7, abs=0.03)
+
+
+def test_each_clip_is_what_people_pay_for(data):
+    """In exact squares: a person pays for the clipped gradient of each step, and one for a count if it was longer."""
+    x, y = data
+    module, clips, norms = network(), [], []
+    probe = training.Gradients(module, BY_RECORD)
+
+    def watch(run):  # called before the clip of the next step is set
+        clips.append(run.max_grad_norm)
+        norms.append(probe.norms(x, y).numpy())
+
+    job = trainer(filters.Gaussian(mu=50.0), module, noise_multiplier=2.0, steps=6)
+    run = job.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0, sigma=3.0), watch])
+    spent = np.zeros(N)
+    for clip, norm in zip(clips[:-1], norms[:-1], strict=True):  # the last look is after the last step
+        spent += np.minimum(norm / clip, 1) ** 2 / 2.0**2 + (norm > clip) / 3.0**2
+    assert len(set(clips)) == 7
+    assert np.asarray(job.accounts.spent()) == pytest.approx(spent, rel=1e-6)
+    assert sum(run.released.values()) == 12
+    assert "6 times Gaussian" in job.card(delta=1e-5).to_markdown()
+
+
+def test_the_clip_of_a_sampled_run_may_be_set_but_is_not_counted(data):
+    """Bounds of people follow a clip that was lowered; a count of clipped people needs all of them."""
+    x, y = data
+
+    def schedule(run):
+        run.max_grad_norm = 1.0 / (1 + run.step)
+
+    budget = filters.RenyiOrder(alpha=8.0, rho=5.0)
+    job = trainer(budget, sample_rate=0.2, noise_multiplier=2.0, steps=5, refresh_every=10)
+    run = job.fit(x, y, callbacks=[schedule])
+    assert [step.sensitivity for step in run.released] == [1 / (1 + number) for number in range(5)]
+    assert np.all(job.accounts.left() > 0)
+    again = trainer(filters.RenyiOrder(alpha=8.0, rho=5.0), sample_rate=0.2, noise_multiplier=2.0, steps=5)
+    with pytest.raises(errors.ArgumentError, match="without sample_rate"):
+        again.fit(x, y, callbacks=[policies.AdaptiveClip()])
+    assert not again._loop.run.released
+
+
+def test_a_clip_that_cannot_be_is_refused(data):
+    """What is no positive number; and counts before there is a step."""
+    x, y = data
+    for clip in (0.0, -1.0, float("nan"), float("inf")):
+        job = trainer(filters.Gaussian(mu=1.0), steps=2)
+        with pytest.raises(errors.ArgumentError, match="max_grad_norm"):
+            job.fit(x, y, callbacks=[lambda run, clip=clip: setattr(run, "max_grad_norm", clip)])
+        assert not job._loop.run.released
+    with pytest.raises(errors.ArgumentError, match="no step yet"):
+        trainer(filters.Gaussian(mu=1.0), steps=2).fit(x, y, callbacks=[lambda run: run.count_clipped(sigma=1.0)])
+    for wrong in ({"quantile": 0}, {"rate": -1}, {"every": 0}, {"sigma": 0}):
+        with pytest.raises(errors.ArgumentError, match=next(iter(wrong))):
+            policies.AdaptiveClip(**wrong)
+
+
+def test_a_resumed_run_keeps_its_clip(data, tmp_path):
+    """The clip and the policy's memory are in the checkpoint."""
+    x, y = data
+
+    class Killed(Exception):
+        pass
+
+    def kill(run):
+        if run.step == 4:
+            raise Killed
+
+    def job():
+        return trainer(filters.Gaussian(mu=5.0), noise_multiplier=4.0, steps=8)
+
+    first = job()
+    with pytest.raises(Killed):
+        first.fit(x, y, callbacks=[policies.AdaptiveClip(rate=1.0), kill], checkpoint=tmp_path, checkpoint_every=1)
+    clip = first._loop.run.max_grad_norm  # the clip at the kill; the last checkpoint is of the step before
+    second, seen = job(), []
+    second.fit(
+        x,
+        y,
+        callbacks=[lambda run: seen.append(run.max_grad_norm), policies.AdaptiveClip(rate=1.0)],
+        checkpoint=tmp_path,
+        resume=True,
+    )
+    assert seen[0] not in (1.0, clip)
+    assert len(second._loop.run.answers) == 3 + 4

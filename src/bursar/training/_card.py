@@ -11,7 +11,7 @@ from bursar import _html, filters, meaning, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError
 from bursar.meaning import sentence
-from bursar.mechanisms import Mechanism
+from bursar.mechanisms import Gaussian, Mechanism
 from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
 
 __all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
@@ -31,6 +31,9 @@ NOTIONS = {
     "Planned": "a number of planned steps, by privacy loss distributions",
 }
 """The notions of the budgets, by class."""
+
+LISTED = 20
+"""So many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line."""
 
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
@@ -179,7 +182,7 @@ class Card:
             ("Labels", CLASSES[self.classes_from]),
             ("Preprocessing", PREPROCESSING[self.preprocessing]),
             ("Randomness", self._randomness()),
-            *(("Released", f"{times} times {mechanism!r}") for mechanism, times in self.released),
+            *(("Released", said) for said in _in_words(self.released)),
         ]
 
     @property
@@ -240,6 +243,25 @@ class Card:
     def _randomness(self) -> str:
         system = "noise from a generator seeded by the operating system"
         return "reproducible: not private" if self.reproducible else system
+
+
+def _in_words(released: tuple[tuple[Mechanism, int], ...]) -> list[str]:
+    """What was released, a line each; steps that differ in the clip alone share a line, where there are many."""
+    if len(released) <= LISTED:
+        return [f"{times} times {mechanism!r}" for mechanism, times in released]
+    clips: dict[str, list[tuple[float, int]]] = {}
+    lines = []
+    for mechanism, times in released:
+        if isinstance(mechanism, Gaussian) and mechanism.sensitivity:
+            multiple = shown(mechanism.sigma / mechanism.sensitivity, 6, down=True)
+            clips.setdefault(multiple, []).append((mechanism.sensitivity, times))
+        else:
+            lines.append(f"{times} times {mechanism!r}")
+    for multiple, steps in clips.items():
+        least, most = min(clip for clip, _ in steps), max(clip for clip, _ in steps)
+        among = f"{least:g}" if least == most else f"{least:.4g} to {most:.4g}"
+        lines.append(f"{sum(times for _, times in steps)} times Gaussian noise of {multiple} times sensitivity {among}")
+    return lines
 
 
 def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> Boundary:

@@ -49,6 +49,8 @@ class FullBatch:
 
     def __init__(self, *, spend_remainder: bool = True, pace: float = 0.0) -> None:
         self._spend_remainder, self._pace = spend_remainder, pace if spend_remainder else 0.0
+        self.were_clipped: Array | None = None
+        """(n,) private: 1 for each person whose gradient was longer than the clip in the last step, else 0."""
 
     def charge_and_sum(
         self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step, steps_left: int
@@ -56,6 +58,7 @@ class FullBatch:
         """Charge each person for this step, and give the private sum of their clipped gradients."""
         allowance = paced_allowance(accounts, step, steps_left, self._pace)
         clipped_norms, weights = np.full(records.person_count, np.nan), np.zeros(records.person_count)
+        longer = np.zeros(records.person_count)
 
         def weigh(rows: Tensor, norms: Tensor) -> Tensor:
             people, norm = rows.numpy(), norms.numpy()
@@ -63,12 +66,14 @@ class FullBatch:
             clipped = np.minimum(norm, most if self._spend_remainder else step.sensitivity)  # NaN stays NaN
             weight = np.divide(clipped, norm, out=np.zeros_like(norm), where=(norm > 0) & (clipped <= most))
             clipped_norms[people], weights[people] = clipped, weight
+            longer[people] = np.where(np.isnan(norm), np.nan, norm > step.sensitivity)
             return torch.from_numpy(weight)
 
         sums, _ = gradients.sums(records.inputs, records.targets, weigh, people=records.people)
         active = np.asarray(accounts.charge(step, clipped_norms), dtype=bool)
         if np.any((weights > 0) & ~active):
             raise Unsupported("accounts: a person who kept to the allowance was refused; nothing was released")
+        self.were_clipped = longer
         return sums
 
 
@@ -130,7 +135,7 @@ class Poisson:
         if self._bounds is None or self._steps % self._refresh_every == 0:
             self._bounds = self._refreshed_bounds(gradients, records, step)
         self._steps += 1
-        return self._bounds
+        return np.minimum(self._bounds, step.sensitivity)  # the clip may have been lowered since; NaN stays NaN
 
     def _refreshed_bounds(self, gradients: Gradients, records: Records, step: Step) -> Array:
         norms = np.full(records.person_count, np.nan) if self._last_norms is None else self._last_norms

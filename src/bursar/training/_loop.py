@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bursar import individual
@@ -54,7 +55,10 @@ class Loop:
         checkpoint: Checkpoint | None,
     ) -> None:
         state = TrainingState(
-            noise_multiplier=settings.noise_multiplier, sample_rate=settings.sample_rate, seeded=settings.seeded
+            max_grad_norm=settings.max_grad_norm,
+            noise_multiplier=settings.noise_multiplier,
+            sample_rate=settings.sample_rate,
+            seeded=settings.seeded,
         )
         self._settings, self._current = settings, CurrentState(state)
         self._module, self._optimizer, self._processes = module, optimizer, processes
@@ -81,6 +85,7 @@ class Loop:
             current=self._current,
             budget_admits=accounts.admits,
             ask=self._noisy_sum,
+            count_clipped=self._count_clipped,
         )
         self.shares = ShareHistory(accounts.shares, 1.0, settings.last_step or 1)
         self.several_records = records.people is not None
@@ -199,6 +204,18 @@ class Loop:
         records = self._records
         numbers = values_by_record(self._module, records.inputs, records.targets, values)
         shares = means_by_person(np.clip(numbers, 0.0, 1.0), records.people, records.person_count)  # NaN stays NaN
+        return self._noisy_total(question, shares)
+
+    def _count_clipped(self, question: Gaussian) -> float:
+        """How many people's gradients were longer than the clip in the last step, plus noise. Public."""
+        if not isinstance(self._contributions, FullBatch):
+            raise ArgumentError("count_clipped needs every person in every step: no sample_rate and no batches")
+        if self._contributions.were_clipped is None:
+            raise ArgumentError("count_clipped: this process has taken no step yet")
+        return self._noisy_total(question, self._contributions.were_clipped)
+
+    def _noisy_total(self, question: Gaussian, shares: NDArray[np.float64]) -> float:
+        """The total of what people have, (n,) in [0, 1], plus noise; who cannot pay for their own is left out."""
 
         def charge_and_sum() -> list[Tensor]:
             active = np.asarray(self.accounts.for_questions.charge(question, shares), dtype=bool)

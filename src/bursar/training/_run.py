@@ -23,10 +23,11 @@ class Run:
     that are not private. They may not depend on private data, or on what people have spent, in any other way.
 
     Fields: module, optimizer; step, the number of steps done; steps, how many each person can pay in full; last, the
-        number of the last; noise_multiplier and sample_rate, which a callback may set for the next step (the clip is
-        fixed); counting, the latest answer of ``stopping.Dropouts`` or ``StillActive``, if one counts; answers, what
-        was asked so far, as (step, name, answer); released, what was charged and how often; history, for callbacks to
-        keep public things in; reason, why the run ended; state, all of it as one frozen value.
+        number of the last; divisor, what sums are divided by; max_grad_norm, noise_multiplier and sample_rate, which a
+        callback may set for the next step; counting, the latest answer of ``stopping.Dropouts`` or ``StillActive``, if
+        one counts; answers, what was asked so far, as (step, name, answer); released, what was charged and how often;
+        history, for callbacks to keep public things in; reason, why the run ended; state, all of it as one frozen
+        value.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class Run:
         current: CurrentState,
         budget_admits: Callable[[Mechanism], bool],
         ask: Callable[[Gaussian, Values], float],
+        count_clipped: Callable[[Gaussian], float],
     ) -> None:
         self.module, self.optimizer = module, optimizer
         self.counting: DropoutCount | ActiveAnswer | None = None
         self._settings, self._current = settings, current
-        self._budget_admits, self._ask = budget_admits, ask
+        self._budget_admits, self._ask, self._count_clipped = budget_admits, ask, count_clipped
 
     def __repr__(self) -> str:
         return f"Run(step={self.step}, steps={self.steps}, noise_multiplier={self.noise_multiplier:g})"
@@ -69,8 +71,20 @@ class Run:
 
     @property
     def max_grad_norm(self) -> float:
-        """The clip, which is fixed."""
-        return self._settings.max_grad_norm
+        """The clip of the next step, on each person's gradient. Noise is a multiple of it."""
+        return self.state.max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        _check.positive(max_grad_norm=value)
+        if self._settings.batches is not None:
+            raise ArgumentError("max_grad_norm can't be set in a run with fixed batches: later rows are paid already")
+        self._current.update(max_grad_norm=float(value))
+
+    @property
+    def divisor(self) -> float:
+        """The fixed public number of people that sums are divided by, times the sample rate if people are sampled."""
+        return self._settings.divisor
 
     @property
     def noise_multiplier(self) -> float:
@@ -127,7 +141,7 @@ class Run:
         sigma = (self.noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
         rate = self.sample_rate if sample_rate is None else sample_rate
         return (
-            Gaussian(sigma, self._settings.sensitivity)
+            Gaussian(sigma, self._settings.sensitivity(self.max_grad_norm))
             if rate is None
             else SampledGaussian(sigma, self.max_grad_norm, rate)
         )
@@ -157,6 +171,27 @@ class Run:
         Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
         Source: theory 2.1, 5.1.
         """
-        answer = self._ask(Gaussian(sigma, 1.0), values)
+        return self._kept(name, self._ask(Gaussian(sigma, 1.0), values))
+
+    def count_clipped(self, *, sigma: float, name: str = "clipped") -> float:
+        """How many people's gradients were longer than the clip in the last step, with Gaussian noise.
+
+        Args:
+            sigma: public. Standard deviation of the noise.
+            name: under which the answer is kept in ``answers``.
+
+        Returns:
+            Public. A person who can't pay for being counted is left out.
+
+        Raises:
+            ArgumentError: this process has taken no step yet, or people are sampled or in fixed batches.
+
+        Guarantee: released by a Gaussian mechanism with sensitivity 1; a person whose gradient was longer than the clip
+            is charged for one, and any other person for nothing.
+        Source: theory 2.1, 5.1; Andrew et al. (2021), who charge everybody one half.
+        """
+        return self._kept(name, self._count_clipped(Gaussian(sigma, 1.0)))
+
+    def _kept(self, name: str, answer: float) -> float:
         self._current.update(answers=(*self.answers, (self.step, name, answer)))
         return answer

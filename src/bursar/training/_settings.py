@@ -19,6 +19,7 @@ class Settings:
     odometer: Boundary | None
     """What running bounds are read off, fresh; None: there are none."""
     max_grad_norm: float
+    """The clip to begin with; callbacks may set another."""
     divisor: float
     noise_multiplier: float
     steps: int | None
@@ -40,7 +41,6 @@ class Settings:
         batches = "" if self.batches is None else self.batches.describe()
         return {name: getattr(self, name) for name in names} | {"batches": batches}
 
-    @property
-    def sensitivity(self) -> float:
-        """The most that a person can contribute to what a step releases, and is charged for."""
-        return self.max_grad_norm if self.batches is None else self.batches.most
+    def sensitivity(self, clip: float) -> float:
+        """The most that a person can contribute to what a step with this clip releases, and is charged for."""
+        return clip if self.batches is None else self.batches.most

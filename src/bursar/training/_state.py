@@ -14,6 +14,9 @@ __all__ = ["CurrentState", "TrainingState", "plain_numbers"]
 
 History = dict[str, Any]
 
+PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples")
+"""The fields that a checkpoint keeps as they are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingState:
@@ -23,6 +26,7 @@ class TrainingState:
     resumed run draws fresh noise, so of the noise the state holds its size, and whether it can be drawn again.
     """
 
+    max_grad_norm: float
     noise_multiplier: float
     sample_rate: float | None
     seeded: bool
@@ -37,8 +41,7 @@ class TrainingState:
 
     def to_fields(self) -> dict[str, Any]:
         """Names and plain values, for a checkpoint."""
-        names = ("step", "reason", "noise_multiplier", "sample_rate", "seeded", "own_samples")
-        return {name: getattr(self, name) for name in names} | {
+        return {name: getattr(self, name) for name in PLAIN} | {
             "answers": list(self.answers),
             "history": plain_numbers(self.history),
             "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
@@ -53,10 +56,10 @@ class TrainingState:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
         """The state that ``to_fields`` described."""
-        names = ("step", "reason", "noise_multiplier", "sample_rate", "seeded", "own_samples", "history")
         released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
-            **{name: fields[name] for name in names},
+            **{name: fields[name] for name in PLAIN},
+            history=fields["history"],
             answers=tuple((step, name, answer) for step, name, answer in fields["answers"]),
             released=MappingProxyType(released),
         )

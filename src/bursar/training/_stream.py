@@ -115,7 +115,12 @@ class Stream:
             self._clip, self._divisor = float(max_grad_norm), float(divisor)
             self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
             self._spend_remainder, self._spread = spend_remainder, int(spread)
-            state = TrainingState(noise_multiplier=self._multiplier, sample_rate=None, seeded=seed is not None)
+            state = TrainingState(
+                max_grad_norm=self._clip,
+                noise_multiplier=self._multiplier,
+                sample_rate=None,
+                seeded=seed is not None,
+            )
             self._current = CurrentState(state)
             self._noise = noise_generator(self._gradients.parameters[0].device, seed)
             self._folder: StreamCheckpoint | None = None

@@ -9,8 +9,11 @@ of each class at most. A policy of your own is a function:
         if run.step == run.steps - 100:
             run.noise_multiplier /= 2
 
-Source: Lécuyer (2021), section 5; theory 1.2, 4.1 (each step's parameters may depend on all earlier outputs)
+Source: Lécuyer (2021), section 5; Andrew et al. (2021), for the clip; theory 1.2, 4.1 (each step's parameters may
+depend on all earlier outputs)
 """
+
+from math import exp
 
 from bursar import _check
 from bursar.errors import ArgumentError
@@ -19,7 +22,10 @@ from bursar.odometers import Odometer
 from bursar.training._evaluation import correct
 from bursar.training._run import Run
 
-__all__ = ["AdaptiveBatch", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
+__all__ = ["AdaptiveBatch", "AdaptiveClip", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
+
+CLIP_RANGE = 1e6
+"""The clip stays within this factor of where it began."""
 
 DEVIATIONS = 3.0
 """A noisy count has grown significantly if it grew by so many standard deviations of its noise."""
@@ -138,6 +144,48 @@ class ReduceNoiseOnPlateau(_Adaptive):
 def _more_are_possible(run: Run, steps: int) -> bool:
     """Whether more than so many steps are possible as they are now."""
     return run.can_take(run.next_step(), steps + 1)
+
+
+class AdaptiveClip:
+    """A clip that follows a quantile of people's gradient norms, so that a bad first clip does no lasting harm.
+
+    Every so many steps it asks how many gradients were longer than the clip, and multiplies the clip by
+    exp(-rate (share that was not longer - quantile)). The noise is a multiple of the clip and follows it, so a step
+    costs a person whose gradient is clipped the same, whatever the clip is.
+
+    Args:
+        quantile: public, in (0, 1). The share of people whose gradients should not be clipped.
+        rate: public. How fast the clip moves: with 0.2 it at most falls by a factor of 0.9 and grows by 1.1 at a time,
+            at the median.
+        every: public. Steps between two questions.
+        sigma: public. The noise on the count; None: a twentieth of ``run.divisor``.
+
+    Raises:
+        ArgumentError: an argument is out of its range, or the run samples people or has fixed batches.
+
+    Guarantee: the clip is computed from noisy counts only, each charged as a Gaussian of sensitivity 1 to the people
+        whose gradients were longer than the clip.
+    Source: Andrew et al. (2021), Differentially Private Learning with Adaptive Clipping, Algorithm 1; theory 2.1, 5.1.
+    """
+
+    def __init__(self, *, quantile: float = 0.5, rate: float = 0.2, every: int = 1, sigma: float | None = None) -> None:
+        _check.between(0, 1, quantile=quantile)
+        _check.positive(rate=rate, **({} if sigma is None else {"sigma": sigma}))
+        _check.whole(1, every=every)
+        self._quantile, self._rate, self._every, self._sigma = quantile, rate, every, sigma
+
+    def __call__(self, run: Run) -> None:
+        """Ask when it is due, and move the clip."""
+        if run.sample_rate is not None:
+            raise ArgumentError("AdaptiveClip needs every person in every step: a run without sample_rate")
+        memory = run.history.setdefault(type(self).__name__, [run.max_grad_norm, 0])  # [clip at the start, last asked]
+        if run.step == memory[1] or run.step % self._every or run.reason is not None:
+            return
+        memory[1] = run.step
+        count = run.count_clipped(sigma=run.divisor / 20 if self._sigma is None else self._sigma)
+        not_longer = 1.0 - min(1.0, max(0.0, count / run.divisor))
+        clip = run.max_grad_norm * exp(-self._rate * (not_longer - self._quantile))
+        run.max_grad_norm = min(max(clip, memory[0] / CLIP_RANGE), memory[0] * CLIP_RANGE)
 
 
 class DecreasingNoise:
