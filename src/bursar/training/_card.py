@@ -32,7 +32,7 @@ NOTIONS = {
 }
 """The notions of the budgets, by class."""
 
-LISTED = 20
+LISTED = 5
 """So many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line."""
 
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"

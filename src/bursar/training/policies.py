@@ -154,9 +154,10 @@ class AdaptiveClip:
     costs a person whose gradient is clipped the same, whatever the clip is.
 
     Args:
-        quantile: public, in (0, 1). The share of people whose gradients should not be clipped.
-        rate: public. How fast the clip moves: with 0.2 it at most falls by a factor of 0.9 and grows by 1.1 at a time,
-            at the median.
+        quantile: public, in (0, 1). The share of people whose gradients should not be clipped. The gradients of most
+            people vanish as a classifier gets good, and a clip that follows their median vanishes with them.
+        rate: public. How fast the clip moves: it falls by at most a factor of exp(-rate (1 - quantile)) at a time, and
+            grows by at most exp(rate quantile).
         every: public. Steps between two questions.
         sigma: public. The noise on the count; None: a twentieth of ``run.divisor``.
 
@@ -168,7 +169,7 @@ class AdaptiveClip:
     Source: Andrew et al. (2021), Differentially Private Learning with Adaptive Clipping, Algorithm 1; theory 2.1, 5.1.
     """
 
-    def __init__(self, *, quantile: float = 0.5, rate: float = 0.2, every: int = 1, sigma: float | None = None) -> None:
+    def __init__(self, *, quantile: float = 0.8, rate: float = 0.2, every: int = 1, sigma: float | None = None) -> None:
         _check.between(0, 1, quantile=quantile)
         _check.positive(rate=rate, **({} if sigma is None else {"sigma": sigma}))
         _check.whole(1, every=every)
@@ -179,7 +180,7 @@ class AdaptiveClip:
         if run.sample_rate is not None:
             raise ArgumentError("AdaptiveClip needs every person in every step: a run without sample_rate")
         memory = run.history.setdefault(type(self).__name__, [run.max_grad_norm, 0])  # [clip at the start, last asked]
-        if run.step == memory[1] or run.step % self._every or run.reason is not None:
+        if run.step in (memory[1], run.last) or run.step % self._every or run.reason is not None:
             return
         memory[1] = run.step
         count = run.count_clipped(sigma=run.divisor / 20 if self._sigma is None else self._sigma)
