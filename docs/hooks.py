@@ -11,6 +11,7 @@ from mkdocs.utils import get_relative_url
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference
+from formulas import Formulas
 from generate import MODULES
 
 GROUPS = {
@@ -31,7 +32,8 @@ def address(module_name: str, anchor: str = "") -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Add the pages of the reference to the navigation."""
+    """Add the pages of the reference to the navigation, and formulas to Markdown."""
+    config.markdown_extensions.append(Formulas())
     room = {name: group for group, rooms in GROUPS.items() for name in rooms}
     groups: dict[str, list[str]] = {group: [] for group in ("Accounting", *GROUPS)}
     for name in sorted(MODULES):
