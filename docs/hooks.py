@@ -1,4 +1,4 @@
-"""What the build of the site adds: pages of the API reference, links from names to them, and links to statements."""
+"""What the build of the site adds: the API reference, links to it and to cited statements, formulas, notebooks."""
 
 import re
 import sys
@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reference
 from formulas import Formulas
 from generate import MODULES
+from notebooks import notebook
 
 GROUPS = {
     "Statistics": ("queries", "ledger"),
@@ -43,17 +44,25 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Make the pages of the reference."""
+    """Make the pages of the reference, and a notebook of each tutorial."""
     PLACES.update(reference.places(MODULES))
     for name in MODULES:
         files.append(File.generated(config, f"reference/{name}.md", content=reference.page(name)))
+    for page in files.documentation_pages():
+        if page.src_uri.startswith("tutorials/"):
+            name = Path(page.src_uri).stem
+            made = notebook(page.content_string, name=name)
+            files.append(File.generated(config, f"tutorials/{name}.ipynb", content=made))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Colour examples with prompts as such; link the list of all names to the reference."""
+    """Colour examples with prompts as such; link notebooks, and the list of all names to the reference."""
     if page.file.src_uri == "api.md":
         markdown = linked_index(markdown)
+    if page.file.src_uri.startswith("tutorials/"):
+        title, rest = markdown.split("\n", 1)
+        markdown = f"{title}\n\n[This page as a notebook]({Path(page.file.src_uri).stem}.ipynb)\n{rest}"
     return re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)
 
 
