@@ -4,13 +4,34 @@ Every text that is given is escaped here; only what these functions return is ta
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from html import escape
+from urllib.parse import urlencode
 
 from bursar.errors import ArgumentError
 
-__all__ = ["bar", "facts", "heading", "link", "page", "paragraph", "percent", "table", "text", "when"]
+__all__ = [
+    "STYLE_HASH",
+    "anchor",
+    "bar",
+    "choice",
+    "facts",
+    "field",
+    "form",
+    "heading",
+    "interval",
+    "link",
+    "notice",
+    "page",
+    "paragraph",
+    "percent",
+    "table",
+    "text",
+    "when",
+]
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -47,10 +68,26 @@ thead th { border-bottom-width: 2px; }
   tr { border-bottom: 1px solid var(--line); padding: 0.5rem 0; } td { border: none; padding: 0.1rem 0; }
   td { overflow-wrap: anywhere; }
   td::before { content: attr(data-label) ": "; font-weight: 600; } }
+form { margin: 0.8rem 0; } .fields { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr));
+  gap: 0.9rem 1.2rem; margin: 0.8rem 0; } label { display: block; font-weight: 600; }
+.hint { display: block; font-size: 0.9rem; }
+input, select { display: block; width: 100%; margin: 0.2rem 0; } input, select, button { font: inherit; color: inherit;
+  background: var(--paper); border: 1px solid var(--line); border-radius: 0.3rem; padding: 0.4rem 0.6rem;
+  min-height: 2.6rem; }
+button { background: var(--soft); font-weight: 600; cursor: pointer; margin: 0 0.6rem 0.6rem 0; }
+:focus-visible { outline: 3px solid var(--used); outline-offset: 2px; }
+.notice { max-width: none; border: 2px solid var(--line); background: var(--soft); padding: 0.5rem 0.8rem; }
+.span { display: block; width: 100%; min-width: 8rem; height: 1.4rem; }
+.span .reach { stroke: var(--used); stroke-width: 3; }
+.span .value { fill: var(--ink); }
 dl { display: grid; grid-template-columns: minmax(8rem, 14rem) 1fr; gap: 0.35rem 1rem; margin: 0.5rem 0; }
 dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 36rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.7rem; } }
 """.strip()
+
+
+STYLE_HASH = "sha256-" + b64encode(sha256(f"\n{_STYLE}\n".encode()).digest()).decode()
+"""Of the style of every page, for a Content-Security-Policy that allows no other."""
 
 
 def text(value: object) -> str:
@@ -135,6 +172,92 @@ def link(name: str, words: str) -> str:
     if not re.fullmatch(r"[\w-]+\.html", name):
         raise ArgumentError(f"name={name!r} must be the name of an .html file, without a folder")
     return f'<p><a href="{name}">{_plain(words)}</a></p>'
+
+
+def anchor(path: str, words: str, **query: str) -> str:
+    """A link to a page of the same server, with parameters."""
+    if not re.fullmatch(r"/[\w-]*", path):
+        raise ArgumentError(f"path={path!r} must be / and a plain name")
+    where = f"{path}?{urlencode(query, errors='replace')}" if query else path
+    return f'<a href="{_plain(where)}">{text(words)}</a>'
+
+
+def notice(words: str, *, alert: bool = False) -> str:
+    """A sentence that stands out; as an alert it is read aloud at once."""
+    role = "alert" if alert else "status"
+    return f'<p class="notice" role="{role}">{_plain(words)}</p>'
+
+
+def form(action: str, rows: Iterable[str], buttons: Sequence[tuple[str, str, str]], hidden: Mapping[str, str]) -> str:
+    """A form that is sent to a page of the same server.
+
+    Args:
+        action: the path of the page.
+        rows: what ``field`` and ``choice`` give.
+        buttons: name, value and words of each.
+        hidden: fields that nobody sees.
+    """
+    inner = "\n".join(rows)
+    lines = [f'<input type="hidden" name="{_plain(name)}" value="{_plain(value)}">' for name, value in hidden.items()]
+    if inner:
+        lines.append(f'<div class="fields">{inner}</div>')
+    for name, value, words in buttons:
+        named = f' name="{_plain(name)}" value="{_plain(value)}"' if name else ""
+        lines.append(f'<button type="submit"{named}>{_plain(words)}</button>')
+    return f'<form method="post" action="{_plain(action)}">' + "\n".join(lines) + "</form>"
+
+
+def field(
+    name: str,
+    label: str,
+    *,
+    kind: str = "text",
+    value: str = "",
+    hint: str = "",
+    required: bool = False,
+    step: str | None = None,
+) -> str:
+    """A field of a form with its label, and a hint below it."""
+    more = f' value="{_plain(value)}"' if value else ""
+    more += " required" if required else ""
+    more += f' step="{_plain(step)}"' if step is not None else ""
+    more += _described(name, hint)
+    place = f'<input type="{_plain(kind)}" id="field-{name}" name="{name}" autocomplete="off"{more}>'
+    return f'<div><label for="field-{name}">{_plain(label)}</label>{place}{_hint(name, hint)}</div>'
+
+
+def choice(name: str, label: str, options: Iterable[tuple[str, str]], *, chosen: str = "", hint: str = "") -> str:
+    """A choice of a form with its label: the value and the words of each option, and a hint below it."""
+    listed = "".join(
+        f'<option value="{_plain(value)}"{" selected" if value == chosen else ""}>{_plain(words)}</option>'
+        for value, words in options
+    )
+    place = f'<select id="field-{name}" name="{name}"{_described(name, hint)}>{listed}</select>'
+    return f'<div><label for="field-{name}">{_plain(label)}</label>{place}{_hint(name, hint)}</div>'
+
+
+def _described(name: str, hint: str) -> str:
+    return f' aria-describedby="hint-{name}"' if hint else ""
+
+
+def _hint(name: str, hint: str) -> str:
+    return f'<span class="hint" id="hint-{name}">{_plain(hint)}</span>' if hint else ""
+
+
+def interval(low: float, value: float | None, high: float, between: tuple[float, float], label: str) -> str:
+    """A line from low to high with a mark at the value, on a scale; with a label for those who do not see it."""
+    least, most = between
+    width = most / 2 - least / 2 or 1.0  # halves: the difference of huge numbers is not finite
+
+    def place(number: float) -> str:
+        share = (number / 2 - least / 2) / width
+        return f"{2 + 96 * min(max(share, 0.0), 1.0) if share == share else 2:.2f}"
+
+    mark = "" if value is None else f'<circle class="value" cx="{place(value)}%" cy="50%" r="4"/>'
+    return (
+        f'<svg class="span" role="img" aria-label="{_plain(label)}">'
+        f'<line class="reach" x1="{place(low)}%" x2="{place(high)}%" y1="50%" y2="50%"/>{mark}</svg>'
+    )
 
 
 def when(moment: str) -> str:

@@ -5,8 +5,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
-from bursar import _extras
+from bursar import _extras, _html
 from bursar.service._bodies import dumps
 from bursar.service._metrics import Metrics
 from bursar.service._problems import LEDGER_TEXTS, Refused
@@ -26,7 +27,9 @@ __all__ = [
     "application",
     "body_of",
     "json_response",
+    "page_response",
     "problem",
+    "redirect",
     "router_of",
 ]
 
@@ -52,9 +55,25 @@ _HEADERS: Mapping[str, str] = {
 }
 
 
+_PAGES = (
+    f"default-src 'none'; style-src '{_html.STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
 def json_response(value: object, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
     return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
+
+
+def page_response(page: str, status: int = 200, *, retry: int | None = None) -> Response:
+    """A page; its policy allows our style, forms to ourselves, and nothing else."""
+    headers = {} if retry is None else {"retry-after": str(retry)}
+    return Response(page, status, media_type="text/html", headers={**headers, "content-security-policy": _PAGES})
+
+
+def redirect(path: str, **query: str) -> Response:
+    """On to a page of ours."""
+    return Response(status_code=303, headers={"location": f"{path}?{urlencode(query)}" if query else path})
 
 
 def problem(refused: Refused) -> Response:

@@ -11,10 +11,12 @@ from bursar import _extras
 from bursar.errors import ArgumentError
 from bursar.queries import Session
 from bursar.service._analyst_routes import AnalystRoutes
+from bursar.service._console import Console
 from bursar.service._desk import Desk, apply_policy
 from bursar.service._holder_desk import HolderDesk
 from bursar.service._holder_routes import HolderRoutes
 from bursar.service._http import Guard, application
+from bursar.service._pages import AnalystPages
 from bursar.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):
@@ -51,9 +53,10 @@ def opened(policy: Policy) -> Doors:
 
 def _doors(policy: Policy, session: Session) -> Doors:
     desk = Desk(policy, session)
-    analysts = AnalystRoutes(desk)
-    holder = HolderRoutes(HolderDesk(desk))
-    return Doors(desk, application(analysts.handlers, desk.metrics), application(holder.handlers, desk.metrics))
+    seen = HolderDesk(desk)
+    analysts = [*AnalystRoutes(desk).handlers, *AnalystPages(desk).handlers]
+    holder = [*HolderRoutes(seen).handlers, *Console(seen).handlers]
+    return Doors(desk, application(analysts, desk.metrics), application(holder, desk.metrics))
 
 
 class _Server(uvicorn.Server):

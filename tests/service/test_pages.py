@@ -1,0 +1,325 @@
+"""The pages of analysts and the console: they work without JavaScript, stand alone, and tell nothing private."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from bursar import _html
+from services import COUNT, MARKER, TOKENS, Door, service, service_folder
+
+VOID = {"meta", "rect", "input", "line", "circle"}
+HOSTILE = "<script>alert('x')</script>"
+
+
+class Reader(HTMLParser):
+    """What a browser makes of a page: tags with attributes, forms with their fields, and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.texts, self.style, self.forms = [], [], [], "", {}
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.tags.append((tag, named))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "form":
+            self.form = self.forms.setdefault(named["action"], {})
+        if tag == "input":
+            self.form[named["name"]] = named.get("value", "")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "style":
+            self.style += data
+        elif self.open:
+            self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+    def all(self, *tags):
+        return [named for tag, named in self.tags if tag in tags]
+
+
+@pytest.fixture
+def running(tmp_path):
+    with service(service_folder(tmp_path)) as made:
+        yield made
+
+
+def entered(application, token):
+    """A client that logged in with a token, in a form, as a browser does."""
+    door = Door(application)
+    assert door.get("/").headers["location"] == "/login"
+    assert "token" in Reader(door.get("/login").text).forms["/login"]
+    response = door.post("/login", data={"token": token})
+    assert (response.status_code, response.headers["location"]) == (303, "/")
+    return door
+
+
+@pytest.fixture
+def ann(running):
+    return entered(running.doors.analysts, TOKENS["ann"])
+
+
+@pytest.fixture
+def holder(running):
+    return entered(running.doors.holder, TOKENS["holder"])
+
+
+def sent(door, **fields):
+    """Fill in the form of the page and send it."""
+    own = Reader(door.get("/").text).forms["/ask"]
+    first = {"table": "visits", "ask": "count", "clip": "5", "price": "1", "do": "ask"}
+    return door.post("/ask", data={**own, **first, **fields})
+
+
+def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
+    """A quote costs nothing; asking leads to the answer, which is listed, and is the same over JSON."""
+    quoted = sent(ann, do="quote", by="visits.country")
+    assert "Quote: about table visits: 95 % within about" in Reader(quoted.text).text
+    assert running.desk.session.ledger.entries("answered") == []
+    asked = sent(ann, by="visits.country", key="monday", where="hours > 2")
+    assert (asked.status_code, asked.headers["location"]) == (303, "/answer?key=monday")
+    page = Reader(ann.get("/answer?key=monday").text)
+    told = running.ann.get("/v1/answer?key=monday").json()
+    assert told["question"]["where"] == "hours > 2"
+    for value in told["values"]:
+        assert f"{value:,.6g}" in page.text
+    assert len([named for named in page.all("svg") if named["class"] == "span"]) == 2
+    home = Reader(ann.get("/").text)
+    assert "count where hours > 2 by country" in home.text
+    assert sent(ann, by="visits.country", key="monday", where="hours > 2").status_code == 303
+    assert len(running.desk.session.ledger.entries("answered")) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"ask": "people"}, {"ask": "people"}),
+        ({"ask": "sum", "column": "visits.hours"}, {"ask": "sum", "low": 0, "high": 24, "clip": 5}),
+        ({"ask": "mean", "column": "visits.hours", "high": "12"}, {"ask": "mean", "low": 0, "high": 12}),
+        ({"ask": "median", "column": "visits.hours"}, {"ask": "quantiles", "levels": [0.5]}),
+    ],
+)
+def test_each_kind_of_question_of_the_form_is_answered(running, ann, fields, wanted):
+    """Every kind that the form offers gives the question that it says, with the bounds of the policy."""
+    assert sent(ann, key="k", **fields).status_code == 303
+    question = running.ann.get("/v1/answer?key=k").json()["question"]
+    assert wanted.items() <= question.items()
+    assert ann.get("/answer?key=k").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"ask": "mean"}, "need a column"),
+        ({"ask": "mean", "column": "visits.diagnosis"}, "need a column"),
+        ({"clip": ""}, "clip= must be given"),
+        ({"clip": "nan"}, "clip must be a number"),
+        ({"price": "0"}, "the price must be above 0"),
+        ({"price": "0.001"}, "the least price"),
+        ({"price": "60"}, "By its limits".lower()),
+        ({"where": "diagnosis = 'x'"}, "diagnosis"),
+        ({"where": HOSTILE}, "where"),
+        ({"key": "caf\u00e9"}, "printable characters of ASCII"),
+        ({"ask": HOSTILE}, "ask must be one of"),
+    ],
+)
+def test_what_is_refused_is_said_beside_the_form(running, ann, fields, words):
+    """A refusal stands on the page as an alert, the form keeps what was sent, and nothing was charged."""
+    refused = sent(ann, **fields)
+    assert 400 <= refused.status_code < 500
+    page = Reader(refused.text)
+    assert any(named.get("role") == "alert" for named in page.all("p"))
+    assert words in page.text
+    assert page.all("script") == []
+    if "where" in fields:
+        assert page.forms["/ask"]["where"] == fields["where"]
+    assert running.desk.session.ledger.entries("answered") == []
+
+
+def test_forms_from_elsewhere_are_refused(running, ann, holder):
+    """Without the visit's own word in the form, or from another site, nothing is asked, verified or ended."""
+    form = Reader(ann.get("/").text).forms["/ask"]
+    fields = {"table": "visits", "ask": "people", "price": "1", "do": "ask", "key": "k"}
+    other = Reader(entered(running.doors.analysts, TOKENS["ann"]).get("/").text).forms["/ask"]["form"]
+    for word in ("", "x", "caf\u00e9", other):
+        assert ann.post("/ask", data={**fields, "form": word}).status_code == 403
+        assert ann.post("/logout", data={"form": word}).status_code == 403
+        assert holder.post("/verify", data={"form": word}).status_code == 403
+        assert holder.post("/logout", data={"form": word}).status_code == 403
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    assert ann.post("/ask", data={**fields, **form}, headers=elsewhere).status_code == 403
+    assert ann.post("/login", data={"token": TOKENS["bob"]}, headers=elsewhere).status_code == 403
+    assert ann.post("/ask", content=b"ask=people&ask=count", headers={"content-type": "text/plain"}).status_code == 415
+    assert running.desk.session.ledger.entries("answered") == []
+    assert ann.get("/").status_code == 200
+
+
+def test_a_visit_needs_its_cookie_and_ends(running, ann):
+    """The cookie is for this site, not for scripts, and is no token; JSON routes do not take it; leaving ends it."""
+    response = Door(running.doors.analysts).post("/login", data={"token": TOKENS["ann"]})
+    cookie = response.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert TOKENS["ann"] not in cookie
+    assert ann.get("/v1/me").status_code == 401
+    form = Reader(ann.get("/").text).forms["/logout"]
+    value = ann.cookies["bursar"]
+    assert ann.post("/logout", data=form).status_code == 303
+    again = Door(running.doors.analysts)
+    assert again.get("/", headers={"cookie": f"bursar={value}"}).headers["location"] == "/login"
+    for token in ("", TOKENS["stranger"], TOKENS["old"], TOKENS["holder"]):
+        assert Door(running.doors.analysts).post("/login", data={"token": token}).status_code == 401
+    for token in ("", TOKENS["ann"]):
+        assert Door(running.doors.holder).post("/login", data={"token": token}).status_code == 401
+
+
+def test_cookies_are_for_https_where_the_policy_says_so(tmp_path):
+    """With https = true browsers send the cookie over https alone."""
+    with service(
+        service_folder(tmp_path), lambda text: text.replace("step = 0.02", "step = 0.02\nhttps = true")
+    ) as made:
+        response = made.door().post("/login", data={"token": TOKENS["ann"]})
+        assert "Secure" in response.headers["set-cookie"]
+
+
+def test_the_console_shows_budgets_people_limits_and_checks(running, holder):
+    """Shares by day and analyst, people near the end, limits, alarms; a button verifies the ledger."""
+    running.ann.ask("one")
+    running.bob.ask("two", {"ask": "people", "rho": 0.1})
+    running.door().get("/v1/me")
+    page = Reader(holder.get("/").text)
+    for words in (
+        "0 of 60 people who were charged have spent 90% of their budget or more.",
+        "1 requests had no token",
+        "ann 0.35%, bob 10.00%",
+        "weekly",
+        "It was not verified since the service was started.",
+    ):
+        assert words in page.text, words
+    assert holder.post("/verify", data={**page.forms["/verify"], "replay": "yes"}).status_code == 303
+    page = Reader(holder.get("/").text)
+    assert "charging every question again from the data gives the same accounts" in page.text
+    assert " NO " not in page.text
+    assert page.text.startswith("Console of the data holder Private: for the data holder.")
+
+
+def pages(running, ann, holder):
+    """Every page, with what makes it long."""
+    for key in range(3):
+        running.ann.ask(f"{HOSTILE} {key}", {**COUNT, "clip": 4 + key})
+    running.ann.ask("mean", {"ask": "mean", "column": "hours", "low": 0, "high": 24, "sigma": 9})
+    yield Door(running.doors.analysts).get("/login")
+    yield ann.get("/")
+    yield sent(ann, do="quote")
+    yield sent(ann, price="0", where=HOSTILE)
+    yield ann.get("/answer", params={"key": f"{HOSTILE} 0"})
+    yield ann.get("/answer?key=mean")
+    yield ann.get("/answer?key=none")
+    yield Door(running.doors.holder).get("/login")
+    yield holder.get("/")
+
+
+def test_pages_stand_alone_and_tell_nothing_private(running, ann, holder):
+    """No script, no request to elsewhere, the one style that the policy allows, and no name of a person."""
+    for response in pages(running, ann, holder):
+        page = Reader(response.text)
+        assert page.all("script", "img", "link", "iframe") == []
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert f"style-src '{_html.STYLE_HASH}'" in policy
+        assert not any(name.startswith("on") or name == "style" for _, named in page.tags for name in named)
+        assert all(named["href"].startswith("/") for named in page.all("a"))
+        assert all(re.fullmatch(r"/\w+", action) for action in page.forms)
+        assert MARKER not in response.text
+        assert "people.ledger" not in response.text
+
+
+def test_the_hash_is_that_of_the_style():
+    """The policy's hash is of the text between the tags of the style, as a browser computes it."""
+    import base64
+    import hashlib
+
+    style = Reader(_html.page("x", [])).style
+    assert "sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() == _html.STYLE_HASH
+
+
+def test_pages_can_be_read_by_everybody(running, ann, holder):
+    """A language, one title and heading, labels for fields, names for pictures, captions, headers, and unique ids."""
+    for response in pages(running, ann, holder):
+        page = Reader(response.text)
+        assert page.all("html") == [{"lang": "en"}]
+        headings = [tag for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+        assert headings[0] == "h1"
+        assert headings.count("h1") == 1
+        assert set(headings) <= {"h1", "h2"}
+        assert len(page.all("title")) == len(page.all("main")) == 1
+        ids = [named["id"] for _, named in page.tags if "id" in named]
+        assert len(set(ids)) == len(ids)
+        labelled = {named["for"] for named in page.all("label")}
+        for named in page.all("input", "select"):
+            if named.get("type") != "hidden":
+                assert named["id"] in labelled
+                assert named.get("aria-describedby", named["id"]) in ids
+        assert all(named.get("aria-label") and named.get("role") == "img" for named in page.all("svg"))
+        assert len(page.all("caption")) == len(page.all("table"))
+        assert all(named.get("scope") == "col" for named in page.all("th"))
+        assert all(named.get("type") == "submit" for named in page.all("button"))
+        assert "viewport" in [named.get("name") for named in page.all("meta")]
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_contrast_in_light_and_dark():
+    """Text on each background has 4.5 to 1, and borders and marks have 3 to 1, as WCAG 2.2 asks (1.4.3 and 1.4.11)."""
+    style = Reader(_html.page("x", [])).style
+    light, dark = re.findall(r":root \{ ([^}]*--ink: #[^}]*--warm: #\w+;) \}", style)[:2]
+    for scheme in (light, dark):
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
+        for paper in ("paper", "soft", "warm"):
+            assert contrast(colours["ink"], colours[paper]) >= 4.5
+        assert contrast(colours["used"], colours["paper"]) >= 4.5
+        assert contrast(colours["mark"], colours["warm"]) >= 4.5
+        for edge in ("line", "used"):
+            assert contrast(colours[edge], colours["paper"]) >= 3
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed: apt-get install chromium")
+@pytest.mark.parametrize("width", [1280, 420])
+def test_a_browser_without_scripts_shows_the_pages(tmp_path, running, ann, holder, width):
+    """Chromium draws each page, without a script and without a request, and no page is wider than its window."""
+    for place, response in enumerate(pages(running, ann, holder)):
+        file, frame = tmp_path / f"{place}.html", tmp_path / "frame.html"
+        file.write_text(response.text, encoding="utf-8")
+        frame.write_text(
+            f"<body style='margin:0'><iframe src='{file.as_uri()}' width={width} height=1500 style='border:0'>"
+        )
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        options.append(f"--window-size={max(500, width)},1500")  # Chromium makes no narrower window
+        options += [f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={tmp_path / f'{place}.png'}"]
+        run = subprocess.run(["chromium", *options, frame.as_uri()], capture_output=True, text=True, timeout=120)
+        assert (tmp_path / f"{place}.png").stat().st_size > 5000, run.stderr[-500:]
