@@ -148,18 +148,17 @@ class AnalystPages:
             given = self._desk.stored(terms, each["key"])
             if given is not None:
                 price = "nothing" if each["share"] == 0 else f"{each['share']:.3%}"
-                shown = _spans(given.answer, 1)
+                shown = _spans(given.answer, 1, zero=True)[0]
                 rows.append(
                     (
                         _html.anchor("/answer", each["key"], key=each["key"]),
                         _html.text(each["day"]),
                         _html.text(_words(each["question"])),
-                        shown[0][-2] if shown else "",
-                        shown[0][-1] if shown else "",
+                        *shown,
                         _html.text(price),
                     )
                 )
-        columns = ("Key", "Day", "Question", "First value", "95 % interval", "Price, of a budget")
+        columns = ("Key", "Day", "Question", "First value", "95 % interval", "With zero", "Price, of a budget")
         more = f", the newest {_MOST_ANSWERS} of {len(listed)}" if len(listed) > _MOST_ANSWERS else ""
         return _html.table(f"Your answers{more}", columns, rows)
 
@@ -178,8 +177,8 @@ def _left(left: dict[str, Any]) -> list[str]:
         _html.bar(1 - share / limit if limit else 1.0, f"{1 - share / limit:.1%} of your share of the budgets is used"),
         _html.paragraph(
             f"{share:.2%} of each person's budget is certainly left to you, of the {limit:.2%} that you may use.",
-            f"That is {left['left']['usual_questions']} usual questions, each of which is {_words(usual['question'])} "
-            f"and costs {usual['share']:.3%}.",
+            f"That is {left['left']['usual_questions']} usual questions ({_words(usual['question'])}) "
+            f"at {usual['share']:.3%} each.",
             f"Today you may ask {left['left']['questions_today']} more questions.",
         ),
         _html.paragraph(
@@ -226,18 +225,19 @@ def _answer(answer: Answer, told: dict[str, Any], key: str) -> list[str]:
     return [_html.facts(facts), _html.table(key, columns, listed), *more, _html.paragraph(*said)]
 
 
-def _spans(answer: Answer, most: int) -> list[tuple[str, ...]]:
-    """Value, interval and bar of the first rows; for one row, without a bar."""
+def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[tuple[str, ...]]:
+    """Value, interval and bar of the first rows; with ``zero`` on the scale, or without."""
     table = answer.columns()
     values, lows, highs = (table[name][:most] for name in ("value", "low", "high"))
-    between = min(lows, default=0.0), max(highs, default=1.0)
+    ends = [0.0] if zero or not lows else []
+    between = min([*lows, *ends]), max([*highs, *ends])
     rows: list[tuple[str, ...]] = []
     for value, low, high in zip(values, lows, highs, strict=True):
         shown = "-" if value is None else f"{value:,.6g}"
         span = f"{low:,.6g} to {high:,.6g}"
-        cells = (_html.text(shown), _html.text(span))
-        rows.append(cells if most == 1 else (*cells, _html.interval(low, value, high, between, f"{shown}, {span}")))
-    return rows
+        bar = _html.interval(low, value, high, between, f"{shown}, {span}")
+        rows.append((_html.text(shown), _html.text(span), bar))
+    return rows or [("", "", "")]
 
 
 def _words(question: dict[str, Any]) -> str:
