@@ -3,8 +3,8 @@
 python benchmarks/service.py [--people 1000000] [--rounds 40] [--step 0.05]
 
 First the library asks the same questions in this process; then `bursar serve` answers them in another one, over a
-ledger of its own: quotes of four clients at once, answers of one client, and what another analyst waits while a question with
-as many cells as are allowed is answered. Prints one JSON object; times are in seconds.
+ledger of its own: quotes of four clients at once, answers of one client, and what another analyst waits while a
+question with as many cells as are allowed is answered. Prints one JSON object; times are in seconds.
 """
 
 import argparse

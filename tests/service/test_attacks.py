@@ -206,6 +206,33 @@ def test_quotas_of_a_day_hold(tmp_path):
         assert running.bob.ask("1").status_code == 201
 
 
+def test_a_key_of_an_earlier_purpose_is_taken(tmp_path):
+    """After the policy gave an analyst another purpose, limits go on, and a key of the old one is refused as used."""
+    folder = service_folder(tmp_path)
+    with service(folder) as running:
+        running.ann.ask("one")
+        left = running.ann.get("/v1/me").json()["left"]["share"]
+    with service(folder, lambda text: text.replace('"weekly"', '"monthly"')) as running:
+        told = running.ann.ask("one")
+        assert (told.status_code, told.json()["code"]) == (409, "key")
+        assert running.ann.get("/v1/me").json()["left"]["share"] == left
+
+
+def test_analysts_do_not_wait_for_threads_of_the_data_holder(running):
+    """While many of the data holder's requests wait for the ledger, quotes are given."""
+    gate = threading.Event()
+    running.desk.clerk.submit("x", gate.wait, padded=False)
+    waiting = [threading.Thread(target=running.holder.get, args=("/v1/overview",)) for _ in range(12)]
+    for each in waiting:
+        each.start()
+    began = time.monotonic()
+    assert running.ann.post("/v1/quote", json=COUNT).status_code == 200
+    assert time.monotonic() - began < 2
+    gate.set()
+    for each in waiting:
+        each.join()
+
+
 def test_seconds_of_a_day_are_counted_in_steps(tmp_path):
     """An analyst who has used up the seconds of a day is refused; every answer counts whole steps."""
     with service(

@@ -1,14 +1,14 @@
 """The data holder's console: budgets over time, people near the end, limits, alarms and checks. PRIVATE."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from bursar import _html
 from bursar._private import MARK
 from bursar.service._doors import HOLDER, Visit, Visits
 from bursar.service._forms import Fields, fields_of
-from bursar.service._holder_desk import HolderDesk
+from bursar.service._holder_desk import HolderDesk, aside
 from bursar.service._http import Request, Response, page_response, redirect
 from bursar.service._pages import login_page
 from bursar.service._problems import Refused, problem_of
@@ -62,14 +62,14 @@ class Console:
         visit = self._visits.of(request)
         if visit is None:
             return redirect("/login")
-        return page_response(await asyncio.to_thread(self._home, visit))
+        return page_response(await aside(partial(self._home, visit)))
 
     async def verify(self, request: Request) -> Response:
         visit, fields = self._visits.of(request), await fields_of(request)
         if visit is None:
             return redirect("/login")
         Visits.check_form(visit, fields.get("form", ""))
-        await asyncio.to_thread(self._verified, fields)
+        await aside(partial(self._verified, fields))
         return redirect("/")
 
     def _verified(self, fields: Fields) -> None:

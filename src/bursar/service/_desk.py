@@ -158,10 +158,12 @@ class Desk:
             so_far = self.facts.read(terms.name)
             old = self.stored(terms, key)  # another process may have answered
             if old is None:
+                if self.session.ledger.find(_filed(terms, key)) is not None:  # for a purpose that the policy had before
+                    raise Refused(409, "key", _OTHER)
                 self._refuse_beyond(terms, question, so_far)
                 return self._answered(terms, question, key, fresh=fresh)
         if not self._same(terms, key, question):
-            raise Refused(409, "key", "the key was used for another question: choose another key")
+            raise Refused(409, "key", _OTHER)
         return old
 
     def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Given:
@@ -232,6 +234,7 @@ class Desk:
         return key if separator and name == terms.name else None
 
 
+_OTHER = "the key was used for another question or purpose: choose another key"
 _LIMITS = ("share", "least", "questions", "cells", "seconds", "requests")
 
 

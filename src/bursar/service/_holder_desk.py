@@ -1,19 +1,32 @@
 """What the data holder sees of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
+import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bursar.ledger import Entry, summary
 from bursar.service._desk import Desk
 
-__all__ = ["HolderDesk", "spent_by"]
+__all__ = ["HolderDesk", "aside", "spent_by"]
 
 SHARES = tuple(place / 20 for place in range(21))
 _REMEMBER = 15.0  # seconds for which counts of people are kept
+
+
+_ASIDE = ThreadPoolExecutor(4, thread_name_prefix="bursar-holder")  # so that no thread of analysts ever waits for it
+
+Result = TypeVar("Result")
+
+
+async def aside(work: Callable[[], Result]) -> Result:
+    """Do what the data holder asks for in threads of its own, which may wait for the ledger; analysts' never do."""
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, work)
 
 
 class HolderDesk:

@@ -1,6 +1,5 @@
 """The data holder's routes, on a port of their own: what is private stays behind one token."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from bursar.errors import BursarError
 from bursar.service._bodies import parsed
 from bursar.service._doors import HOLDER, bearer
-from bursar.service._holder_desk import HolderDesk
+from bursar.service._holder_desk import HolderDesk, aside
 from bursar.service._http import Request, Response, body_of, json_response
 from bursar.service._problems import Refused, problem_of
 from bursar.service._tokens import holder_of
@@ -72,7 +71,7 @@ class HolderRoutes:
     async def _do(work: Callable[[], Any]) -> Any:
         """Work in a thread; the data holder is told why something is refused."""
         try:
-            return await asyncio.to_thread(work)
+            return await aside(work)
         except BursarError as error:
             known = problem_of(error)
             raise Refused(known.status, known.code, str(error)) from None
