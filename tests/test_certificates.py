@@ -45,7 +45,7 @@ def test_claims_of_more_than_was_proven_are_refused(name):
 def test_corrupted_files_are_refused():
     """Sixty changes of one character; `python tests/helpers/corruptions.py 1000` makes a thousand."""
     random, made = Random(7), list(MADE.values())
-    assert all(refused(CHECK, corrupted(made[number % 4], random)) for number in range(60))
+    assert all(refused(CHECK, corrupted(made[number % len(made)], random)) for number in range(60))
 
 
 def test_the_grid_bounds_what_is_known_exactly():
@@ -89,6 +89,56 @@ def test_filters_have_certificates():
         certificates.of_filter(filters.Residue(epsilon=1.0, delta=1e-5))
     with pytest.raises(ArgumentError, match="delta"):
         certificates.of_filter(filters.Gaussian(mu=1.0))
+
+
+def test_no_filter_promises_more_than_its_certificate_says():
+    """Of a plan with room to spare the filter's own epsilon is written; a plan with a reserve is refused."""
+    planned = filters.Planned(m.Laplace(0.9), epsilon=2.0, delta=1e-5)
+    assert totals.tightest(m.Laplace(0.9), delta=1e-5).epsilon < 1.2  # one round fits, and the next does not
+    certificate = certificates.of_filter(planned)
+    assert float(certificate["epsilon"]) >= planned.epsilon() == 2.0
+    CHECK.check(certificate)
+    gaussian_plan = filters.Planned(m.Gaussian(4.0), epsilon=1.0, delta=1e-5)
+    certificate = certificates.of_filter(gaussian_plan)
+    assert float(certificate["epsilon"]) >= gaussian_plan.epsilon()
+    CHECK.check(certificate)
+    with pytest.raises(Unsupported, match=r"reserve=0\.5"):
+        certificates.of_filter(filters.Planned(m.Laplace(10.0), epsilon=2.0, delta=1e-5, reserve=0.5))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        m.Pure(0.0),
+        m.Approximate(0.0, 1e-7),
+        m.Composed((m.Approximate(1e-8, 1e-7), m.Laplace(5.0))),
+        m.Repeated(m.Approximate(0.1, 1e-6), 9),
+        m.Repeated(m.SampledGaussian(0.2, 1.0, 0.01), 10),
+        m.Gaussian(0.22),
+    ],
+    ids=str,
+)
+def test_parameters_at_the_ends_of_the_range_are_accepted(run):
+    """Zero epsilon and delta, failures that add up, and much privacy loss."""
+    CHECK.check(certificates.of_run(run, delta=1e-5))
+
+
+@pytest.mark.parametrize(
+    ("run", "order", "why"),
+    [
+        (m.Gaussian(0.125), None, "most that is checked"),
+        (m.Zcdp(0.01), 10**6, "most that is checked"),
+        (m.Repeated(m.Gaussian(1e5), 10**8), None, "100000000 rounds"),
+        (m.Gaussian(1e10), None, "sigma"),
+        (m.SampledGaussian(20.0, 1.0, 0.001), 2001, "2000"),
+        (m.Repeated(m.SampledGaussian(0.1, 1.0, 0.01), 10), None, "grid"),
+    ],
+    ids=str,
+)
+def test_what_the_checker_cannot_check_is_refused(run, order, why):
+    """By us, with the reason, and not by the checker afterwards."""
+    with pytest.raises(Unsupported, match=why):
+        certificates.of_run(run, delta=1e-5, order=order)
 
 
 @pytest.mark.parametrize(

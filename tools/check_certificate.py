@@ -226,7 +226,7 @@ def check(c):
     for each in c["rounds"]:
         need(isinstance(each, dict) and each.get("kind") in KINDS, "rounds: a kind is not known")
         need(set(each) == {"kind", "count", *KINDS[each["kind"]]}, "rounds: a field is missing, or is not known")
-        p = {name: number(each[name], Fraction(1, 10**9), 10**9, name) for name in KINDS[each["kind"]]}
+        p = {n: number(each[n], Fraction(n not in ("epsilon", "delta"), 10**9), 10**9, n) for n in KINDS[each["kind"]]}
         need(p.get("sample_rate", 0) <= 1, "sample_rate is above one")
         rounds.append((each["kind"], p, whole(each["count"], 1, 10**7, "count")))
     bound = number(c["bound"], 0, delta, "bound")

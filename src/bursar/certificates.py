@@ -16,7 +16,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, inf, log2, sqrt
+from math import ceil, inf, log, log2, sqrt
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from bursar import _check, _search, filters, mechanisms, notions
-from bursar._units import exact
 from bursar.curves import gaussian, lattice, renyi, totals
 from bursar.errors import ArgumentError, Unsupported
 
@@ -43,6 +42,10 @@ THEOREMS = {
 _BITS = 64
 _MOST_PLACES = 1024  # on either side of 0, so that a check takes less than a second
 _FINE = 12  # places in one standard deviation of one round's loss, if there is room
+_MOST_EPSILON, _MOST_ROUNDS, _SMALLEST = 500.0, 10**7, 1e-9
+_MOST_SAMPLED_ORDER = 2000
+_DIGITS = 60.0  # of Gaussian rounds, epsilon - log(delta): above it 136 binary digits do not tell the two terms apart
+_GRID_DIGITS = 57.0  # of the end of a grid; less for a finer step and for more rounds
 _KINDS = ("Gaussian", "SampledGaussian", "Laplace", "Pure", "Approximate", "Zcdp")
 
 
@@ -64,6 +67,11 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
     Guarantee: the run, fixed in advance, is (epsilon, delta)-DP with the epsilon of the certificate.
     Source: theory 3.2, 3.3, 7.2; docs/certificates.md.
     """
+    return _certified(run, delta, order, 0.0)
+
+
+def _certified(run: mechanisms.Mechanism, delta: float, order: int | None, least: float) -> dict[str, Any]:
+    """The certificate of a run with an epsilon that is at least so large."""
     _check.within(1e-12, 1 - 1e-12, delta=delta)
     rounds = {_known(leaf): count for leaf, count in mechanisms.leaves(run).items() if count}
     if not 1 <= len(rounds) <= 20:
@@ -72,13 +80,15 @@ def of_run(run: mechanisms.Mechanism, /, *, delta: float, order: int | None = No
         _check.whole(2, order=order)
         if any(isinstance(leaf, mechanisms.Laplace | mechanisms.Pure | mechanisms.Approximate) for leaf in rounds):
             raise Unsupported("certificates by Rényi divergences name Gaussian, sampled Gaussian and zCDP rounds only")
+        if order > _MOST_SAMPLED_ORDER and any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in rounds):
+            raise Unsupported(f"order={order!r}: sampled rounds are checked at orders up to {_MOST_SAMPLED_ORDER}")
         value = float(renyi.epsilon(renyi.values(run, [order]), [order], delta=delta))
-        return _signed("renyi", rounds, value, delta, delta, {"order": str(order)})
+        return _signed("renyi", rounds, max(least, value), delta, delta, {"order": str(order)})
     if any(isinstance(leaf, mechanisms.Zcdp) for leaf in rounds):
         raise Unsupported("zCDP rounds have no privacy loss distribution: give an order")
     if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
-        return _signed("gaussian", rounds, gaussian.of(run).epsilon(delta=delta), delta, delta, {})
-    return _on_grid(rounds, totals.tightest(run, delta=delta).epsilon, delta)
+        return _signed("gaussian", rounds, max(least, gaussian.of(run).epsilon(delta=delta)), delta, delta, {})
+    return _on_grid(rounds, max(least, totals.tightest(run, delta=delta).epsilon), delta)
 
 
 def of_filter(account: filters.Filter, /) -> dict[str, Any]:
@@ -86,10 +96,13 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
 
     Args:
         account: a ``filters.Gaussian``, ``filters.RenyiOrder`` with a whole order, or ``filters.Planned`` that was not
-            charged yet, with an epsilon and a delta of its own.
+            charged yet and has no reserve, with an epsilon and a delta of its own.
+
+    Returns:
+        As of ``of_run``; its epsilon is never below the filter's own.
 
     Raises:
-        Unsupported: another filter, or a plan of another kind.
+        Unsupported: another filter, a plan of another kind, or a plan beside which change is kept in reserve.
         ArgumentError: the filter has no delta of its own, or was charged.
 
     Guarantee: the run that the certificate names is (epsilon, delta)-DP; by the theorem that it names, whatever the
@@ -98,18 +111,24 @@ def of_filter(account: filters.Filter, /) -> dict[str, Any]:
     """
     if account.delta is None:
         raise ArgumentError("the budget has no delta of its own: give it epsilon= and delta=")
-    delta = account.delta
+    delta, promised = account.delta, account.epsilon()
     if isinstance(account, filters.Gaussian):
-        return of_run(mechanisms.Gaussian(1 / account.mu), delta=delta)
+        return _certified(mechanisms.Gaussian(1 / account.mu), delta, None, promised)
     if isinstance(account, filters.RenyiOrder):
         if account.alpha % 1:
             raise Unsupported(f"alpha={account.alpha!r} must be whole")
         rho = account.rho / account.alpha
-        return of_run(mechanisms.Zcdp(rho), delta=delta, order=int(account.alpha))
+        return _certified(mechanisms.Zcdp(rho), delta, int(account.alpha), promised)
     if isinstance(account, filters.Planned):
         if account.count:
             raise ArgumentError("the plan was charged already: certify the fresh filter")
-        return of_run(mechanisms.Repeated(cast(notions.Planned, account.notion).plan, account.left), delta=delta)
+        notion = cast(notions.Planned, account.notion)
+        if notion.reserve:
+            raise Unsupported(
+                f"reserve={notion.reserve!r}: what is kept for other rounds is no part of the plan, so that the plan "
+                "alone says too little; certificates are for plans with reserve=0"
+            )
+        return _certified(mechanisms.Repeated(notion.plan, account.left), delta, None, promised)
     raise Unsupported(f"{type(account).__name__} has no certificate: take Gaussian, RenyiOrder or Planned")
 
 
@@ -123,8 +142,7 @@ def _known(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
 
 def _text(value: float | Fraction) -> str:
     """A decimal that is the number itself, as ``_units.exact`` reads it."""
-    number = exact(value)
-    return str(number) if isinstance(value, Fraction) else repr(float(number))
+    return str(value) if isinstance(value, Fraction) else repr(float(value))
 
 
 def _signed(
@@ -137,6 +155,7 @@ def _signed(
 ) -> dict[str, Any]:
     if not epsilon < inf:
         raise Unsupported(f"nothing finite is known at delta={delta!r}")
+    _refuse_unchecked(kind, rounds, epsilon, delta)
     listed = []
     for leaf, count in rounds.items():
         fields = mechanisms.to_fields(leaf)
@@ -157,6 +176,20 @@ def _signed(
     return {**content, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def _refuse_unchecked(kind: str, rounds: dict[mechanisms.Mechanism, int], epsilon: float, delta: float) -> None:
+    """Refuse what the checker would refuse, because its numbers or its time do not suffice."""
+    most = min(_MOST_EPSILON, _DIGITS + log(delta)) if kind == "gaussian" else _MOST_EPSILON
+    if epsilon > most:
+        raise Unsupported(f"epsilon={epsilon:.6g} at delta={delta!r} is above {most:.6g}, the most that is checked")
+    for leaf, count in rounds.items():
+        if count > _MOST_ROUNDS:
+            raise Unsupported(f"{count} rounds of {leaf!r}: at most {_MOST_ROUNDS} are checked")
+        for name, value in mechanisms.to_fields(leaf).items():
+            number = 1.0 if name == "kind" else float(cast(float, value))
+            if not (_SMALLEST <= number <= 1 / _SMALLEST or (number == 0 and name in ("epsilon", "delta"))):
+                raise Unsupported(f"{name}={number!r} is out of [{_SMALLEST:g}, {1 / _SMALLEST:g}], which is checked")
+
+
 @dataclass(frozen=True, slots=True)
 class _Law:
     """A composition on the grid: masses from the place ``first`` on, and the mass of infinite losses. No bound."""
@@ -167,7 +200,7 @@ class _Law:
 
     def times(self, other: "_Law", places: int) -> "_Law":
         first, masses = self.first + other.first, np.maximum(fftconvolve(self.masses, other.masses), 0.0)
-        beyond = self.beyond + other.beyond
+        beyond = self.beyond * float(other.masses.sum() + other.beyond) + float(self.masses.sum()) * other.beyond
         if first < -places:
             cut = -places - first
             masses = np.concatenate([[masses[: cut + 1].sum()], masses[cut + 1 :]])
@@ -202,9 +235,10 @@ def _in_window(
 ) -> tuple[float, float, dict[str, Any]]:
     """About the least epsilon that is proven on this grid, the delta there, and the fields of the grid."""
     both = [_Law(0, np.ones(1), 0.0)] * 2
+    inside = places - 1 - places // 16  # lattice.laws moves small masses by several places, the checker by one
     for leaf, count in rounds.items():
         for side, law in enumerate(lattice.laws(leaf, step, 1e-18)):
-            one = _Law(0, np.ones(1), 0.0).times(_Law(law.first, law.weights, law.leak), places)
+            one = _Law(0, np.ones(1), 0.0).times(_Law(law.first, law.weights, law.leak), inside)
             both[side] = both[side].times(one.to_the(count, places), places)
     rounding = 2.0 ** (12 - _BITS) * sum(rounds.values()) * places + 1e-14
 
@@ -212,7 +246,7 @@ def _in_window(
         return max(law.delta(epsilon, step) for law in both) * (1 + 1e-6) + rounding
 
     top = places * step
-    if bound(top) > delta:
+    if top > _GRID_DIGITS + 2 * log(step) - log(sum(rounds.values())) or bound(top) > delta:
         return inf, delta, {}
     epsilon = least if bound(least) <= delta else _search.edge(lambda at: bound(at) <= delta, top, least, relative=1e-6)
     beyond = max(law.beyond for law in both) * (1 + 1e-6) + rounding

@@ -155,3 +155,15 @@ def test_a_terminal_with_ascii_alone(arguments):
     assert (run.stdout + run.stderr).isascii()
     if arguments.endswith("3"):
         assert b"R?nyi" in run.stdout
+
+
+def test_a_certificate_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
+    """Before anything is computed: a folder that is not there, a folder in place of a file, a file without --force."""
+    monkeypatch.setattr("bursar.answers.of_run", lambda *_, **__: pytest.fail("computed"))
+    (tmp_path / "there.json").write_text("{}", encoding="utf-8")
+    for path, why in ((tmp_path / "no" / "c.json", "folder is not there"), (tmp_path / "there.json", "exists already")):
+        told = CliRunner().invoke(app, ["epsilon", "--noise-multiplier", "4", "--certificate", str(path)])
+        assert told.exit_code == 2
+        assert why in " ".join(told.stderr.split())
+    told = CliRunner().invoke(app, ["epsilon", "--noise-multiplier", "4", "--certificate", str(tmp_path), "--force"])
+    assert told.exit_code == 2

@@ -43,6 +43,11 @@ def test_train_tunes_and_pays_for_it(folder):
         (["--keep-accounts"], "keep_accounts"),
         (["--tune-learning-rate", "1;8"], "numbers with commas"),
         (["--noise-multiplier", 3], "noise_multiplier"),
+        (["--picture", folder / "spends.png"], "best run alone"),
+        (["--learning-rate", 2], "--tune-learning-rate"),
+        (["--max-grad-norm", 2], "--tune-max-grad-norm"),
     ):
         assert why in call(*tuned, *more, *out, code=2)
-    assert "needs --tune" in call(*arguments, "--tune-on", folder / "others.csv", *out, code=2)
+    assert not (folder / "refused").exists()
+    for alone in (["--tune-on", folder / "others.csv"], ["--tune-learning-rate", "1"], ["--tune-max-grad-norm", "1"]):
+        assert f"{alone[0]} needs --tune" in call(*arguments, *alone, *out, code=2)

@@ -1,5 +1,6 @@
 """Trade-off functions and hockey-stick curves: on the right side of the exact ones, and close to them."""
 
+from fractions import Fraction
 from itertools import product
 from math import exp, inf, nan
 
@@ -181,3 +182,14 @@ def test_bad_arguments_are_named(make, message):
     """Points that are no curve, and rates that are none."""
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+def test_failures_alone_have_a_closed_form():
+    """Ten thousand rounds that tell nothing unless they fail: at epsilon 0 the chance that one fails, exactly."""
+    rounds = m.Composed((m.Repeated(m.Approximate(0.0, 1e-7), 10_000), m.Repeated(m.Approximate(0.0, 0.125), 3)))
+    exact = 1 - (1 - Fraction(1, 10**7)) ** 10_000 * Fraction(7, 8) ** 3
+    curve = tradeoff.of(rounds)
+    assert curve.epsilons == (0.0,)
+    assert exact <= Fraction(curve.deltas[0]) <= exact * (1 + Fraction(1, 10**12))
+    assert tradeoff.of(m.Repeated(m.Approximate(0.0, 1.0), 2)).deltas == (1.0,)
+    assert tradeoff.of(m.Repeated(m.Approximate(0.0, 0.0), 2)).deltas == (0.0,)

@@ -1,7 +1,9 @@
 """What the best of a random number of runs costs: never less than an exact enumeration says."""
 
+from fractions import Fraction
 from itertools import permutations
-from math import inf, log
+from math import inf, ldexp, log
+from random import Random
 
 import numpy as np
 import pytest
@@ -187,6 +189,22 @@ def test_the_pair_costs_less_in_a_filter():
         Planned(tuning.pair(best_), epsilon=0.99 * fixed, delta=1e-5)
 
 
+@pytest.mark.parametrize("best_", [m.BestOf(m.Pure(1.0), 1000, 5.0), m.BestOf(m.Gaussian(5.0), 1000, inf)], ids=str)
+def test_the_tightest_row_is_the_least_of_all(best_):
+    """Also where the Rényi curve of the best run is below its hockey-stick curve; so is the curve of both."""
+    for delta in (1e-2, 1e-6):
+        rows = totals.totals(best_, delta=delta)
+        least = totals.tightest(best_, delta=delta).epsilon
+        assert least == min(row.epsilon for row in rows)
+        assert float(tradeoff.of(best_, points=400).delta(least * 1.02 + 0.01)) <= delta
+
+
+def test_a_pair_leaks_at_most_one():
+    """One run that may fail for certain: the best of many fails, and the pair says so."""
+    pair = tuning.pair(m.BestOf(m.Approximate(0.1, 0.9), 1000))
+    assert max(pair.p) <= 1
+
+
 def test_nothing_is_priced_that_is_not_proven():
     """Runs that may fail, laws out of range, no mechanism; a mechanism comes back from its fields."""
     with pytest.raises(Unsupported, match="may fail"):
@@ -220,6 +238,61 @@ def test_the_ends_of_the_range_are_numbers(runs, shape):
         assert tuning.epsilon(m.BestOf(one, runs, shape), delta=1e-5) >= tuning.epsilon(one, delta=1e-5)
 
 
+class Bits(Random):
+    """A generator that always gives the same bits."""
+
+    def __init__(self, fraction):
+        super().__init__()
+        self.fraction = fraction
+
+    def getrandbits(self, bits):
+        return int(self.fraction * 2**bits)
+
+
+def exactly(runs, shape, digits=300):
+    """The probabilities of 1, 2, ... runs times 2^digits, in whole numbers, by the law's own span."""
+    one = 1 << digits
+    with mp.workprec(digits + 60):
+        s = mpf(_selection.span(runs, shape))
+        shrink = int(-mp.expm1(-s) * one)
+        first = -mp.expm1(-s) * (1 / s if shape == 0 else mpf(shape) / mp.expm1(mpf(shape) * s))
+        chance, up = int(first * one), Fraction(shape)
+    number = 1
+    while True:
+        yield chance
+        chance = (
+            (chance * shrink >> digits) * (number * up.denominator + up.numerator) // (number + 1) // up.denominator
+        )
+        number += 1
+
+
+@pytest.mark.parametrize(
+    ("runs", "shape"), [(1000.0, 0.0), (1000.0, -0.3), (20.0, -0.5), (1000.0, 1000.0), (3.0, 1e-16)]
+)
+def test_the_law_that_is_drawn_is_off_by_less_than_missed(runs, shape):
+    """In whole numbers: the total variation between what 192 bits draw and the law, with all that is cut off."""
+    drawn, off, total = 0, 0, 0
+    digits = 1300 if shape == 1000 else 300
+    for chance, true in zip(_selection.probabilities(runs, shape), exactly(runs, shape, digits), strict=False):
+        units = int(ldexp(chance, 192)) << (digits - 192)
+        off, drawn, total = off + abs(units - true), drawn + units, total + true
+    left_out = abs((1 << digits) - drawn) + max(0, (1 << digits) - total)
+    assert float(Fraction(off + left_out, 1 << digits)) < 2 * tuning.MISSED  # total variation is half of it
+
+
+@pytest.mark.parametrize(("runs", "shape"), [(1000.0, 0.0), (20.0, -0.5), (4.0, 1.0)])
+def test_numbers_are_drawn_at_the_edges_of_their_probabilities(monkeypatch, runs, shape):
+    """Just below the sum of the first k probabilities k is drawn, just above it k + 1, also where k is above 10,000."""
+    described, below = m.BestOf(m.Pure(0.1), runs, shape), 0
+    edges = {1, 2, 50, 3000, 20_000}
+    for number, chance in zip(range(1, max(edges) + 1), exactly(runs, shape), strict=False):
+        below += chance
+        if number in edges and chance > 1 << 270:
+            for fraction, answer in ((below - (chance >> 9), number), (below + (chance >> 9), number + 1)):
+                monkeypatch.setattr(tuning, "Random", lambda seed, at=Fraction(fraction, 1 << 300): Bits(at))
+                assert tuning.draw_runs(described, seed=1) == answer
+
+
 def test_numbers_of_runs_are_drawn_by_the_law():
     """Of 20,000 draws each number has the share that its probability says, by a chi-squared test at 1e-6."""
     from scipy import stats
@@ -231,6 +304,6 @@ def test_numbers_of_runs_are_drawn_by_the_law():
     expected = np.append(chances, 1 - chances.sum()) * len(drawn)
     assert stats.chisquare(np.append(counts, len(drawn) - counts.sum()), expected).pvalue > 1e-6
     assert tuning.draw_runs(described) >= 1
-    for bad in (m.BestOf(m.Pure(0.1), 3.0, inf), m.BestOf(m.Pure(0.1), 2000.0)):
+    for bad in (m.BestOf(m.Pure(0.1), 3.0, inf), m.BestOf(m.Pure(0.1), 2000.0), m.BestOf(m.Pure(0.1), 1000.0, -0.9)):
         with pytest.raises(ArgumentError):
             tuning.draw_runs(bad)

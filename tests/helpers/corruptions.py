@@ -21,6 +21,8 @@ RUNS = {
     "gaussian": (m.Repeated(m.Gaussian(20.0), 100), None),
     "renyi": (m.Composed((m.Repeated(m.SampledGaussian(1.1, 1.0, 0.01), 1000), m.Zcdp(0.01))), 8),
     "sampled": (m.Repeated(m.SampledGaussian(1.5, 1.0, 0.05), 40), None),
+    "failing": (m.Repeated(m.Approximate(0.1, 1e-6), 5), None),
+    "tail": (m.Repeated(m.SampledGaussian(0.5, 1.0, 0.01), 10), None),
     "mixed": (m.Composed((m.Repeated(m.Laplace(10.0), 20), m.Pure(0.1), m.Approximate(0.2, 1e-6))), None),
 }
 
@@ -104,7 +106,9 @@ def main(how_many: int) -> int:
     """Refused corruptions, of all kinds of certificates in turn; the exit code is 1 if one was accepted."""
     check, random = checker(), Random(0)
     made = [certificates.of_run(run, delta=1e-5, order=order) for run, order in RUNS.values()]
-    accepted = [one for number in range(how_many) if not refused(check, one := corrupted(made[number % 4], random))]
+    accepted = [
+        one for number in range(how_many) if not refused(check, one := corrupted(made[number % len(made)], random))
+    ]
     claims = [(name, one) for each in made for name, one in stronger(each)]
     believed = [name for name, one in claims if not refused(check, one)]
     print(f"refused: {how_many - len(accepted)} of {how_many} corrupted files,", end=" ")

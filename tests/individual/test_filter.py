@@ -99,8 +99,8 @@ def test_the_fast_path_is_the_general_law(size):
 
 
 @pytest.mark.parametrize("make", [lambda: filters.Gaussian(mu=1.0), lambda: odometers.Gaussian(delta=1e-5)])
-def test_whoever_joins_or_saves_waits_for_the_charge_that_is_under_way(make):
-    """From another thread: it would go into accounts that are replaced, or be saved in part."""
+def test_adding_people_and_saving_wait_for_a_charge_in_another_thread(make):
+    """A second thread that adds people, or saves the accounts, waits until the charge of the first thread is done."""
     kind = individual.Filter if isinstance(make(), filters.Filter) else individual.Odometer
     people = kind(3, make())
     for wait in (lambda: people.join(1), people.state):
@@ -192,7 +192,7 @@ def test_4000_steps_at_the_clip():
 @each_budget
 @pytest.mark.parametrize("mechanism", [STEP, m.SampledGaussian(1.5, 2.0, 0.1), m.Laplace(20.0, 2.0)], ids=str)
 def test_allowance_is_admitted_and_nearly_the_most(make, mechanism):
-    """Whoever contributes the allowance is admitted; noticeably more is not, unless it is the sensitivity."""
+    """A person who contributes the allowance is admitted; one who contributes 2 % and 0.003 more is not."""
     budget = make()
     if isinstance(mechanism, m.SampledGaussian | m.Laplace) and isinstance(budget, filters.Gaussian):
         with pytest.raises(Unsupported):

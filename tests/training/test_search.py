@@ -65,6 +65,7 @@ def test_the_best_is_kept_and_nothing_tells_the_number_of_runs(monkeypatch):
     monkeypatch.setattr(searching, "SystemRandom", chosen)
     search = PrivateSearch(one(), GRID).fit(*people())
     assert len(models) == 6
+    assert models[0].card_.epsilon < search.card_.epsilon == models[1].card_.epsilon
     assert search.best_estimator_ is models[1]  # the first of the best
     assert search.best_score_ == 9
     assert search.best_params_ == {"learning_rate": 1e-4, "max_grad_norm": 1.0}
@@ -87,7 +88,12 @@ def test_a_search_finds_what_works():
     text = card.to_markdown()
     assert "- **Tuning**: the best of a random number of runs (12 expected, geometric)" in text
     assert "in one run; all runs and the choice are (4, 1e-05)-DP" in text
-    assert search.best_estimator_.card_.epsilon < 4.0
+    assert search.best_estimator_.card_ == card
+    assert search.best_estimator_.epsilon < 4.0  # what one run may cost
+    for private in ("accounts_", "holder_report_", "odometer_"):
+        assert getattr(search.best_estimator_, private) is None
+    with pytest.raises(ArgumentError, match="tuned model has no accounts"):
+        search.best_estimator_.statement(0)
     again = clone(search).fit(x, y)
     np.testing.assert_array_equal(again.best_estimator_.coef_, search.best_estimator_.coef_)
 

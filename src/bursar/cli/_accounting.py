@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bursar import _check
 from bursar._units import shown
-from bursar.cli._files import check_free
+from bursar.cli._files import check_new_file
 from bursar.cli._json import dumps
 from bursar.cli._options import (
     BatchSize,
@@ -74,6 +74,8 @@ def epsilon(
     from bursar import answers, meaning, mechanisms
     from bursar.curves.totals import totals
 
+    if certificate is not None:
+        check_new_file(certificate, force=force)
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = rate_and_steps(
         sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
@@ -83,7 +85,7 @@ def epsilon(
     best = answers.of_run(step, rounds=rounds, delta=delta)
     run = mechanisms.Repeated(step, rounds)
     if certificate is not None:
-        _write_certificate(run, delta, certificate, force=force)
+        _write_certificate(run, delta, certificate)
     rows, said = totals(run, delta=delta), meaning.of(run, points=128)
     if as_json:
         options = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
@@ -121,10 +123,9 @@ def _print_answers(best: "Sequence[Answer]", title: str) -> None:
     Console().print(table, WHICH, "", sep="\n")
 
 
-def _write_certificate(run: "Mechanism", delta: float, path: Path, *, force: bool) -> None:
+def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
     from bursar.certificates import of_run
 
-    check_free(path, force=force)
     path.write_text(dumps(of_run(run, delta=delta)) + "\n", encoding="utf-8")
 
 

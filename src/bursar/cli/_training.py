@@ -149,11 +149,12 @@ def train(
         return
     if schema is None or out is None:
         raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
+    _check_tuning(ctx)
     _check_private_picture(picture, out, force=force)
     from bursar.training.models import train_to_folder
 
     charged = _on_ledger(ledger, key, analyst, purpose)
-    tuning = _tuning(tune, tune_learning_rate, tune_max_grad_norm, tune_on)
+    tuning = _tuning(ctx)
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
     budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting, "noise_multiplier": noise_multiplier}
     descent = {name: ctx.params[name] for name in DESCENT}
@@ -177,7 +178,9 @@ def train(
             ledger=charged,
             tune=tuning,
         )
-    private = [] if picture is None else draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
+    private = []
+    if picture is not None and trained.holder_report is not None:
+        private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
 
 
@@ -244,15 +247,31 @@ def _on_ledger(ledger: str | None, key: str | None, analyst: str, purpose: str |
     return None if ledger is None or key is None else OnLedger(ledger, key, analyst, purpose)
 
 
-def _tuning(runs: float | None, learning_rates: str, clips: str, on: Path | None) -> "Tuning | None":
+def _check_tuning(ctx: typer.Context) -> None:
+    """Refuse options of tuning without --tune, and with it those that would be ignored, or would mislead."""
+    tuned = ctx.params["tune"] is not None
+    for parameter in ctx.command.params:
+        name, option = str(parameter.name), parameter.opts[0]
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if name.startswith("tune_") and not tuned:
+            raise ArgumentError(f"{option} needs --tune")
+        if name in ("learning_rate", "max_grad_norm") and tuned:
+            raise ArgumentError(f"{option}: with --tune give the values to try, --tune-{option.removeprefix('--')}")
+        if name == "picture" and tuned:
+            raise ArgumentError("--picture: what people spent in the best run alone is not what they paid with --tune")
+
+
+def _tuning(ctx: typer.Context) -> "Tuning | None":
     """Which settings are tried; None where those of the other options are taken."""
-    if runs is None:
-        if on is not None:
-            raise ArgumentError("--tune-on needs --tune")
+    given = ctx.params
+    if given["tune"] is None:
         return None
     from bursar.training.models import Tuning
 
-    return Tuning(runs, {"learning_rate": _numbers(learning_rates), "max_grad_norm": _numbers(clips)}, on)
+    grid = {name: _numbers(given[f"tune_{name}"]) for name in ("learning_rate", "max_grad_norm")}
+    return Tuning(given["tune"], grid, given["tune_on"])
 
 
 def _numbers(listed: str) -> list[float]:

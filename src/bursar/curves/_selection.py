@@ -18,14 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar._search import edge
-from bursar.mechanisms import BestOf
+from bursar.mechanisms import BestOf, Mechanism, repeated
 
-__all__ = ["log_mean", "log_ratio", "probabilities", "renyi", "span"]
+__all__ = ["log_mean", "log_ratio", "only", "probabilities", "renyi", "span"]
 
 Floats = NDArray[np.float64]
 
 _ROUND_UP = 1 + 1e-9
 _TINY = 1e-12
+_NO_SHAPE = 1e-15  # times span: the limit at 0 is right to half of it
+
+
+def only(mechanism: Mechanism) -> BestOf | None:
+    """The mechanism, where it is the best of several runs, once; else None."""
+    inner, count = repeated(mechanism)
+    return inner if isinstance(inner, BestOf) and count == 1 else None
 
 
 @lru_cache(maxsize=256)
@@ -51,12 +58,16 @@ def log_mean(best: BestOf) -> float:
 
 
 def probabilities(runs: float, shape: float) -> Iterator[float]:
-    """The probabilities of 1, 2, ... runs, while they are above 1e-20; each to about k times 4e-16 of itself."""
+    """The probabilities of 1, 2, ... runs, while they are above 1e-30.
+
+    That of k runs is right to (k 6.7e-16 + 1e-13) of itself, where k is at most 1e14, and all that are left out add up
+    to less than 1e-17, where span is at most 27: docs/proofs/tuning.md, section 5.
+    """
     s = span(runs, shape)
     shrink = -expm1(-s)  # 1 - γ
-    chance = shrink / s if abs(shape * s) < _TINY else shrink * shape / expm1(shape * s)
+    chance = shrink / s if abs(shape * s) < _NO_SHAPE else shrink * shape / expm1(shape * s)
     number = 1
-    while chance > 1e-20 or number < runs:
+    while chance > 1e-30 or number < runs:
         yield chance
         chance *= shrink * (number + shape) / (number + 1)
         number += 1

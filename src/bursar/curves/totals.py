@@ -17,7 +17,7 @@ from scipy import special
 
 from bursar import _check, mechanisms
 from bursar._units import shown
-from bursar.curves import approximate, gaussian, renyi, tuning, zcdp
+from bursar.curves import _selection, approximate, gaussian, renyi, tuning, zcdp
 from bursar.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
@@ -82,7 +82,7 @@ def tightest(run: mechanisms.Mechanism, *, delta: float) -> Total:
     Source: theory 2.3, 3 and 7.2.
     """
     _check.between(0, 1, delta=delta)
-    for price in (_gaussian, _pure, _tuned, _losses):
+    for price in (_gaussian, _pure, _losses):
         try:
             row = next(price(run, delta))
         except Unsupported:
@@ -120,8 +120,8 @@ def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    best, count = mechanisms.repeated(run)
-    if not isinstance(best, mechanisms.BestOf) or count != 1:
+    best = _selection.only(run)
+    if best is None:
         raise Unsupported("not the best of several runs")
     total = f"{shown(best.runs, 6)} runs expected"
     yield Total("hockey-stick curve of one run", total, tuning.epsilon(best, delta=delta), _IN_ADVANCE, "theory 8.2")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from math import exp, inf, prod, sqrt, tanh
+from math import exp, expm1, inf, log1p, prod, sqrt, tanh
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -209,9 +209,14 @@ def _with_pinsker(curve: Curve, divergence: float) -> Curve:
 
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     pairs: list[tuple[float, float]] = []
-    for bound in (_best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
-        if pairs and bound is not _basic and not (bound is _by_losses and _smooth(mechanism)):
-            continue  # never much below the others
+    also = {_basic}  # beside another bound; those left out are never much below the others
+    if _smooth(mechanism):
+        also.add(_by_losses)
+    if _selection.only(mechanism) is not None:
+        also.add(_by_renyi)
+    for bound in (_failures, _best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
+        if pairs and bound not in also:
+            continue
         try:
             pairs += bound(mechanism, points)
         except Unsupported:
@@ -228,10 +233,22 @@ def _points(curve: Curve) -> list[tuple[float, float]]:
     return list(zip(curve.epsilons, curve.deltas, strict=True))
 
 
+def _failures(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
+    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):
+        raise Unsupported("not failures alone")
+    deltas = [(leaf.delta, count) for leaf, count in rounds.items() if isinstance(leaf, mechanisms.Approximate)]
+    if any(delta == 1 for delta, _ in deltas):
+        return [(0.0, 1.0)]
+    logs = sum(count * log1p(-delta) for delta, count in deltas)
+    return [(0.0, min(1.0, -expm1(logs * (1 + len(deltas) * 2.0**-50)) * _ROUND_UP))]
+
+
 def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
-    best, count = mechanisms.repeated(mechanism)
-    if not isinstance(best, mechanisms.BestOf) or count != 1:
+    best = _selection.only(mechanism)
+    if best is None:
         raise Unsupported("not the best of several runs")
     curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
     ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))

@@ -19,7 +19,7 @@ https://arxiv.org/abs/2402.06701; docs/proofs/tuning.md; theory 8.2
 
 from fractions import Fraction
 from itertools import pairwise
-from math import exp, inf, nextafter
+from math import exp, inf, ldexp, nextafter
 from random import Random, SystemRandom
 
 import numpy as np
@@ -35,7 +35,8 @@ MISSED = 1e-12
 """By how much the law of ``draw_runs`` is off at most, in total variation, up to 1,000 expected runs."""
 
 _POINTS = 129
-_MOST_DRAWN = 1000.0
+_MOST_DRAWN, _MOST_SPAN = 1000.0, 27.0
+_BITS = 192  # of a draw: a probability of 1e-30 is a whole number of 2^-192
 _UP = 1 + 1e-9
 
 
@@ -53,18 +54,13 @@ def epsilon(mechanism: mechanisms.Mechanism, /, *, delta: float) -> float:
     Source: docs/proofs/tuning.md, Theorem 3; theory 8.2.
     """
     _check.between(0, 1, delta=delta)
-    best = _best(mechanism)
+    best = _selection.only(mechanism)
     if best is None:
         return _one_run(mechanism, delta)
     more = max(1.0, exp(_selection.log_mean(best)))
     curve = tradeoff.of(best.mechanism, points=_POINTS)
     ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return float(nextafter(ratio + _one_run(best.mechanism, delta / more / _UP, curve), inf))
-
-
-def _best(mechanism: mechanisms.Mechanism) -> mechanisms.BestOf | None:
-    inner, count = mechanisms.repeated(mechanism)
-    return inner if isinstance(inner, mechanisms.BestOf) and count == 1 else None
 
 
 def _one_run(mechanism: mechanisms.Mechanism, delta: float, curve: tradeoff.Curve | None = None) -> float:
@@ -96,7 +92,8 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     if not isinstance(best, mechanisms.BestOf):
         raise ArgumentError(f"best={best!r} must be a BestOf")
     curve = tradeoff.of(best, points=points)
-    at = [(Fraction(nextafter(exp(e) * (1 + 4e-16), inf)), Fraction(d)) for e, d in _points(curve) if e < 300]
+    known = _as_far_as(_points(curve), tradeoff.SMALLEST_DELTA * exp(_selection.log_mean(best)) * _UP)
+    at = [(Fraction(nextafter(exp(e) * (1 + 4e-16), inf)), Fraction(d)) for e, d in known if e < 300]
     mirrored = [(1 / x, 1 - 1 / x + h / x) for x, h in reversed(at) if x > 1]
     hull = _hull([*mirrored, *at])
     up = [place for place, (x, _) in enumerate(hull) if x > 1]
@@ -104,7 +101,7 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     heavier = [slopes[place] - slopes[place - 1] for place in up]  # mass under the second law, at ratios above one
     q = [float(mass) for mass in heavier]
     p = [float(mass * hull[place][0]) for mass, place in zip(heavier, up, strict=True)]
-    leak = float(hull[-1][1]) + 1e-15
+    leak = min(1.0, float(hull[-1][1]) + 1e-15)
     middle = max(0.0, 1 - float(sum(map(Fraction, (*p, *q, leak)))))
     return mechanisms.DominatingPair((*p, *q, middle, leak, 0.0), (*q, *p, middle, 0.0, leak))
 
@@ -112,6 +109,12 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
 def _points(curve: tradeoff.Curve) -> list[tuple[float, float]]:
     points = list(zip(curve.epsilons, curve.deltas, strict=True))
     return points if points[0][0] == 0 else [(0.0, float(curve.delta(0.0))), *points]
+
+
+def _as_far_as(points: list[tuple[float, float]], delta: float) -> list[tuple[float, float]]:
+    """The points up to the first that is at this delta: masses far beyond it would cost more than they save."""
+    enough = next((place for place, (_, d) in enumerate(points) if d <= delta), len(points))
+    return points[: enough + 1]
 
 
 def _hull(points: list[tuple[Fraction, Fraction]]) -> list[tuple[Fraction, Fraction]]:
@@ -130,7 +133,8 @@ def draw_runs(best: mechanisms.BestOf, /, *, seed: int | None = None) -> int:
     """How many runs to make. PRIVATE: the number stays secret, and so does everything that tells it.
 
     Args:
-        best: public; its shape is finite, and at most 1,000 runs are expected.
+        best: public; its shape is finite, at most 1,000 runs are expected, and few of them of numbers above 1e12:
+            the larger the runs, the larger the shape must be.
         seed: None: bits of the operating system. A number makes the search reproducible and NOT private.
 
     Returns:
@@ -142,11 +146,13 @@ def draw_runs(best: mechanisms.BestOf, /, *, seed: int | None = None) -> int:
     """
     if best.shape == inf or best.runs > _MOST_DRAWN:
         raise ArgumentError(f"{best!r}: the shape must be finite and runs at most {_MOST_DRAWN:g} to be drawn")
-    place = (SystemRandom() if seed is None else Random(seed)).random()
+    if _selection.span(best.runs, best.shape) > _MOST_SPAN:
+        raise ArgumentError(f"{best!r}: so many runs are expected because of numbers above 1e12: take a larger shape")
+    place = (SystemRandom() if seed is None else Random(seed)).getrandbits(_BITS)
     number = 0
     for chance in _selection.probabilities(best.runs, best.shape):
         number += 1
-        place -= chance
+        place -= int(ldexp(chance, _BITS))
         if place < 0:
             break
     return number

@@ -141,6 +141,16 @@ class Planned(WithFailures[int]):
         after = self.after(totals, mechanism)
         return inf if inf in after else self.left(totals) - self.left(after)
 
+    def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
+        spent, left = self.spent(totals), self.left(totals)
+        if inf in self.after(totals, mechanism):
+            return (
+                f"{left} of {spent + left} planned rounds are left, and what is asked goes beyond them: with what "
+                "change there is they do not buy it, because it may make a person easier to tell apart than they do"
+            )
+        asked = self.asked(totals, mechanism)
+        return f"it would leave fewer than no planned rounds: it takes {asked}, {spent} are spent, and {left} are left"
+
     def person_limits(self) -> tuple[int, ...]:
         """How often each mechanism of the plan is there; change is got and paid on the way."""
         if self.sum_delta or self.reserve:

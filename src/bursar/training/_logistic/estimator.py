@@ -276,7 +276,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         kept: PersonalAccounts | None = getattr(self, "accounts_", None)
         if kept is None:
-            why = "individual=False" if not self.individual else "a copied or loaded model has no accounts"
+            why = "individual=False" if not self.individual else "a copied, loaded or tuned model has no accounts"
             raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")
         return kept.statement(person)
 

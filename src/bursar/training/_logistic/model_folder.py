@@ -76,10 +76,10 @@ class Trained:
     card: Card
     metrics: dict[str, Any] | None
     """Private, where the held-out file is."""
-    holder_report: HolderReport
-    """PRIVATE: for the data holder."""
+    holder_report: HolderReport | None
+    """PRIVATE: for the data holder. None where settings were tuned: the best run alone is not what people paid."""
     accounts: PersonalAccounts | None = None
-    """PRIVATE: what each person may be told; None where all were charged the same."""
+    """PRIVATE: what each person may be told; None where all were charged the same, or settings were tuned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     best_estimator_, best_params_, best_score_ : the model, its settings, and the noisy number of people whom it gets
-        right; public.
+        right; public. The model has the card of the search, and no accounts: its run alone is less than what was paid.
     card_ : the guarantee of the search; public.
     classes_, n_features_in_ : as in `LogisticRegression`.
 
@@ -162,6 +162,9 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"{len(candidates)} public settings ({settings}), by noisy counts (standard deviation "
             f"{shown(planned.score.sigma, 4, down=True)}) of the people whom a model gets right; {payers}",
         )
+        self.best_estimator_.card_ = self.card_
+        for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
+            setattr(self.best_estimator_, private, None)
         return self
 
     def _candidates(self) -> list[dict[str, Any]]:
