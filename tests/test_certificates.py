@@ -103,7 +103,7 @@ def test_no_filter_promises_more_than_its_certificate_says():
     assert float(certificate["epsilon"]) >= gaussian_plan.epsilon()
     CHECK.check(certificate)
     with pytest.raises(Unsupported, match=r"reserve=0\.5"):
-        certificates.of_filter(filters.Planned(m.Laplace(10.0), epsilon=2.0, delta=1e-5, reserve=0.5))
+        certificates.of_filter(filters.Planned(m.Gaussian(10.0), epsilon=2.0, delta=1e-5, reserve=0.5))
 
 
 @pytest.mark.parametrize(
