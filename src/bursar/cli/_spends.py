@@ -18,8 +18,10 @@ def progress_bar(*, quiet: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
 
 
-def draw_spends(report: "HolderReport", path: Path, title: str) -> list[str]:
-    """Write the data holder's picture and its numbers, both PRIVATE; returns the names of the two files."""
+def draw_spends(report: "HolderReport | None", path: Path | None, title: str) -> list[str]:
+    """Write the data holder's picture and its numbers, both PRIVATE, where asked; the names of the two files."""
+    if report is None or path is None:
+        return []
     from bursar.report.spends import spends
 
     return [str(written) for written in spends(report, path, title=title)]

@@ -149,12 +149,11 @@ def train(
         return
     if schema is None or out is None:
         raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
-    _check_tuning(ctx)
+    tuning = _tuning(ctx)
     _check_private_picture(picture, out, force=force)
     from bursar.training.models import train_to_folder
 
     charged = _on_ledger(ledger, key, analyst, purpose)
-    tuning = _tuning(ctx)
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
     budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting, "noise_multiplier": noise_multiplier}
     descent = {name: ctx.params[name] for name in DESCENT}
@@ -178,9 +177,7 @@ def train(
             ledger=charged,
             tune=tuning,
         )
-    private = []
-    if picture is not None and trained.holder_report is not None:
-        private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
+    private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
 
 
@@ -190,7 +187,7 @@ def _train_on_images(given: dict[str, Any]) -> None:
     if out is not None:
         _check_private_picture(picture, out, force=given["force"])
     trained = train_on_images(given)
-    private = [] if picture is None else draw_spends(trained.holder_report, picture, images.name)
+    private = draw_spends(trained.holder_report, picture, images.name)
     _print_trained(trained, out, private, kept=given["keep_accounts"], as_json=given["as_json"])
 
 
@@ -265,6 +262,7 @@ def _check_tuning(ctx: typer.Context) -> None:
 
 def _tuning(ctx: typer.Context) -> "Tuning | None":
     """Which settings are tried; None where those of the other options are taken."""
+    _check_tuning(ctx)
     given = ctx.params
     if given["tune"] is None:
         return None
