@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, individual, mechanisms, training
+from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training._distributed import noise_generator
 from bursar.training.gradients import _self_check
 from training_runs import BY_RECORD, network
@@ -276,3 +276,110 @@ def test_a_budget_is_given_to_one_stream(tmp_path):
     assert not (tmp_path / "other").exists()
     with stream(budget=budget, checkpoint=tmp_path / "s", resume=True) as again:
         assert again.number == 1
+
+
+def bounded(**options):
+    """A stream without a budget, with running bounds."""
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    settings = {"max_grad_norm": 1.0, "divisor": 4.0, "noise_multiplier": SIGMA, "seed": 3}
+    settings |= {"odometer": odometers.Gaussian(delta=1e-5, plan=1.0)} | options
+    return training.Stream(module, BY_RECORD, optimizer, **settings)
+
+
+def test_running_bounds_are_those_of_the_norms_that_were_summed():
+    """Without a budget nobody is left out; each bound is the odometer's, charged with that person's clipped norms."""
+    trained, noise, by_hand = (
+        bounded(),
+        noise_generator(torch.device("cpu"), 3),
+        individual.Odometer(PEOPLE, odometers.Gaussian(delta=1e-5, plan=1.0)),
+    )
+    module, step = network(), mechanisms.Gaussian(SIGMA, 1.0)
+    for update in range(5):
+        x, y, ids = records(update)
+        rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
+        rows = [torch.cat([part.reshape(-1) for part in parts]).double() for parts in rows]
+        total = torch.zeros_like(rows[0])
+        for person in dict.fromkeys(ids):
+            own = sum(row for row, name in zip(rows, ids, strict=True) if name == person)
+            given = min(float(own.norm()), 1.0)
+            by_hand.charge(step, np.array([given]), [person])
+            total += own * (given / float(own.norm()))
+        total += torch.from_numpy(noise.normal(0.0, SIGMA, len(total)))
+        with torch.no_grad():
+            for parameter, part in zip(
+                module.parameters(), total.split([p.numel() for p in module.parameters()]), strict=True
+            ):
+                parameter -= 0.5 * (part / 4.0).view(parameter.shape).float()
+        assert trained.update(x, y, ids) == update + 1
+        there = [person for person in PEOPLE if person not in trained.odometer.missing(PEOPLE)]
+        np.testing.assert_allclose(trained.odometer.epsilon(there), by_hand.epsilon(there), rtol=1e-5)
+    assert torch.allclose(flat(trained.module), flat(module), atol=2e-4)
+    assert trained.statement("ann").epsilon == trained.odometer.epsilon(["ann"])[0] > 0
+    with pytest.raises(errors.Unsupported, match="no budget"):
+        _ = trained.accounts
+    worst = odometers.Gaussian(delta=1e-5, plan=1.0)
+    for _ in range(5):
+        worst.charge(step)
+    assert "odometer" in trained.card().to_markdown()
+    assert trained.card().epsilon == worst.epsilon() >= trained.odometer.epsilon().max()
+
+
+def test_bounds_beside_a_budget_follow_what_was_admitted():
+    """A person whose budget is spent contributes no more, and that person's bound stays where it was."""
+    trained = bounded(budget=filters.Gaussian(mu=0.3))
+    x, y, _ = records(0)
+    bounds = []
+    for _ in range(8):
+        trained.update(x[:3], y[:3], ["ann"] * 3)
+        bounds.append(float(trained.odometer.epsilon(["ann"])[0]))
+    assert bounds[0] < bounds[1]
+    assert bounds[-1] == bounds[-2]
+    assert trained.accounts.left(["ann"])[0] == pytest.approx(0, abs=1e-9)
+    assert trained.card(delta=1e-6).notion == "Gaussian"
+
+
+def test_running_bounds_go_on_from_a_folder(tmp_path, monkeypatch):
+    """To the last unit; who was in an update that broke is charged the most that it can cost."""
+    with bounded(checkpoint=tmp_path / "s") as first:
+        for update in range(3):
+            first.update(*records(update))
+        before = first.odometer.state()["totals"]
+    with pytest.raises(errors.ArgumentError, match="odometer"):
+        bounded(checkpoint=tmp_path / "s", resume=True, odometer=odometers.Gaussian(delta=1e-6, plan=1.0))
+    with pytest.raises(errors.ArgumentError, match="budget"):
+        bounded(checkpoint=tmp_path / "s", resume=True, budget=filters.Gaussian(mu=0.3))
+    with bounded(checkpoint=tmp_path / "s", resume=True) as second:
+        assert (second.odometer.state()["totals"] == before).all()
+
+        def crash(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(second._gradients, "sums", crash)
+        x, y, _ = records(1)
+        with pytest.raises(KeyboardInterrupt):
+            second.update(x[:2], y[:2], ["bob", "new"])
+    with bounded(checkpoint=tmp_path / "s", resume=True) as third:
+        fresh = individual.Odometer(["new"], odometers.Gaussian(delta=1e-5, plan=1.0))
+        fresh.charge(mechanisms.Gaussian(SIGMA, 1.0), np.ones(1))
+        assert third.odometer.epsilon(["new"])[0] == fresh.epsilon()[0]
+        assert third.odometer.epsilon(["bob"])[0] > second.odometer.epsilon(["bob"])[0]
+        assert third.odometer.epsilon(["ann"])[0] == second.odometer.epsilon(["ann"])[0]
+        assert third.card().released == ((mechanisms.Gaussian(SIGMA, 1.0), 4),)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"noise_multiplier": None, "updates": 3}, "^noise_multiplier must be given"),
+        ({"odometer": odometers.Stitched(delta=1e-5)}, "boundary"),
+        ({"odometer": "so far"}, "odometer"),
+        ({"ledger": training.OnLedger("no such ledger", "key"), "seed": None}, "odometer is not done together"),
+        ({"odometer": None}, "give a budget"),
+    ],
+    ids=["no noise", "not for people", "no odometer", "a ledger", "neither"],
+)
+def test_running_bounds_that_are_refused(options, why):
+    """Before anything is made, with the argument and the reason."""
+    with pytest.raises((errors.ArgumentError, errors.Unsupported), match=why):
+        bounded(**options)

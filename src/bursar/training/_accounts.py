@@ -19,7 +19,7 @@ from bursar.training._counted_accounts import LossCounting, WithOdometer, count_
 from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
-__all__ = ["TrainingAccounts", "WithoutBudget", "restored_accounts", "restored_odometer"]
+__all__ = ["TrainingAccounts", "WithoutBudget", "odometer_fields", "restored_accounts", "restored_odometer"]
 
 
 class WithoutBudget:
@@ -104,16 +104,7 @@ class TrainingAccounts:
             accounts["shares"] = torch.from_numpy(accounts["shares"])
         losses = None if self._losses is None else self._losses.state()
         counts = losses and {name: torch.from_numpy(part) for name, part in losses.items()}
-        return {"accounts": accounts, "losses": counts, "odometer": self._odometer_fields()}
-
-    def _odometer_fields(self) -> dict[str, Any] | None:
-        """The running bounds as plain values and tensors."""
-        if self.odometer is None:
-            return None
-        fields: dict[str, Any] = plain_numbers(self.odometer.state())
-        if isinstance(self.odometer, PersonOdometer):
-            fields["totals"] = torch.from_numpy(fields["totals"])
-        return fields
+        return {"accounts": accounts, "losses": counts, "odometer": odometer_fields(self.odometer)}
 
     def add_losses(self, counts: Mapping[str, torch.Tensor] | None) -> None:
         """Add the loss counts of a checkpoint to the fresh ones of this run."""
@@ -121,6 +112,16 @@ class TrainingAccounts:
             raise ArgumentError("losses: as the checkpoint's run did, count them or do not")
         if self._losses is not None and counts is not None:
             self._losses.merge(Losses.from_state({name: part.numpy() for name, part in counts.items()}))
+
+
+def odometer_fields(odometer: PersonOdometer | Boundary | None) -> dict[str, Any] | None:
+    """Running bounds as plain values and tensors, for a checkpoint; None where there are none."""
+    if odometer is None:
+        return None
+    fields: dict[str, Any] = plain_numbers(odometer.state())
+    if isinstance(odometer, PersonOdometer):
+        fields["totals"] = torch.from_numpy(fields["totals"])
+    return fields
 
 
 def restored_accounts(

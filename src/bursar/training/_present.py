@@ -10,10 +10,11 @@ from torch import Tensor
 
 from bursar._arrays import Array, Mask
 from bursar.errors import ArgumentError, Unsupported
-from bursar.individual import Filter
+from bursar.individual import AccountsPerPerson, Filter, Odometer
 from bursar.mechanisms import Mechanism
+from bursar.training._accounts import WithoutBudget
 
-__all__ = ["Present", "as_rows", "numbered", "opened"]
+__all__ = ["Bounded", "Present", "as_rows", "numbered", "opened"]
 
 GAPS = 4
 """Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
@@ -100,10 +101,48 @@ class Present:
         return self._accounts.charge(step, norms, self._ids)
 
 
-def opened(accounts: Filter, ids: Sequence[Hashable]) -> Present:
-    """The accounts of those who are there; people who never came before get one."""
-    new = accounts.missing(ids)
-    if new and accounts.has_shares:
-        raise Unsupported("people: accounts with shares are opened by join(), with the share of each person who joins")
-    accounts.join(new)
-    return Present(accounts, ids)
+class Bounded:
+    """Accounts of some people with their running bounds beside them: what the accounts admit is counted there.
+
+    Args:
+        accounts: of these people, in the order of the ids.
+        odometer: with a bound for each of them.
+        ids: (m,) who is there.
+    """
+
+    def __init__(self, accounts: AccountsPerPerson, odometer: Odometer, ids: Sequence[Hashable]) -> None:
+        self._accounts, self._odometer, self._ids = accounts, odometer, ids
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(m,) the allowance of the accounts."""
+        return self._accounts.allowance(step)
+
+    def charge(self, step: Mechanism, norms: Array) -> Mask:
+        """(m,) bool: charge each of them, and count what those who pay contribute."""
+        active = self._accounts.charge(step, norms)
+        given = np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)
+        self._odometer.charge(step, given, self._ids)
+        return active
+
+
+def opened(accounts: Filter | None, ids: Sequence[Hashable], odometer: Odometer | None = None) -> AccountsPerPerson:
+    """The accounts and bounds of those who are there; people who never came before get them.
+
+    Args:
+        accounts: None: there is no budget, and nobody is left out.
+        ids: (m,) who is there.
+        odometer: None: there are no bounds.
+    """
+    present: AccountsPerPerson = WithoutBudget(len(ids))
+    if accounts is not None:
+        new = accounts.missing(ids)
+        if new and accounts.has_shares:
+            raise Unsupported(
+                "people: accounts with shares are opened by join(), with the share of each person who joins"
+            )
+        accounts.join(new)
+        present = Present(accounts, ids)
+    if odometer is None:
+        return present
+    odometer.join(odometer.missing(ids))
+    return Bounded(present, odometer, ids)

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from bursar import _check, filters
 from bursar.errors import ArgumentError, Unsupported
-from bursar.individual import AccountsPerPerson, BudgetStatement
+from bursar.individual import AccountsPerPerson, BudgetStatement, Statement
 from bursar.individual import Filter as PersonFilter
+from bursar.individual import Odometer as PersonOdometer
 from bursar.mechanisms import Gaussian
-from bursar.training._arguments import check_optimizer, settled_budget
-from bursar.training._card import Card, build_card
+from bursar.training._arguments import check_optimizer, settled_budget, settled_odometer
+from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._contributions import FullBatch
 from bursar.training._datasets import as_records
 from bursar.training._distributed import Processes, noise_generator
@@ -52,6 +53,8 @@ class Stream:
             can spend it after that. Or an ``individual.Filter`` with ids, private: accounts that other models of the
             same people share.
         epsilon, delta: public, in place of a budget.
+        odometer: public. A fresh odometer: each person has a running bound on what this stream has cost so far, at any
+            time; beside a budget, or in place of one. Then nobody is left out, and noise_multiplier must be given.
         max_grad_norm: public. The clip C on the L2 norm of each person's gradient in an update.
         divisor: public. How many people are expected in an update: a public number or a noisy count.
         updates: public. In how many updates a person can contribute a gradient of norm C. The noise follows from it.
@@ -70,8 +73,9 @@ class Stream:
 
     Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
         one person with all of that person's records in all updates. Who is in an update, and which records come, may
-        depend on earlier results, if each person's records depend on nothing of anybody else's but these results.
-    Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5.
+        depend on earlier results, if each person's records depend on nothing of anybody else's but these results. With
+        an odometer the bound of each person is what its theorem says, at every time.
+    Source: theory 5.1 to 5.3, 5.7, 6.8; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 6.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Stream:
         divisor: float,
         epsilon: float | None = None,
         delta: float | None = None,
+        odometer: Boundary | None = None,
         updates: int | None = None,
         noise_multiplier: float | None = None,
         spend_remainder: bool = True,
@@ -102,16 +107,21 @@ class Stream:
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer = module, optimizer
         own: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-        self._book = None if ledger is None else LedgerStream(ledger, budget=budget, seed=seed, **own)
+        self._boundary = settled_odometer(odometer, individual=True)
+        self._odometer = None if self._boundary is None else PersonOdometer([], self._boundary)
+        refused = {"budget": budget, "seed": seed, "odometer": odometer}
+        self._book = None if ledger is None else LedgerStream(ledger, **refused, **own)
         noise: dict[str, Any] = {"updates": updates, "noise_multiplier": noise_multiplier}
         noise["max_grad_norm"] = max_grad_norm
+        self._budget: filters.Filter | None
         with closed_after_errors(self._book):
             if self._book is not None:
                 self._why, self._multiplier = _settled(self._book.whole, **noise)[1:]
                 self._budget, self._own = self._book.budget, None
             else:
-                self._budget, self._why, self._multiplier = _settled(budget, **own, **noise)
-                self._own = _accounts_with_ids(budget, self._budget)
+                bounded = self._boundary is not None
+                self._budget, self._why, self._multiplier = _settled(budget, **own, **noise, bounded=bounded)
+                self._own = None if self._budget is None else _accounts_with_ids(budget, self._budget)
             self._clip, self._divisor = float(max_grad_norm), float(divisor)
             self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
             self._spend_remainder, self._spread = spend_remainder, int(spread)
@@ -160,11 +170,20 @@ class Stream:
         """Everybody's accounts. PRIVATE: for the data holder.
 
         Raises:
-            Unsupported: the stream is on a ledger, which has the accounts.
+            Unsupported: the stream is on a ledger, which has the accounts, or has no budget.
         """
-        if self._own is None:
+        if self._book is not None:
             raise Unsupported("accounts: those of a stream on a ledger are the ledger's; see Ledger.spent")
+        if self._own is None:
+            raise Unsupported("accounts: this stream has no budget; read its odometer")
         return self._own
+
+    @property
+    def odometer(self) -> PersonOdometer:
+        """Everybody's running bound, up to date; of this stream alone. PRIVATE: for the data holder."""
+        if self._odometer is None:
+            raise ArgumentError("odometer: this stream was made without odometer=")
+        return self._odometer
 
     def update(self, inputs: Any, targets: Any, people: object, *, divisor: float | None = None) -> int:
         """Take one step on the people who are there, and release the model.
@@ -213,7 +232,7 @@ class Stream:
 
             spread = self._spread if self._spend_remainder else 1
             return self._book.release(self._step, ids, charge_and_sum, self._noise, spread=spread, keep=keep)
-        accounts = opened(self.accounts, ids)
+        accounts = opened(self._own, ids, self._odometer)
         announced = None if folder is None else folder.announcing(ids)
         releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
         return releases.release(self._step, lambda: charge_and_sum(accounts))
@@ -225,19 +244,27 @@ class Stream:
         apply_gradients(self._optimizer, self._gradients.parameters, noisy, divisor)
         self._current.update(step=self._current.value.step + 1)
         if self._folder is not None:
-            self._folder.save(self._current.value, self._module, self._optimizer, self._own)
+            self._save(self._folder)
+
+    def _save(self, folder: StreamCheckpoint) -> None:
+        folder.save(self._current.value, self._module, self._optimizer, self._own, self._odometer)
 
     @property
     def _step(self) -> Gaussian:
         return Gaussian(self._multiplier * self._clip, self._clip)
 
-    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
+    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
         """What one person may be told. PRIVATE: to be disclosed to this person alone.
 
         Args:
             person: the person's id.
             delta: public, in (0, 1), for budgets that have none of their own.
+
+        Returns:
+            With an odometer, the person's own running bound; else the share of the person's budget that is used.
         """
+        if self._odometer is not None:
+            return self._odometer.statement(person)
         if self._book is not None:
             return self._book.statement(person, delta=delta)
         return self.accounts.statement(person, delta=delta)
@@ -246,7 +273,7 @@ class Stream:
         """What is promised about the module after every update, and what it was paid with. Public."""
         state = self._current.value
         return build_card(
-            self._budget,
+            self._budget or worst_case(self._boundary, state.released),
             delta=delta,
             why=self._why,
             individual=True,
@@ -275,11 +302,12 @@ class Stream:
             raise Unsupported("checkpoint: give the budget as a filter; the accounts are in the checkpoint")
         self._folder = StreamCheckpoint(folder, self._settings(), resume=resume)
         try:
-            restored = self._folder.restore(self._module, self._optimizer, None if self._book else self._budget)
+            own = None if self._book else self._budget
+            restored = self._folder.restore(self._module, self._optimizer, own, self._boundary)
             if restored is not None:
-                state, self._own = restored
+                state, self._own, self._odometer = restored
                 self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
-            self._folder.save(self._current.value, self._module, self._optimizer, self._own)
+            self._save(self._folder)
             if self._book is not None and self._book.begin(self._settings(), self._folder, self.number):
                 kept = self._folder.kept(self.number + 1)
                 if kept is not None:
@@ -321,11 +349,17 @@ def _settled(
     updates: int | None,
     noise_multiplier: float | None,
     max_grad_norm: float,
-) -> tuple[filters.Filter, str, float]:
-    """Each person's budget, why it is this filter, and the noise multiplier; the arguments checked."""
+    bounded: bool = False,
+) -> tuple[filters.Filter | None, str, float]:
+    """Each person's budget, why it is this filter, and the noise multiplier; the arguments checked.
+
+    The budget is None where there is an odometer (``bounded``), and neither a budget nor epsilon is given.
+    """
     _check.positive(max_grad_norm=max_grad_norm)
     if (updates is None) == (noise_multiplier is None):
         raise ArgumentError("give either updates= or noise_multiplier=")
+    if bounded and noise_multiplier is None and budget is None and epsilon is None:
+        raise ArgumentError("noise_multiplier must be given where there is an odometer and no budget")
     chosen = settled_budget(
         budget,
         epsilon=epsilon,
@@ -335,9 +369,9 @@ def _settled(
         max_grad_norm=max_grad_norm,
         sample_rate=None,
         individual=True,
-        with_odometer=False,
+        with_odometer=bounded,
     )
-    if chosen.budget is None:
+    if chosen.budget is None and not bounded:
         raise ArgumentError("give a budget, or both epsilon= and delta=")
     return chosen.budget, chosen.why, chosen.noise_multiplier
 

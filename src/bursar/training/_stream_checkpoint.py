@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bursar import filters
 from bursar._disk import whole_file
 from bursar.errors import ArgumentError, DataError
-from bursar.individual import Filter
+from bursar.individual import Filter, Odometer
 from bursar.ledger import new_claim
 from bursar.mechanisms import Mechanism
-from bursar.training._accounts import restored_accounts
+from bursar.training._accounts import odometer_fields, restored_accounts, restored_odometer
+from bursar.training._card import Boundary
 from bursar.training._checkpoint import Checkpoint
+from bursar.training._counted_accounts import countable
 from bursar.training._state import TrainingState, plain_numbers
 
 __all__ = ["Announcement", "StreamCheckpoint"]
@@ -51,9 +54,17 @@ class StreamCheckpoint:
         return Announcement(self._folder, ids)
 
     def save(
-        self, state: TrainingState, module: nn.Module, optimizer: torch.optim.Optimizer, accounts: Filter | None
+        self,
+        state: TrainingState,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        accounts: Filter | None,
+        odometer: Odometer | None,
     ) -> None:
-        """Replace the checkpoint by one that knows of all that was announced; accounts are None on a ledger."""
+        """Replace the checkpoint by one that knows of all that was announced.
+
+        Accounts are None on a ledger, and where there is an odometer and no budget.
+        """
         held = None if accounts is None else plain_numbers(accounts.state())
         if held is not None:
             held["spent"] = torch.from_numpy(held["spent"])
@@ -64,6 +75,7 @@ class StreamCheckpoint:
                 "module": module.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "accounts": held,
+                "odometer": odometer_fields(odometer),
             }
         )
 
@@ -89,11 +101,15 @@ class StreamCheckpoint:
         return self._folder.claims()[0]
 
     def restore(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer, budget: filters.Filter | None
-    ) -> tuple[TrainingState, Filter | None] | None:
-        """Set module and optimizer, and give the state and the accounts; None where nothing was saved.
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        budget: filters.Filter | None,
+        boundary: Boundary | None,
+    ) -> tuple[TrainingState, Filter | None, Odometer | None] | None:
+        """Set module and optimizer, and give the state, accounts and bounds; None where nothing was saved.
 
-        Without a budget of its own the stream is on a ledger, which has the accounts.
+        Without a budget of its own the stream is on a ledger, which has the accounts, or has an odometer alone.
 
         People who were in an update that was announced, and is not in the checkpoint, pay its worst case.
 
@@ -110,22 +126,32 @@ class StreamCheckpoint:
             if self._settings[name] != value:
                 raise ArgumentError(f"{name}={self._settings[name]!r} must be that of the checkpoint: {value!r}")
         if (budget is None) != (contents["accounts"] is None):
-            raise ArgumentError("ledger: what began on a ledger goes on there, and nothing else does")
-        accounts: Filter | None = None
+            raise ArgumentError("budget: what began with a budget of its own goes on with it, and nothing else does")
         state = TrainingState.from_fields(contents["stream"])
-        if budget is not None:
-            saved = restored_accounts(contents["accounts"], budget, individual=True, count=0)
-            if not isinstance(saved, Filter):
-                raise ArgumentError("checkpoint: it holds no accounts per person")
-            for announced in unseen:
-                saved.join(saved.missing(announced.people))
-                saved.write_off(announced.mechanism, people=announced.people)
-                state = state.with_release(announced.mechanism)
-            accounts = saved
+        accounts = None if budget is None else _people(contents["accounts"], budget)
+        odometer = restored_odometer(contents.get("odometer"), boundary, individual=True)
+        if odometer is not None and not isinstance(odometer, Odometer):
+            raise ArgumentError("checkpoint: it holds no running bounds per person")
+        for announced in unseen:
+            if accounts is not None:
+                accounts.join(accounts.missing(announced.people))
+                accounts.write_off(announced.mechanism, people=announced.people)
+            if odometer is not None:
+                odometer.join(odometer.missing(announced.people))
+                most = countable(announced.mechanism, by="odometer").sensitivity
+                odometer.charge(announced.mechanism, np.full(len(announced.people), most), announced.people)
+            state = state.with_release(announced.mechanism)
         module.load_state_dict(contents["module"])
         optimizer.load_state_dict(contents["optimizer"])
-        return state, accounts
+        return state, accounts, odometer
 
     def close(self) -> None:
         """Release the lock; nothing more can be written."""
         self._folder.close()
+
+
+def _people(saved: dict[str, Any], budget: filters.Filter) -> Filter:
+    accounts = restored_accounts(saved, budget, individual=True, count=0)
+    if not isinstance(accounts, Filter):
+        raise ArgumentError("checkpoint: it holds no accounts per person")
+    return accounts
