@@ -59,6 +59,7 @@ MODULES = (
     "bursar.training.stopping",
     "bursar.training.groups",
     "bursar.training.models",
+    "bursar.training.modules",
     "bursar.training.features",
     "bursar.training.drawings",
     "bursar.training.recipes",

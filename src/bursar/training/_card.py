@@ -9,7 +9,7 @@ import numpy as np
 
 from bursar import _html, filters, meaning, mechanisms
 from bursar._units import shown
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError
 from bursar.meaning import sentence
 from bursar.mechanisms import Gaussian, Mechanism
 from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
@@ -123,6 +123,25 @@ class Card:
         """Fields by name, as plain values."""
         released = [{**mechanisms.to_fields(mechanism), "times": times} for mechanism, times in self.released]
         return {**asdict(self), "released": released}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> "Card":
+        """The card that ``to_dict`` described.
+
+        Raises:
+            DataError: fields are missing, are not known, or are not those of a card.
+        """
+        try:
+            listed = [dict(each) for each in described["released"]]
+            released = tuple((each.pop("times"), mechanisms.from_fields(each)) for each in listed)
+            card = cls(**{**described, "released": tuple((mechanism, times) for times, mechanism in released)})
+            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for n, _ in released)], float)
+            sound = bool((numbers >= 0).all()) and card.delta <= 1 and card.people_from in PEOPLE
+        except (TypeError, KeyError, ValueError, ArgumentError) as error:
+            raise DataError("this is not a card of a model") from error
+        if not sound:
+            raise DataError("this is not a card of a model: its numbers are out of their ranges")
+        return card
 
     def to_json(self) -> str:
         """The card as JSON."""

@@ -142,6 +142,11 @@ class Loop:
         self._end("all planned steps are done")
         self._resumable.save()
 
+    @property
+    def ids(self) -> list[Hashable] | None:
+        """Whose each account is; None where people are the numbers of accounts. Private."""
+        return self._records.ids
+
     def row_of(self, person: Hashable) -> Any:
         """The number of a person's account. Private, as the accounts are."""
         return self._records.row_of(person)

@@ -44,7 +44,7 @@ __all__ = [
     "train_to_folder",
 ]
 
-ON_IMAGES = "logistic regression on images"
+ON_IMAGES, MODULE = "logistic regression on images", "PyTorch module"
 
 
 def __getattr__(name: str) -> object:
@@ -148,6 +148,8 @@ def load(folder: Path) -> "Model | ImageModel":
         kind = json.loads((folder / "model.json").read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder} does not hold a model that bursar saved") from error
+    if kind == MODULE:
+        raise DataError(f"{folder} holds a {MODULE}: load it with training.modules.load(folder, module)")
     if kind != ON_IMAGES:
         return model_folder.load(folder)
     model: ImageModel = _images().load(folder)

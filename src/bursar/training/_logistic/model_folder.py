@@ -32,7 +32,7 @@ from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.schema import Schema
 from bursar.training._private_report import HolderReport
 
-__all__ = ["NOT_COVERED", "Model", "Trained", "Tuning", "check_free", "load", "save", "train", "write"]
+__all__ = ["NOT_COVERED", "Model", "Trained", "Tuning", "check_free", "load", "save", "train", "write", "write_card"]
 
 FORMAT = 1
 
@@ -262,11 +262,16 @@ def write(
     """The files of a model's folder."""
     _text(folder / "model.json", json.dumps(described, indent=2, ensure_ascii=False))
     np.savez(folder / "weights.npz", allow_pickle=False, **arrays)
+    write_card(folder, card)
+    if metrics is not None:
+        _text(folder / "metrics.json", json.dumps(metrics, indent=2))
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """The card of a model: in fields, in words, and as a page."""
     _text(folder / "card.json", card.to_json())
     _text(folder / "card.md", card.to_markdown())
     _text(folder / "card.html", card.to_html())
-    if metrics is not None:
-        _text(folder / "metrics.json", json.dumps(metrics, indent=2))
 
 
 def _text(path: Path, text: str) -> None:
