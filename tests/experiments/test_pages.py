@@ -129,6 +129,7 @@ def utility(patch):
 
 SHOWN = {
     "adaptive-clip.md": made_table("experiments/utility/clips", "experiments/utility/clips.jsonl"),
+    "renewal.md": made_table("experiments/queries/renewal", "experiments/queries/renewal.json"),
     "adult.md": made_table("experiments/feldman_zrnic_2021/adult", "docs/experiments/adult.json"),
     "coverage.md": coverage,
     "daily.md": daily,

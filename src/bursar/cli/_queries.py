@@ -207,7 +207,7 @@ def check_export(exported: Annotated[Path, typer.Argument(help="A file that `bur
 def retire(path: LedgerName, person: Person) -> None:
     """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
     with opened(path) as book:
-        charged = book.spent(person) > 0
+        charged = book.charged(person)
         book.retire(person)
     _confirm("left: in no answer from now on, and the account stays", charged=charged)
 
@@ -216,7 +216,7 @@ def retire(path: LedgerName, person: Person) -> None:
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
     with opened(path) as book:
-        charged = book.spent(person) > 0
+        charged = book.charged(person)
         book.restore(person)
     _confirm("is back, with the account as it was left", charged=charged)
 
@@ -230,7 +230,7 @@ def erase(path: LedgerName, person: Person) -> None:
     from bursar.ledger import erase as erased
 
     with opened(path) as book:
-        charged = book.spent(person) > 0
+        charged = book.charged(person)
         erased(book, person)
     _confirm("is erased: one total remains, under a keyed hash", charged=charged)
 

@@ -13,6 +13,7 @@ from bursar.ledger._compact import Size, compact, size
 from bursar.ledger._erase import erase
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
+from bursar.ledger._periods import Periods
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
@@ -29,6 +30,7 @@ __all__ = [
     "Finding",
     "Hold",
     "Ledger",
+    "Periods",
     "Size",
     "Stream",
     "Summary",

@@ -13,6 +13,7 @@ from bursar.ledger._accounts.folder import folder_beside
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
+from bursar.ledger._periods import Periods
 from bursar.ledger._promises import Promises
 from bursar.ledger._record import Entry, Row, find, read_rows
 from bursar.ledger._remembered import Remembered
@@ -56,6 +57,7 @@ class Ledger(Remembered, Promises):
         person: str | None = None,
         keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
+        periods: Periods | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -72,6 +74,7 @@ class Ledger(Remembered, Promises):
             pseudonyms: a file with a key, private, beside the data: a ledger that is made with it stores keyed hashes
                 of people's names (the first 128 bits of HMAC-SHA256). The file is made if it is missing then. Later:
                 where it is now; None for where it was.
+            periods: each of which brings every person a budget, public; None for what it was made for.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
@@ -84,17 +87,19 @@ class Ledger(Remembered, Promises):
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
-        check_terms(budget, person, keys_delta)
+        check_terms(budget, person, keys_delta, periods)
         store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                new = None if budget is None or person is None else Terms.of(budget, person, wanted, keys_delta)
+                known = budget is not None and person is not None
+                new = Terms.of(budget, person, wanted, keys_delta, periods) if known else None  # type: ignore[arg-type]
                 create_in(store, new, create=create, pseudonyms=key)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = terms_of(store)
             accounts = accounts_of(store, writer, terms.accounts)
-            terms.refuse_other(store.name, budget=budget, person=person, accounts=accounts.kind, keys_delta=keys_delta)
+            given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
+            terms.refuse_other(store.name, accounts=accounts.kind, **given)  # type: ignore[arg-type]
             accounts.open(store, names_of(store, terms, key))
             return cls(store, accounts)
         except BaseException as error:
@@ -216,11 +221,12 @@ class Ledger(Remembered, Promises):
         self._mark(person, gone=False)
 
     def _mark(self, person: object, *, gone: bool) -> None:
-        name = self.person(person)
+        names = self.accounts_of(person)
 
         def work(turn: Turn) -> None:
-            note = self.accounts.mark(name, gone=gone)
-            turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)})
+            for name in names:
+                note = self.accounts.mark(name, gone=gone)
+                turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)})
 
         self.transact(work)
 
@@ -314,7 +320,7 @@ class Ledger(Remembered, Promises):
             return entry
 
     def person(self, value: object) -> Person:
-        """A person's name as this ledger keeps it."""
+        """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
         return self._rules.terms.name_of(value)
 
     def above(self, shares: Sequence[float]) -> list[int]:
@@ -329,12 +335,20 @@ class Ledger(Remembered, Promises):
             rules = self._rules if not self.store.inside else Rules.of(read_rows(self.store.run, answers=False))
             return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
 
+    def accounts_of(self, person: object) -> list[Person]:
+        """The names of all accounts of a person: one, or one for each period."""
+        return self._rules.terms.names_of(person)
+
+    def charged(self, person: object) -> bool:
+        """Whether anything was charged to a person. Private."""
+        return any(self.accounts.spent(name) for name in self.accounts_of(person))
+
     def spent(self, person: object) -> int:
-        """Units that were charged to a person, private; 0 for a person who was never charged."""
+        """Units that were charged to an account, private; 0 for one that was never charged."""
         return self.accounts.spent(self.person(person))
 
     def charges(self, person: object) -> list[tuple[Entry, int]]:
-        """Every question and training that charged a person, and how many units in the end. Private."""
+        """Every question and training that charged an account, and how many units in the end. Private."""
         charged = dict(self.accounts.charges(self.person(person)))
         listed = ", ".join(f"{question:d}" for question in charged) or "-1"
         entries = [row.entry() for row in read_rows(self.store.run, f"number IN ({listed})")]

@@ -1,6 +1,7 @@
 """What a ledger promises, as its terms say: for everybody to know."""
 
 from bursar._units import to_float
+from bursar.ledger._periods import Periods
 from bursar.ledger._rules import Rules
 from bursar.meaning import Meaning
 
@@ -43,8 +44,10 @@ class Promises:
     def meaning(self) -> Meaning:
         """How well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
 
+        With periods: from all that the budgets of all periods pay for.
+
         Guarantee: no attack on all that is charged within the budget does better.
-        Source: theory 8.1.
+        Source: theory 8.1; docs/proofs/periods.md, Theorem 2.
         """
         return self._rules.terms.meaning()
 
@@ -67,3 +70,16 @@ class Promises:
     def person_kind(self) -> str:
         """How the data name people: BIGINT or VARCHAR. Public."""
         return self._rules.terms.person
+
+    @property
+    def periods(self) -> Periods | None:
+        """The periods that bring every person a budget; None: there is one for good. Public."""
+        return self._rules.terms.periods
+
+    def lifetime(self, delta: float) -> float:
+        """The epsilon, rounded up, that the budgets of all periods together promise a person at delta. Public.
+
+        Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
+        Source: docs/proofs/periods.md, Theorem 2.
+        """
+        return self._rules.terms.lifetime(delta)

@@ -18,7 +18,7 @@ class Summary:
 
     Attributes:
         terms: measure, epsilon, delta and amount of the budget (under the name of its symbol, rho or epsilon), the kind
-            of people's names, and when it was made.
+            of people's names, and when it was made; the periods, where there are any.
         entries: the number of entries of the record.
         head: number and hash of the last entry, as ``verify`` takes it.
         questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order.
@@ -37,6 +37,8 @@ def summary(ledger: Ledger) -> Summary:
     terms = {name: first[name] for name in ("measure", "epsilon", "delta", "person", "time")}
     if ledger.keys_delta is not None:
         terms["keys_delta"] = ledger.keys_delta
+    if ledger.periods is not None:
+        terms["periods"] = ledger.periods.public | {"count": ledger.periods.count}
     terms[ledger.symbol] = first["budget"] / first["units"]
     questions = tuple(
         {"number": entry.number}

@@ -8,7 +8,7 @@ What is counted in a ledger depends on its budget:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, nextafter, sqrt
 from numbers import Integral
@@ -17,8 +17,9 @@ from typing import Any, Self
 from bursar import _check, meaning
 from bursar._units import MEASURE, RANGE, exact, to_float
 from bursar.curves import approximate, gaussian, tradeoff, zcdp
-from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson
+from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
 from bursar.filters import Basic, Gaussian, Zcdp
+from bursar.ledger._periods import Periods
 from bursar.ledger.interfaces import Person
 
 __all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
@@ -47,6 +48,8 @@ class Terms:
         measure: what is counted.
         keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
         pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
+        periods: each of which brings everybody a budget; None: there is one for good.
+        names: with periods, how the data name people: BIGINT or VARCHAR. Their accounts are named by text.
     """
 
     budget: int
@@ -57,12 +60,22 @@ class Terms:
     measure: str = ZCDP
     keys_delta: float | None = None
     pseudonyms: str | None = None
+    periods: Periods | None = None
+    names: str = "VARCHAR"
 
     @classmethod
-    def of(cls, budget: LedgerBudget, person: str, accounts: str, keys_delta: float | None = None) -> Self:
+    def of(
+        cls,
+        budget: LedgerBudget,
+        person: str,
+        accounts: str,
+        keys_delta: float | None = None,
+        periods: Periods | None = None,
+    ) -> Self:
         """The terms of a new ledger."""
         measure, units = _counted(budget)
-        return cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
+        terms = cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
+        return terms if periods is None else replace(terms, person="VARCHAR", periods=periods, names=person)
 
     @classmethod
     def read(cls, public: Mapping[str, Any]) -> Self:
@@ -81,6 +94,8 @@ class Terms:
             measure,
             None if public.get("keys_delta") is None else float(public["keys_delta"]),
             public.get("pseudonyms"),
+            Periods.read(public["periods"]) if "periods" in public else None,
+            str(public["periods"]["names"]) if "periods" in public else str(public["person"]),
         )
 
     @property
@@ -97,6 +112,7 @@ class Terms:
             **({} if self.accounts == TABLES else {"accounts": self.accounts}),
             **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
             **({} if self.pseudonyms is None else {"pseudonyms": self.pseudonyms}),
+            **({} if self.periods is None else {"periods": {**self.periods.public, "names": self.names}}),
         }
 
     @property
@@ -125,20 +141,50 @@ class Terms:
         return total
 
     def meaning(self) -> meaning.Meaning:
-        """How well anyone can tell whether a person was in, from all that the budget ever pays for."""
-        return _meaning(self)
+        """How well anyone can tell whether a person was in, from all that the budgets of all periods ever pay for."""
+        return _meaning(self._together())
+
+    def _together(self) -> "Terms":
+        """These terms with one budget for good, as large as those of all periods together."""
+        if self.periods is None:
+            return self
+        count = self.periods.count
+        return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
+
+    def lifetime(self, delta: float) -> float:
+        """The epsilon, rounded up, that the budgets of all periods together promise at delta.
+
+        Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
+        Source: docs/proofs/periods.md, Theorem 2.
+        """
+        return self._together().promise(delta)
 
     def name_of(self, person: object) -> Person:
-        """A person's name as the ledger keeps it."""
-        if self.person == "VARCHAR":
+        """The name of an account: a person as the ledger keeps it, with periods a person in one of them."""
+        if self.periods is None:
+            return self._name(person, self.person)
+        if isinstance(person, str) and (period := self.periods.period_of(person)) is not None:
+            who = person.removesuffix(f" {period}")
+            if str(self._name(who, self.names)) == who:
+                return person
+        raise UnknownPerson("person: here each person has an account for each period: 'NAME FIRST-DAY-OF-THE-PERIOD'")
+
+    def names_of(self, person: object) -> list[Person]:
+        """The names of all accounts of a person: one, or one for each period."""
+        if self.periods is None:
+            return [self.name_of(person)]
+        return list(self.periods.units_of(str(self._name(person, self.names))))
+
+    def _name(self, person: object, kind: str) -> Person:
+        if kind == "VARCHAR":
             if isinstance(person, str) and person == person.encode(errors="ignore").decode():
                 return person
         elif isinstance(person, Integral | str) and not isinstance(person, bool):
             digits = str(person)
             if len(digits) <= 20 and digits.removeprefix("-").isdecimal() and -(2**63) <= int(digits) < 2**63:
                 return int(digits)
-        bits = " of 64 bits" if self.person == "BIGINT" else ""
-        raise UnknownPerson(f"person: people are named by {_NAMES[self.person]}{bits} here")
+        bits = " of 64 bits" if kind == "BIGINT" else ""
+        raise UnknownPerson(f"person: people are named by {_NAMES[kind]}{bits} here")
 
     def refuse_other(
         self,
@@ -148,6 +194,7 @@ class Terms:
         person: str | None,
         accounts: str,
         keys_delta: float | None = None,
+        periods: Periods | None = None,
     ) -> None:
         """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
         measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
@@ -156,9 +203,12 @@ class Terms:
         elif units != self.budget:
             own, new = to_float(self.budget), to_float(units)
             other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
-        elif person not in (None, self.person):
-            other = f"person={self.person!r}, names that are {_NAMES.get(self.person)}, "
+        elif person not in (None, self.person if self.periods is None else self.names):
+            own_kind = self.person if self.periods is None else self.names
+            other = f"person={own_kind!r}, names that are {_NAMES.get(own_kind)}, "
             other += f"not {person!r}, {_NAMES.get(str(person))}"
+        elif periods not in (None, self.periods):
+            other = f"periods={self.periods!r}, not {periods!r}"
         elif keys_delta not in (None, self.keys_delta):
             other = f"keys_delta={self.keys_delta!r}, not {keys_delta!r}"
         elif accounts != self.accounts:
@@ -168,8 +218,14 @@ class Terms:
         raise ArgumentError(f"{name} was made for {other}")
 
 
-def check_terms(budget: LedgerBudget | None, person: str | None, keys_delta: float | None = None) -> None:
+def check_terms(
+    budget: LedgerBudget | None, person: str | None, keys_delta: float | None = None, periods: Periods | None = None
+) -> None:
     """Refuse what no ledger can be made for."""
+    if periods is not None and not isinstance(periods, Periods):
+        raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
+    if periods is not None and keys_delta is not None:
+        raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
     if keys_delta is not None:
         _check.between(0, 1, keys_delta=keys_delta)
         if isinstance(budget, Basic):

@@ -12,6 +12,7 @@ from bursar.queries._engines.given import Given
 from bursar.queries._engines.keys import key_kind
 from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck, check_view
+from bursar.queries._periods import check_column_of
 
 __all__ = ["CHECK_SECONDS", "SAMPLE", "prepared"]
 
@@ -124,6 +125,7 @@ def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]]) -> str:
     for each, columns in zip(given, kinds, strict=True):
         if each.person is not None:
             people[sources.person_type(columns, each.person, each.label("the data"))] = each
+            check_column_of(each.periods, columns)
         elif each.key not in columns:
             raise ArgumentError(f"public: {each.name!r} has no column {each.key!r}, its key")
         else:

@@ -11,7 +11,7 @@ from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.filters import Basic, Gaussian, Zcdp
-from bursar.ledger import Finding, Ledger, Watch, verify
+from bursar.ledger import Finding, Ledger, Periods, Watch, verify
 from bursar.queries._analyst import Analyst
 from bursar.queries._asking import Asking
 from bursar.queries._engines import sources
@@ -23,6 +23,7 @@ from bursar.queries._engines.spark_engine import Spark, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._noise import laplace
 from bursar.queries._opening import SAMPLE, prepared, view_checked
+from bursar.queries._periods import in_periods, refuse_other_periods
 from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 from bursar.queries._tables import Lookup, given_tables
@@ -56,6 +57,7 @@ class Session(Uncopyable):
         types: Mapping[str, str] | None = None,
         keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
+        periods: Periods | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -89,15 +91,20 @@ class Session(Uncopyable):
                 for. It is fixed when the ledger is made; None for what the ledger was made for.
             pseudonyms: a file with a key, beside the data: a ledger that is made with it holds keyed hashes in place of
                 people's names; see ``Ledger.open``.
+            periods: ``ledger.Periods("day", every="month", first=..., last=...)``: each period of the rows brings every
+                person a budget. They are fixed when the ledger is made, and must be given again each time.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
             epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
             in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
-            probability.
-        Source: theory 2.9, 4.2, 4.3, 4.5 and 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md.
+            probability. With ``periods``, for adding or removing a person's rows of one period; for all of them see
+            ``ledger.Periods``.
+        Source: theory 2.9, 4.2, 4.3, 4.5, 5.1 and 5.13; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md;
+            docs/proofs/periods.md.
         """
         given = given_tables(data, person, tables, public, sources.ReadOptions(table, view, types))
+        given = in_periods(given, periods)
         kind, given, checks = prepared(given, check=check_view)
         frame = given[0].data
         writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
@@ -107,12 +114,14 @@ class Session(Uncopyable):
             person=kind,
             keys_delta=keys_delta,
             pseudonyms=pseudonyms,
+            periods=periods,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
             writer=writer,
         )
         try:
+            refuse_other_periods(book, periods)
             session = cls(book, DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer))
         except BaseException:
             book.close()

@@ -14,6 +14,7 @@
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
     keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
     pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
+    periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
     create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
@@ -76,7 +77,7 @@ from typing import Any
 from bursar import _check
 from bursar.errors import ArgumentError, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
-from bursar.ledger import Finding, Ledger, on_a_server
+from bursar.ledger import Finding, Ledger, Periods, on_a_server
 from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
 from bursar.queries._plan_tables import check_tables, tables_of
@@ -107,6 +108,7 @@ _OPTIONAL: dict[str, type] = {
     "create": bool,
     "keys_delta": float,
     "pseudonyms": str,
+    "periods": dict,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
@@ -174,6 +176,17 @@ class Plan:
         return make(**amounts)
 
     @property
+    def periods(self) -> Periods | None:
+        """The periods of the rows that bring every person a budget; None: there is one for good."""
+        given = self.settings.get("periods")
+        if given is None:
+            return None
+        names = ("column", "every", "first", "last")
+        if set(given) != set(names):
+            raise ArgumentError(f"periods must have {', '.join(names)}, and nothing else")
+        return Periods(**given)
+
+    @property
     def ledger(self) -> Path | str:
         """Where the accounts are: a file beside this one, or a server."""
         name = str(self.settings["ledger"])
@@ -209,6 +222,7 @@ class Plan:
             ledger=ledger,
             keys_delta=self.settings.get("keys_delta"),
             pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
+            periods=self.periods,
             create=create,
             memory_limit=self.settings.get("memory_limit"),
             **tables_of(self.settings, self.folder),

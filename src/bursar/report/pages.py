@@ -61,11 +61,14 @@ def _told(told: Statement | BudgetStatement) -> list[str]:
     else:
         share, asked = told.rho / told.budget, [_how_many(told)]
     used = _percent(share)
+    lifetime = told.lifetime if isinstance(told, Statement) else None
+    whose = "your budget" if lifetime is None else f"your budget of one {lifetime.every}"
     return [
         _html.paragraph(*asked, large=True),
         _html.heading("How much of your budget is used"),
-        _html.bar(share, f"{used} percent of your budget is used"),
-        _html.paragraph(f"{used}\u00a0% of your budget is used.", "It can never be more than 100\u00a0%.", large=True),
+        *([] if lifetime is None else [_html.paragraph(lifetime.words(used))]),
+        _html.bar(share, f"{used} percent of {whose} is used"),
+        _html.paragraph(f"{used}\u00a0% of {whose} is used.", "It can never be more than 100\u00a0%.", large=True),
         _html.paragraph(
             "Your budget limits what all results together can reveal about you.",
             "Each result uses a part of it, for what your own records add.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bursar.errors import ArgumentError
+from bursar.ledger import Periods
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
@@ -25,6 +26,7 @@ class Given:
         one_row: whether it was declared that each person has at most one row.
         key, on: of a public table, see ``PublicTable``.
         columns: that questions may use; None for all.
+        periods: where a person has an account for each of them.
     """
 
     name: str | None
@@ -35,6 +37,7 @@ class Given:
     key: str = ""
     on: str = ""
     columns: tuple[str, ...] | None = None
+    periods: Periods | None = None
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
@@ -57,7 +60,10 @@ class Given:
     def found_by(self, kinds: Mapping[str, str], person_kind: str, dialect: Dialect) -> str:
         """Whose row it is, or the key of a public one, as SQL over the alias d."""
         if self.person is not None:
-            return dialect.person[person_kind].format(dialect.columns[self.person])
+            who = dialect.person[person_kind].format(dialect.columns[self.person])
+            if self.periods is None:
+                return who
+            return dialect.letters.format(self.periods.sql(who, dialect.columns[self.periods.column]))
         return cast(self.key, kinds[self.key], dialect)
 
 

@@ -1,0 +1,148 @@
+"""Budgets that come anew with each period: the unit of an account is a person in a period of the rows.
+
+Names and symbols
+    K             how many periods there are, a public number
+    unit          a person in a period, named by the person, a blank and the period's first day: "ann 2026-05-01"
+    B             the budget of each unit
+
+Rows of May are charged to the person's account of May, whenever they are asked about: old rows never get a new budget,
+and new rows bring one of their own.
+
+Source: theory 5.13; docs/proofs/periods.md
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cached_property
+from typing import Any, Self
+
+from bursar import _check
+from bursar.errors import ArgumentError
+
+__all__ = ["Periods"]
+
+_EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+"""So many days after the first one it is the next period, whatever the year."""
+_MOST = 5000
+_LENGTH = len("2026-05-01")
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Every person has a budget of their own in each period of the rows. Public.
+
+    Args:
+        column: the column, of dates or times, that says in which period a row is. It is fixed when the row is
+            recorded: a row whose date can be changed later could be moved to a period with money left.
+        every: "day", "week" (from Monday), "month", "quarter" or "year".
+        first, last: dates in the first and the last period, or as text: "2026-01-01". Rows outside, and rows without
+            a date, are in no answer. They may be years ahead: what they bound is what is promised for a lifetime.
+
+    Guarantee: the budget holds for adding or removing the rows of any one person in any one period. For adding or
+        removing a person with all their rows, mu (of zCDP: the square root of rho; of pure budgets: epsilon) is at most
+        the number of periods times that of the budget.
+    Source: theory 5.13; docs/proofs/periods.md.
+    """
+
+    column: str
+    every: str
+    first: date | str
+    last: date | str
+
+    def __post_init__(self) -> None:
+        _check.name(column=self.column)
+        _check.one_of(tuple(_EVERY), every=self.every)
+        for name in ("first", "last"):
+            object.__setattr__(self, name, self._start(_date(name, getattr(self, name))))
+        if self.first > self.last:  # type: ignore[operator]  # both are dates now
+            raise ArgumentError(f"first={self.first} must not be after last={self.last}")
+        if self.count > _MOST:
+            raise ArgumentError(f"every={self.every!r}: there may be {_MOST:,} periods from first to last, not more")
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self._labels)
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        start, last = _date("first", self.first), _date("last", self.last)
+        listed: list[str] = []
+        while start <= last and len(listed) <= _MOST:
+            listed.append(start.isoformat())
+            start = self._next(start)
+        return tuple(listed)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """(K,) the first day of each period, in order."""
+        return self._labels
+
+    def units_of(self, person: str) -> list[str]:
+        """The names of a person's accounts, one for each period."""
+        return [f"{person} {label}" for label in self._labels]
+
+    def period_of(self, unit: str) -> str | None:
+        """The period of a unit's name; None where it is no such name."""
+        label = unit[-_LENGTH:]
+        return label if len(unit) > _LENGTH + 1 and unit[-_LENGTH - 1] == " " and label in self._known else None
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._labels)
+
+    def sql(self, person: str, column: str) -> str:
+        """SQL of DuckDB for the unit that a row belongs to; NULL for none.
+
+        Args:
+            person: SQL that gives the person, as text.
+            column: SQL that gives the date or time.
+        """
+        first, after = self.first, self._next(_date("last", self.last))
+        day = f"CAST({column} AS DATE)"
+        start = f"strftime(CAST(date_trunc('{self.every}', {day}) AS DATE), '%Y-%m-%d')"
+        return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {person} || ' ' || {start} END)"
+
+    @property
+    def public(self) -> dict[str, str]:
+        """As the first entry of a ledger says it."""
+        return {"column": self.column, "every": self.every, "first": str(self.first), "last": str(self.last)}
+
+    @classmethod
+    def read(cls, public: Mapping[str, Any]) -> Self:
+        """The periods that ``public`` described."""
+        return cls(str(public["column"]), str(public["every"]), str(public["first"]), str(public["last"]))
+
+    def _start(self, day: date) -> date:
+        """The first day of the period that a day is in."""
+        match self.every:
+            case "day":
+                return day
+            case "week":
+                return day - timedelta(days=day.weekday())
+            case "month":
+                return day.replace(day=1)
+            case "quarter":
+                return day.replace(month=day.month - (day.month - 1) % 3, day=1)
+            case _:
+                return day.replace(month=1, day=1)
+
+    def _next(self, start: date) -> date:
+        """The first day of the next period."""
+        return self._start(start + timedelta(days=_EVERY[self.every]))
+
+
+def _date(name: str, value: object) -> date:
+    """A date, or text that spells one."""
+    found = None
+    if type(value) is date:
+        found = value
+    elif isinstance(value, str):
+        try:
+            found = date.fromisoformat(value)
+        except ValueError:
+            found = None
+    if found is None or not 1900 <= found.year <= 2999:
+        raise ArgumentError(f"{name}={value!r} must be a date of the years 1900 to 2999, such as '2026-01-01'")
+    return found

@@ -1,0 +1,49 @@
+"""Sessions in which each period of the rows brings every person a budget: what is checked of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bursar.errors import ArgumentError, Unsupported
+from bursar.ledger import Ledger, Periods
+from bursar.queries._engines.given import Given
+from bursar.queries._engines.spark_engine import is_data_frame
+
+__all__ = ["check_column_of", "in_periods", "refuse_other_periods"]
+
+
+def in_periods(given: list[Given], periods: Periods | None) -> list[Given]:
+    """The tables, with the periods of the rows of the only one of people.
+
+    Raises:
+        ArgumentError: the periods are no ``ledger.Periods``.
+        Unsupported: there are several tables of people, or the rows are in Spark.
+    """
+    if periods is None:
+        return given
+    if not isinstance(periods, Periods):
+        raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
+    if sum(each.person is not None for each in given) > 1:
+        raise Unsupported("periods: several tables of people can't be joined by person and period: make one of them")
+    if any(is_data_frame(each.data) for each in given):
+        raise Unsupported("periods: not for data frames of Spark: write them as Parquet files")
+    return [each if each.person is None else replace(each, periods=periods) for each in given]
+
+
+def check_column_of(periods: Periods | None, kinds: Mapping[str, str]) -> None:
+    """Refuse a column of periods that is missing or holds no dates."""
+    if periods is None:
+        return
+    if periods.column not in kinds:
+        raise ArgumentError(f"periods: {periods.column!r} is no column of the data")
+    if kinds[periods.column] not in ("date", "time"):
+        raise ArgumentError(f"periods: the column {periods.column!r} must hold dates or times; cast it in a view")
+
+
+def refuse_other_periods(book: Ledger, periods: Periods | None) -> None:
+    """Refuse a ledger with periods where none are given: its accounts have other names.
+
+    Raises:
+        ArgumentError: it was made for periods.
+    """
+    if book.periods != periods:
+        raise ArgumentError(f"{book.store.name} was made for periods={book.periods!r}, not {periods!r}")
