@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bursar._arrays import Array, Mask
-from bursar.errors import ArgumentError, Unsupported
+from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson, Filter, Odometer
 from bursar.mechanisms import Mechanism
 from bursar.training._accounts import WithoutBudget
+from bursar.training._people_there import ids_and_rows, join_new
 
-__all__ = ["Bounded", "Present", "as_rows", "numbered", "opened"]
+__all__ = ["Bounded", "as_rows", "numbered", "opened"]
 
 GAPS = 4
 """Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
@@ -33,18 +33,8 @@ def numbered(people: object, records: int) -> tuple[list[Hashable], Tensor]:
     Raises:
         ArgumentError: there is not one id for each record, or an id is missing, or cannot be told from itself.
     """
-    listed: Any = people.tolist() if hasattr(people, "tolist") else people  # whole numbers as Python's own
-    if isinstance(listed, str | bytes) or not isinstance(listed, Sequence):
-        raise ArgumentError(f"people must be a list of ids, one for each record, not {type(people).__name__}")
-    if len(listed) != records:
-        raise ArgumentError("people must have an id for each record")
-    rows: dict[Hashable, int] = {}
-    listed = [each.item() if isinstance(each, Tensor | np.number | np.bool_) else each for each in listed]
-    for person in listed:
-        if not isinstance(person, Hashable) or isinstance(person, float | bool) or person is None or person != person:
-            raise ArgumentError("people must be whole numbers, texts or other hashable ids; none may be missing")
-        rows.setdefault(person, len(rows))
-    return list(rows), torch.tensor([rows[person] for person in listed], dtype=torch.int64)
+    ids, rows = ids_and_rows(people, records)
+    return ids, torch.tensor(rows, dtype=torch.int64)
 
 
 def as_rows(people: object, records: int, *, rows: bool) -> tuple[Tensor | None, list[Hashable] | None]:
@@ -76,29 +66,6 @@ def as_rows(people: object, records: int, *, rows: bool) -> tuple[Tensor | None,
         raise ArgumentError("people must be whole numbers or other ids, one for each record")
     ids, numbers = numbered(array, records)
     return numbers, ids
-
-
-class Present:
-    """The accounts of some people, in the order of their ids, as a step of training charges them.
-
-    Args:
-        accounts: of all people who ever came; those who are new get an account.
-        ids: (m,) who is there.
-
-    Guarantee: nobody else is charged or looked at.
-    Source: theory 5.1: a person who is absent contributes nothing.
-    """
-
-    def __init__(self, accounts: Filter, ids: Sequence[Hashable]) -> None:
-        self._accounts, self._ids = accounts, ids
-
-    def allowance(self, step: Mechanism) -> NDArray[np.float64]:
-        """(m,) the largest norm that each of them may still contribute."""
-        return np.asarray(self._accounts.allowance(step, self._ids), dtype=np.float64)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(m,) bool: charge each of them; who takes part."""
-        return self._accounts.charge(step, norms, self._ids)
 
 
 class Bounded:
@@ -135,13 +102,7 @@ def opened(accounts: Filter | None, ids: Sequence[Hashable], odometer: Odometer 
     """
     present: AccountsPerPerson = WithoutBudget(len(ids))
     if accounts is not None:
-        new = accounts.missing(ids)
-        if new and accounts.has_shares:
-            raise Unsupported(
-                "people: accounts with shares are opened by join(), with the share of each person who joins"
-            )
-        accounts.join(new)
-        present = Present(accounts, ids)
+        present = join_new(accounts, ids)
     if odometer is None:
         return present
     odometer.join(odometer.missing(ids))

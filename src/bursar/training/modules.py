@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bursar import __version__, _extras
 from bursar._disk import whole_folder
 from bursar.errors import ArgumentError, DataError, Unsupported
 from bursar.training._card import Card
 from bursar.training._logistic.model_folder import check_free, write_card
-from bursar.training._logistic.personal_accounts import PersonalAccounts, accounts_file
+from bursar.training._logistic.personal_accounts import PersonalAccounts, accounts_file, named_accounts
 
 with _extras.need("torch", extra="torch"):
     import torch
@@ -216,13 +214,7 @@ def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")
     ids = people.state()["ids"] if isinstance(trained, Stream) else trained._trained().ids
-    if ids is not None and len({str(each) for each in ids}) != len(ids):
-        raise Unsupported("keep_accounts: some ids are the same as text, and a file names people by text")
-    named = None
-    if ids is not None:
-        named = np.empty(len(ids), dtype=object)
-        named[:] = [str(each) for each in ids]
-    return PersonalAccounts(people, None, named, delta)
+    return named_accounts(people, ids, delta)
 
 
 def _digest(path: Path) -> str:

@@ -25,7 +25,7 @@ from bursar.individual import AccountsPerPerson
 from bursar.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
 from bursar.training._pace import paced_allowance
 
-__all__ = ["Everybody", "Gradients", "descend"]
+__all__ = ["Everybody", "Gradients", "descend", "release"]
 
 Array = NDArray[np.float64]
 
@@ -171,6 +171,17 @@ def descend(
         if stop is not None and stop(number):
             break
     return np.asarray(total / count)
+
+
+def release(
+    gradients: Gradients, parameters: Array, accounts: AccountsPerPerson, step: Gaussian, noise: np.random.Generator
+) -> Array:
+    """One noisy sum of the clipped gradients at these parameters, public; contributions are charged before it.
+
+    Guarantee: that of ``descend``, for one step.
+    Source: theory.md statements 2.1, 5.1, 5.2 and 5.3.
+    """
+    return _noisy(_contributions(gradients, parameters, accounts, step, steps_left=1, pace=0.0), step, noise)
 
 
 def _noisy(sums: Array, step: Gaussian, noise: np.random.Generator) -> Array:

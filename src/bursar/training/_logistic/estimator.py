@@ -23,6 +23,7 @@ from bursar.training._logistic.fit_accounts import FitAccounts
 from bursar.training._logistic.gradients import LogisticGradients, probabilities
 from bursar.training._logistic.inputs import labels_of, numbers_of, validated
 from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
+from bursar.training._logistic.partial import PartialFit, StreamedAccounts
 from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.stopping_rule import Counting
 
@@ -30,18 +31,19 @@ __all__ = ["LogisticRegression"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
-PRIVATE = ("holder_report_", "accounts_", "odometer_")
+PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream")
 """Attributes that do not travel with the model."""
 
 
-class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
     gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
     what is not used in a step can be contributed in later ones, also in `extra_steps` further steps.
 
-    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up.
+    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up. The calls of
+    `partial_fit` share one budget: each is an update of a stream, for which only the people in it pay.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if ledger is not None:
             kinds = {"individual=False": not self.individual, "groups=None": groups is None}
             ledger.refuse(seed=self.seed, shares=shares, **kinds)
-        planned = self._plan(counting)
+        self._stream, planned = None, self._plan(counting)
         X, y = validated(self, X, y)
         check_classification_targets(y)
         self.classes_, codes = labels_of(y, self.classes)
@@ -274,7 +276,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             With an odometer, the person's own running bound; else the share of the person's budget that is used.
         """
         check_is_fitted(self)
-        kept: PersonalAccounts | None = getattr(self, "accounts_", None)
+        kept: PersonalAccounts | StreamedAccounts | None = getattr(self, "accounts_", None)
         if kept is None:
             why = "individual=False" if not self.individual else "a copied, loaded or tuned model has no accounts"
             raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")

@@ -12,13 +12,15 @@ from bursar.errors import ArgumentError, DataError
 __all__ = ["labels_of", "numbers_of", "validated"]
 
 
-def validated(model: Any, X: Any, *y: Any, reset: bool = True) -> Any:
+def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int = 1) -> Any:
     """scikit-learn's checks, without the two of its messages that quote records."""
     flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
     if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
         raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
     try:
-        return validate_data(model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset)
+        return validate_data(
+            model, X, *y, accept_sparse="csr", dtype=np.float64, reset=reset, ensure_min_samples=least_rows
+        )
     except ValueError as error:
         if "could not convert" not in str(error):
             raise

@@ -1,7 +1,7 @@
 """What each person may be told about a model: from the accounts of its training, and from a private file of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from bursar._disk import whole_file
 from bursar._private import MARK
-from bursar.errors import ArgumentError, DataError, UnknownPerson
+from bursar.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from bursar.individual import BudgetStatement, Filter, Odometer, Statement
 
-__all__ = ["PersonalAccounts", "SavedAccounts", "accounts_file"]
+__all__ = ["PersonalAccounts", "SavedAccounts", "accounts_file", "named_accounts"]
 
 FORMAT = 1
 
@@ -114,6 +114,21 @@ class SavedAccounts:
             raise UnknownPerson("--person: the model was trained on no records of this person")
         row = list(self.ids).index(person)
         return BudgetStatement(person, self.used[row], self.epsilon[row], self.delta, self.guess[row])
+
+
+def named_accounts(people: Filter, ids: Sequence[Hashable] | None, delta: float) -> PersonalAccounts:
+    """Accounts of people who are named by any ids, to be saved: a file names people by text; None: by rows.
+
+    Raises:
+        Unsupported: two ids are the same as text.
+    """
+    if ids is None:
+        return PersonalAccounts(people, None, None, delta)
+    named = np.empty(len(ids), dtype=object)
+    named[:] = [str(each) for each in ids]
+    if len(set(named)) != len(ids):
+        raise Unsupported("accounts: some ids are the same as text, and a file names people by text")
+    return PersonalAccounts(people, None, named, delta)
 
 
 def accounts_file(model: Path) -> Path:
