@@ -2,9 +2,9 @@
 
 python benchmarks/service.py [--people 1000000] [--rounds 40] [--step 0.05]
 
-First the library asks the same questions in this process; then `bursar serve` answers them in another one, over a
-ledger of its own: quotes of four clients at once, answers of one client, and what another analyst waits while a
-question with as many cells as are allowed is answered. Prints one JSON object; times are in seconds.
+The library, in this process, and `bursar serve`, in another one with a ledger of its own, answer the same questions in
+turns. Then come quotes of four clients at once, and what another analyst waits while a question with as many cells as
+are allowed is answered. Prints one JSON object; times are in seconds.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import sys
 import tempfile
 import threading
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 
-import httpx2
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -55,19 +56,21 @@ MEAN = {"ask": "mean", "column": "n", "low": 0, "high": 9, "sigma": 1000.0}
 WIDE = {"ask": "count", "by": {"place": list(range(10_000))}, "clip": 4, "sigma": 1000.0}
 
 
-def library(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds of quotes and answers in this process."""
+def compared(folder: Path, ann: "Client", rounds: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of the library's quotes and answers in this process, and of answers over HTTP, in turns."""
     count, mean = Count(by={"place": PLACES}, clip=4, sigma=1000.0), Mean("n", 0, 9, sigma=1000.0)
-    budget, times = filters.Zcdp(rho=1.0), {"quote": [], "answer": []}
+    budget, own, served = filters.Zcdp(rho=1.0), {"quote": [], "answer": []}, []
     where = {"ledger": folder / "own.ledger", "person": "who"}
     with Session.open(folder / "events.parquet", budget=budget, **where) as session:
-        ann = session.analyst("ann")
-        ann.ask(count, key="first")
+        analyst = session.analyst("ann")
+        analyst.ask(count, key="first")
+        ann.ask(COUNT, "first")
         for place in range(rounds):
-            times["answer"].append(timed(lambda place=place: ann.ask(count, key=str(place))))
+            own["answer"].append(timed(lambda place=place: analyst.ask(count, key=str(place))))
+            served.append(timed(lambda place=place: ann.ask(COUNT, str(place))))
         for place in range(5 * rounds):
-            times["quote"].append(timed(lambda place=place: ann.quote((count, mean)[place % 2])))
-    return times
+            own["quote"].append(timed(lambda place=place: analyst.quote((count, mean)[place % 2])))
+    return own, served
 
 
 def timed(work) -> float:
@@ -77,17 +80,24 @@ def timed(work) -> float:
 
 
 class Client:
-    """An analyst over HTTP."""
+    """An analyst over HTTP, on one connection."""
 
     def __init__(self, address: str, name: str) -> None:
-        headers = {"authorization": f"Bearer {TOKENS[name]}"}
-        self.http = httpx2.Client(base_url=address, headers=headers, timeout=600)
+        self.http = HTTPConnection(address.removeprefix("http://"), timeout=600)
+        self.headers = {"authorization": f"Bearer {TOKENS[name]}", "content-type": "application/json"}
+
+    def post(self, path: str, question: dict[str, object], status: int, **headers: str) -> None:
+        self.http.request("POST", path, json.dumps(question), self.headers | headers)
+        response = self.http.getresponse()
+        body = response.read()
+        if response.status != status:
+            raise RuntimeError(body)
 
     def quote(self, question: dict[str, object]) -> None:
-        self.http.post("/v1/quote", json=question).raise_for_status()
+        self.post("/v1/quote", question, 200)
 
     def ask(self, question: dict[str, object], key: str) -> None:
-        self.http.post("/v1/answers", json=question, headers={"idempotency-key": key}).raise_for_status()
+        self.post("/v1/answers", question, 201, **{"idempotency-key": key})
 
 
 def quotes(address: str, clients: int, seconds: float) -> float:
@@ -118,7 +128,7 @@ def held_up(address: str) -> dict[str, float]:
     asked = timed(lambda: bob.ask(MEAN, "beside"))
     asking.join()
     million = {**WIDE, "by": {"place": list(range(1000)), "n": list(range(1000))}}
-    refused = timed(lambda: ann.http.post("/v1/answers", json=million, headers={"idempotency-key": "million"}))
+    refused = timed(lambda: ann.post("/v1/answers", million, 422, **{"idempotency-key": "million"}))
     return {
         "10,000 cells": wide[0],
         "another's quote": quoted,
@@ -140,17 +150,13 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, rows = Path(name), 4 * given.people
-        who = pa.array((place % given.people for place in range(rows)), pa.int64())
-        table = {"who": who, "place": [row % 20 for row in range(rows)], "n": [row % 10 for row in range(rows)]}
-        parquet.write_table(pa.table(table), folder / "events.parquet")
-        del table, who
+        row = np.arange(rows)
+        table = pa.table({"who": row % given.people, "place": row % 20, "n": row % 10})
+        parquet.write_table(table, folder / "events.parquet")
         hashes = {name: hash_of(token) for name, token in TOKENS.items()}
         (folder / "policy.toml").write_text(POLICY.format(**hashes, step=given.step), encoding="utf-8")
-        own = library(folder, given.rounds)
         with started(folder) as (process,):
-            ann = Client(process.address, "ann")
-            ann.ask(COUNT, "first")
-            served = [timed(lambda place=place: ann.ask(COUNT, str(place))) for place in range(given.rounds)]
+            own, served = compared(folder, Client(process.address, "ann"), given.rounds)
             result = {"people": given.people, "step": given.step, "library": {n: shown(t) for n, t in own.items()}}
             result["answers over HTTP"] = shown(served)
             result["p99 ratio"] = shown(served)["p99"] / shown(own["answer"])["p99"]

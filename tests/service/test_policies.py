@@ -1,9 +1,13 @@
 """Policy files: what is refused, in which words, and what is never shown."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from bursar.errors import ArgumentError, DataError
-from bursar.service import explain
+from bursar.service import explain, hash_of
 from bursar.service.policies import Limits, Policy
 from services import POLICY, TOKENS, service, service_folder
 
@@ -134,3 +138,22 @@ def test_limits_and_the_watch_are_put_into_the_ledger_once(tmp_path):
         service(folder, lambda t: t.replace("0.1\n", "0.2\n")),
     ):
         pass
+
+
+def test_the_policy_of_the_page_serves(tmp_path):
+    """The policy and the question that docs/service.md shows work as they stand, for both of its analysts."""
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    for number, name in enumerate(("ann", "bob", "holder"), start=1):
+        shown = changed(f"sha256:{str(number) * 64}", hash_of(TOKENS[name]), shown)
+    shown = f"{shown}[service]\nstep = 0.01\n"
+    lines = [f"{row % 90},{('FR', 'ES', 'DE')[row % 3]},{row % 24},x" for row in range(900)]
+    (tmp_path / "visits.csv").write_text("\n".join(["customer,country,hours,diagnosis", *lines]) + "\n")
+    assert any("ann alone" in line for line in explain(read(tmp_path, shown)))
+    questions = {json.loads(text) and text for text in re.findall(r"-d '(\{.*?\})'", page)}
+    (question,) = questions
+    with service(tmp_path) as running:
+        asked = running.ann.ask("monday", json.loads(question))
+        assert asked.status_code == 201
+        again = running.bob.ask("tuesday", json.loads(question)).json()
+        assert (again["share"], again["values"]) == (0, asked.json()["values"])

@@ -14,6 +14,7 @@ from bursar.ledger._erase import erase
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._periods import Periods
+from bursar.ledger._protect import protect
 from bursar.ledger._record import Entry
 from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
@@ -48,6 +49,7 @@ __all__ = [
     "left_at_worst",
     "new_claim",
     "on_a_server",
+    "protect",
     "restore",
     "size",
     "streams",

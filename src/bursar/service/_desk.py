@@ -73,8 +73,7 @@ class Desk:
 
     def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
         """What a question would cost at worst, from public facts."""
-        question = self._allowed(terms, values)
-        return quote_of(self._quoted(terms, question, self.facts.of(terms.name)))
+        return quote_of(self._allowed(terms, values)[1])
 
     def left(self, terms: AnalystTerms) -> dict[str, Any]:
         """What is left to an analyst by limits and prices, which are public, and never by people's accounts."""
@@ -181,8 +180,8 @@ class Desk:
         self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
         self._worked[terms.name, today] = self._worked.get((terms.name, today), 0.0) + seconds
 
-    def _allowed(self, terms: AnalystTerms, values: object) -> Question:
-        """The question, if the analyst may ask it by its form: cells and least price."""
+    def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
+        """The question and its quote, if the analyst may ask it by its form: cells and least price."""
         question = asked(values)
         if not question.open:
             cells = question.groups * question.coordinates + question.reports
@@ -198,7 +197,7 @@ class Desk:
                 f"the question costs {quoted.of_budget:.3g} of a budget; the least price is {terms.limits.least:.3g}: "
                 "ask with less noise",
             )
-        return question
+        return question, quoted
 
     def _quoted(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> Quote:
         """A quote by public facts; what it refuses depends on them and the question alone."""

@@ -1,0 +1,82 @@
+"""Triggers on a server: the role of a service can answer, and can give nobody any budget back."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bursar.errors import ArgumentError, LedgerError
+from bursar.ledger import protect, verify
+from ledgers import ask, opened
+
+CHANGES = (
+    "UPDATE ledger.accounts SET spent = 0",
+    "UPDATE ledger.accounts SET spent = spent - 1 WHERE gone",
+    "UPDATE ledger.accounts SET gone = FALSE",
+    "UPDATE ledger.shares SET spent = spent - 1",
+    "INSERT INTO ledger.accounts SELECT 'new', -1, FALSE",
+    "INSERT INTO ledger.shares SELECT 'analyst:zoe', person, -1 FROM ledger.accounts",
+    "INSERT INTO ledger.charges SELECT 1, person, -1 FROM ledger.accounts",
+    "UPDATE ledger.record SET public = 'x'",
+    "DELETE FROM ledger.record",
+    "ALTER TABLE ledger.accounts DISABLE TRIGGER ALL",
+    "DROP TRIGGER accounts_only_grow ON ledger.accounts",
+    "SET session_replication_role = replica",
+)
+
+
+@pytest.fixture
+def places(server):
+    """A ledger that was protected: for its owner, and for the role that the documentation describes."""
+    where = server.place()
+    with opened(where) as book:
+        ask(book, "first", {"ann": 5, "bob": 2})
+        book.retire("bob")
+        book.limit(1000, analyst="ann")
+        protect(book)
+        protect(book)
+    schema = re.search(r"schema=(\w+)", where).group(1)
+    role = f"service_{schema}"
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    told = told.replace("SCHEMA bursar", f"SCHEMA {schema}").replace("bursar.", f"{schema}.")
+    granted = [each for each in told.replace("service;", f"{role};").split(";") if each.strip()]
+    with opened(where) as book:
+        for statement in (f"CREATE ROLE {role} LOGIN", *granted):
+            book.store.run(statement)
+    return where, where.replace("owner@", f"{role}@")
+
+
+def test_the_role_of_a_service_refunds_nobody(places):
+    """Whatever SQL the service sends: what was spent does not fall, nobody returns, and no entry changes."""
+    owner, service = places
+    with opened(service) as book:
+        before = [book.spent(name) for name in ("ann", "bob", "new")]
+        for change in CHANGES:
+            with pytest.raises(LedgerError):
+                book.store.run(change)
+    with opened(owner) as book:
+        assert [book.spent(name) for name in ("ann", "bob", "new")] == before
+        assert all(finding.holds for finding in verify(book))
+
+
+def test_the_role_of_a_service_answers_and_the_owner_does_all(places):
+    """Questions are answered and people leave under the service's role; the owner lets them return."""
+    owner, service = places
+    with opened(service) as book:
+        assert ask(book, "a", {"ann": 5, "cy": 1}) == {"ann", "cy"}
+        book.retire("cy")
+        with pytest.raises(LedgerError, match="this role may not"):
+            book.restore("cy")
+        with pytest.raises(LedgerError):
+            protect(book)
+    with opened(owner) as book:
+        book.restore("bob")
+        assert ask(book, "b", {"bob": 1}) == {"bob"}
+        assert all(finding.holds for finding in verify(book))
+
+
+def test_a_file_needs_no_triggers(tmp_path):
+    """A file has no roles."""
+    with opened(tmp_path / "l") as book, pytest.raises(ArgumentError, match="it is a file"):
+        protect(book)
