@@ -53,6 +53,11 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ("rho = 1.0", "", "rho"),
         ("rho = 1.0", "rho = 1.0\nbudgets = 1", "budgets is not known"),
         ('data = "MARKER-visits.csv"', "", "tables.visits: data is missing"),
+        (
+            'types = { hours = "number", day = "date" }',
+            "",
+            "tables.visits.types must be given: without it one",
+        ),
         ("[holder]", "[sharing]\nanalysts = ['carl']\n[holder]", "must be a list of analysts of this file"),
         ("[holder]", "[watch]\npeople = 3\n[holder]", "watch must have people or mass, and epsilon"),
         ("[holder]", "[usual]\nask = 'cunt'\n[holder]", "usual: ask='cunt' must be one of"),

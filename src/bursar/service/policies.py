@@ -207,6 +207,11 @@ def _plan(file: Settings, folder: Path) -> tuple[Plan, tuple[DataSet, ...]]:
     for name in tables.names():
         table = tables.table(name)
         given = {key: value for key in _TABLE if (value := table.take(key)) is not None}
+        if str(given.get("data", "")).lower().endswith((".csv", ".csv.gz")) and "types" not in given:
+            raise ArgumentError(
+                f"{table.where}types must be given: without it one person's entry can change the kind of a column, "
+                "which analysts see"
+            )
         columns = table.table("columns")
         listed = tuple(_column(each, columns.table(each)) for each in columns.names())
         if not listed:
