@@ -1,12 +1,15 @@
 """Erasing a person: single charges are gone, the total stays, sums still verify, nobody has a new budget."""
 
+import time
+from threading import Event, Thread
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from bursar import filters
 from bursar.errors import ArgumentError
-from bursar.ledger import Hold, Updates, compact, erase, export, verify
+from bursar.ledger import Hold, Updates, compact, erase, export, left_at_worst, verify
 from bursar.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
@@ -169,3 +172,62 @@ def test_sessions_go_on(place, key):
         assert all(finding.holds for finding in session.verify(replay=True))
         session.ledger.store.run("UPDATE ledger.charges SET units = units - 1 WHERE question = 1")
         assert not all(finding.holds for finding in session.verify(replay=True))
+
+
+def test_a_limit_that_was_set_before_counts_everything(place, key):
+    """After an erasure what single questions charged is forgotten, so the whole total counts in every limited scope."""
+    with opened(place, pseudonyms=key) as book:
+        book.limit(100, analyst="zoe")
+        ask(book, "a", {"ann": 70, "bob": 1})
+        ask(book, "b", {"ann": 20, "bob": 1}, analyst="zoe")
+        ask(book, "c", {"cy": 5}, analyst="zoe")
+        erase(book, "ann")
+        book.restore("ann")
+        assert left_at_worst(book, analyst="zoe") <= 10
+        assert ask(book, "d", {"ann": 11, "bob": 80}, analyst="zoe") == {"bob"}  # 79 were left before
+        assert ask(book, "e", {"ann": 10}, analyst="zoe") == {"ann"}
+        assert clean(book)
+
+
+def test_replay_with_somebody_who_came_back(tmp_path, key):
+    """Under a limit that was set before the erasure; every charge is computed again, to the unit."""
+    rows = pa.table({"who": ["ann"] * 3 + ["bob"]})
+    with Session.open(
+        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", pseudonyms=key
+    ) as session:
+        session.limit(0.5, analyst="zoe")
+        for number in range(3):
+            session.analyst("zoe" if number % 2 else "ann").ask(Count(clip=3, rho=0.15, pace=1), key=str(number))
+        erase(session.ledger, "ann")
+        session.restore("ann")
+        for number in range(3, 6):
+            session.analyst("zoe").ask(Count(clip=3, rho=0.15, pace=1), key=str(number))
+        assert all(finding.holds for finding in session.verify(replay=True))
+        assert session.ledger.spent("ann") == pytest.approx(0.5e15, rel=1e-6)  # of the limit, nothing is left
+
+
+def test_nobody_is_erased_inside_a_transaction_of_this_thread_alone(tmp_path, key):
+    """Another thread's transaction is waited for, not refused."""
+    with opened(tmp_path / "people.ledger", pseudonyms=key) as book:
+        ask(book, "a", {"ann": 5})
+        begun, errors = Event(), []
+
+        def slow(turn):
+            begun.set()
+            time.sleep(0.3)
+
+        def others():
+            try:
+                begun.wait()
+                erase(book, "ann")
+                compact(book)
+            except ArgumentError as error:
+                errors.append(error)
+
+        threads = [Thread(target=lambda: book.transact(slow)), Thread(target=others)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert len(book.entries("erased")) == 1

@@ -18,7 +18,7 @@ from threading import Event
 import pytest
 
 from bursar._disk import private_files
-from bursar.errors import LedgerError
+from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger import Ledger
 from bursar.ledger._accounts.folder import folder_beside as folder_of
 from ledgers import ask, clean, opened
@@ -369,3 +369,21 @@ def test_a_program_can_tell_why_a_ledger_cannot_be_used(path, tmp_path):
     assert reason(lambda: opened(tmp_path / "none" / "l")) == "forbidden"
     path.write_text("hello" * 10_000)
     assert reason(lambda: opened(path)) == "damaged"
+
+
+def test_names_of_files_beside_a_ledger_are_refused(tmp_path):
+    """A ledger called so would be taken for the lock or the copy of another one."""
+    for ending in (".lock", ".new", ".tmp", ".wal"):
+        with pytest.raises(ArgumentError, match="must not end in"):
+            opened(tmp_path / f"people.ledger{ending}")
+
+
+def test_what_a_killed_compaction_left_is_removed(tmp_path):
+    """When the ledger is opened next."""
+    place = tmp_path / "people.ledger"
+    opened(place).close()
+    left = [place.with_name(place.name + ending) for ending in (".new", ".new.wal")]
+    for each in left:
+        each.write_bytes(b"half of a copy")
+    opened(place).close()
+    assert not any(each.exists() for each in left)

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from bursar import filters
 from bursar._workspace import duckdb
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger import Hold, Ledger, Updates, backup, compact, export, restore, verify
-from bursar.ledger._accounts.names import Names
+from bursar.ledger._accounts.names import Names, key_of, new_key
 from bursar.queries import Count, People, Session
 from bursar.queries.plans import Plan
 from ledgers import RHO, ask, clean, opened
@@ -216,3 +217,30 @@ def test_a_file_of_questions_says_it(tmp_path):
             plan.ask(session)
             assert session.ledger.pseudonyms
     assert b"bob" not in (tmp_path / "l").read_bytes()
+
+
+def test_a_key_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A crash while it is written leaves no half of a key under its name; the next try makes one."""
+    place = tmp_path / "key"
+
+    def killed(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        with pytest.raises(LedgerError, match="cannot be made: No space"):
+            new_key(place)
+    assert list(tmp_path.iterdir()) == []
+    key = new_key(place)
+    assert new_key(place) == key
+    assert list(tmp_path.iterdir()) == [place]
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_that_is_missing_and_one_that_cannot_be_read(tmp_path):
+    """Two messages, each with what to do."""
+    with pytest.raises(LedgerError, match=r"is missing.*say where: pseudonyms="):
+        key_of(tmp_path / "key")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LedgerError, match="cannot be read"):
+        key_of(tmp_path / "folder")

@@ -67,11 +67,10 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
     accounts = ledger.accounts
     if not isinstance(accounts, TableAccounts):
         raise ArgumentError("ledger: accounts in Parquet files are not compacted")
-    if ledger.store.inside:
-        raise ArgumentError("ledger: nothing is compacted while a transaction is open")
+    ledger.refuse_inside("nothing is compacted")
 
     def work(turn: Turn) -> int:
-        rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}")
+        rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}", answers=False)
         old = [row.number for row in rows if limit is None or row.entry().public["time"] < limit]
         through = turn.mergeable(max(old, default=-1))
         groups: dict[tuple[str, str | None], list[int]] = {}

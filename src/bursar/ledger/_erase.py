@@ -19,8 +19,8 @@ def erase(ledger: Ledger, person: object) -> None:
     """Remove what single questions, trainings and updates charged a person; the total remains, and the person is out.
 
     A file is written anew, so that nothing remains in its gaps. The person is in no later answer, as after
-    ``Ledger.retire``. A person who returns (``Ledger.restore``) has what was left, never more. Limits that are set
-    later count the whole total.
+    ``Ledger.retire``. A person who returns (``Ledger.restore``) has what was left, never more. Every limit,
+    whenever it is set, counts the whole total.
 
     Args:
         ledger: open, made with pseudonyms.
@@ -47,10 +47,9 @@ def erase(ledger: Ledger, person: object) -> None:
         if held:
             raise ArgumentError("person: in a training that is open; settle it or write it off first")
         accounts.mark(name, gone=True)
-        note = accounts.merge_person(turn.number + 1, name)
+        note = accounts.merge_person(turn.number + 1, name, turn.limited)
         turn.append({"kind": "erased"}, {**note, "person": accounts.token(name)})
 
-    if ledger.store.inside:
-        raise ArgumentError("ledger: nobody is erased while a transaction is open, which may be undone")
+    ledger.refuse_inside("nobody is erased")
     ledger.transact(work)
     without_gaps(ledger)

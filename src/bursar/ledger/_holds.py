@@ -197,8 +197,7 @@ class Hold(Uncopyable):
             return True
 
         with self.lock, self._ledger.store.lock:
-            if self._ledger.store.inside:
-                raise ArgumentError("ledger: no round of a training is released while a transaction is open")
+            self._ledger.refuse_inside("no round of a training is released")
             if not self._ledger.transact(work):
                 self.check()
                 raise LedgerError(f"training {self.key!r} is over: nothing more may be released", reason="closed")
@@ -316,6 +315,5 @@ def _with_people(
 ) -> Entry:
     """Do the work of one transaction of its own, with an offer of these units for each of these people."""
     with ledger.store.lock:
-        if ledger.store.inside:
-            raise ArgumentError("ledger: no training begins or ends while a transaction is open, which may be undone")
+        ledger.refuse_inside("no training begins or ends")
         return with_people(ledger, people, units, work)

@@ -256,6 +256,16 @@ class Ledger(Remembered, Promises):
             self._tell_witness()
             return result
 
+    def refuse_inside(self, what: str) -> None:
+        """Refuse what must not be undone with a transaction that is open in this thread; waits for other threads'.
+
+        Args:
+            what: may not be done, and ends as in "while a transaction is open".
+        """
+        with self.store.lock:
+            if self.store.inside:
+                raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
+
     def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 

@@ -59,7 +59,8 @@ Run = Callable[[str, Sequence[object]], Any]
 _TERMS = (
     "'{' || "
     + " || ',' || ".join(
-        f"'\"{name}\":' || coalesce(CAST(public AS JSON) ->> '{name}', 'null')" for name in ("price", "pace")
+        f"'\"{name}\":' || coalesce(CAST((CAST(public AS JSON) -> '{name}') AS VARCHAR), 'null')"
+        for name in ("price", "pace", "time")
     )
     + " || '}'"
 )  # of an answer, as JSON
@@ -110,7 +111,7 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), 
         run: executes SQL where the ledger is.
         where, parameters: which rows.
         answers: whether the public parts of answers are wanted in full; they may be long. Else only their terms are
-            read: price and pace.
+            read: price, pace and time.
     """
     public = "public" if answers else f"CASE WHEN kind = 'answered' THEN {_TERMS} ELSE public END"
     columns = COLUMNS.replace("public", public, 1)

@@ -134,7 +134,9 @@ class Rules:
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
         delta: what questions for keys have cost in delta, exactly.
         charged: the most units that any person can have been charged, by what is public.
-        charged_by_scope: the same in each scope, whether or not it is limited.
+        charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
+            an erasure, whose whole total counts in each.
+        came_back: whether somebody returned after an erasure.
     """
 
     terms: Terms
@@ -157,6 +159,7 @@ class Rules:
         self.delta = Fraction(0)
         self.charged = 0
         self.charged_by_scope: dict[str, int] = {}
+        self.came_back = False
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
@@ -240,6 +243,7 @@ class Rules:
                 self.gone.add(entry.private["person"])
             case "returned":
                 self.gone.discard(entry.private["person"])
+                self.came_back |= bool(self.erased)
 
     @property
     def chargeable(self) -> int:
@@ -272,7 +276,10 @@ class Rules:
         Guarantee: nobody has less; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
-        shares = [share.most - self.charged_by_scope.get(share.scope, 0) for share in allowance.shares]
+        charged = {share.scope: self.charged_by_scope.get(share.scope, 0) for share in allowance.shares}
+        if self.came_back:
+            charged = dict.fromkeys(charged, self.charged)
+        shares = [share.most - charged[share.scope] for share in allowance.shares]
         return min([allowance.most - self.charged, *shares])
 
     def allow_delta(self, delta: float) -> None:

@@ -96,7 +96,7 @@ class Updates(Uncopyable):
                 turn.append({"kind": "stream", **whose, "stream": dict(described or {})}, {"claim": claim})
             return stream
 
-        self._refuse_inside()
+        ledger.refuse_inside("no stream goes on")
         self._refuse_other(ledger.transact(work))
 
     @property
@@ -164,7 +164,7 @@ class Updates(Uncopyable):
 
             return with_people(self._ledger, names, units, charge)
 
-        self._refuse_inside()
+        self._ledger.refuse_inside("no stream goes on")
         entry = None
         for _ in range(_FREE_TRIES):
             entry = entry or once()
@@ -187,10 +187,6 @@ class Updates(Uncopyable):
         if left <= 0:
             raise exceeded(price, self._ledger.budget_units, 0, self._ledger.symbol)
         return {"key": None, "price": min(price, left), "analyst": self._analyst, "purpose": self._purpose}
-
-    def _refuse_inside(self) -> None:
-        if self._ledger.store.inside:
-            raise ArgumentError("ledger: no stream goes on while a transaction is open, which may be undone")
 
     def _refuse_other(self, stream: Streamed | None) -> None:
         """Refuse a key that is not this stream's, and a state that is not the newest; None: it has just begun."""

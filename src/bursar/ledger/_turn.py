@@ -208,6 +208,11 @@ class Turn:
         allowance = self._rules.allowance(analyst=analyst, purpose=purpose, reserved=None)
         return min([allowance.most, *(share.most for share in allowance.shares)])
 
+    @property
+    def limited(self) -> list[str]:
+        """The scopes that are limited."""
+        return list(self._rules.limits)
+
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
         row = sealed(self._number + 1, self._hash, public, private or {})

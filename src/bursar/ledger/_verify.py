@@ -224,8 +224,9 @@ class _Checks:
         return True
 
     def shares(self) -> bool:
+        everywhere = list(self._erased)  # what single questions charged people who were erased is forgotten
         return self._accounts.shares_hold(
-            {scope: self._rules.asked.get(scope, []) for scope in self._rules.limits}, set(self._rules.erased)
+            {scope: [*self._rules.asked.get(scope, []), *everywhere] for scope in self._rules.limits}
         )
 
     def gone(self) -> bool:

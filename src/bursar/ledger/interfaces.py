@@ -338,8 +338,8 @@ class AccountStore(Protocol):
     def units_of(self, question: int) -> dict[Person, int]:
         """What an entry charged each person, units."""
 
-    def shares_hold(self, scopes: Mapping[str, Collection[int]], erased: Collection[Person]) -> bool:
-        """Whether the shares are those of these scopes, each the sum of its questions' charges; not of the erased."""
+    def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
+        """Whether the shares are those of these scopes, each the sum of what its entries charged."""
 
     def gone(self) -> set[Person]:
         """The people who have left."""

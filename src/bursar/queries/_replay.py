@@ -20,7 +20,8 @@ ALL = ""
 def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """Whether charging every question again gives the same charges, to the unit.
 
-    Charges that were merged are taken from the ledger, too.
+    Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
+    people had spent before each of them is not known any more.
 
     What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
     records.
@@ -31,14 +32,18 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
     """
     what = "charging every question again from the data gives the same accounts"
     if merged := ledger.entries("merged"):
-        what += ", but for those that were merged, which are taken as they are"
+        what += ", but for questions up to the last one that was merged, whose charges are taken as they are"
     limited = {str(entry.public["scope"]) for entry in ledger.entries("limited")}
-    again = _Again(ledger, rows, limited)
+    through = max((int(entry.public["through"]) for entry in merged), default=-1)
+    again = _Again(ledger, rows, limited, ledger.entries("erased"))
     try:
-        done = again.merged(merged)
-        again.erased(ledger.entries("erased"))
+        for entry in merged:
+            again.take(entry)
         for answered in ledger.history():
-            if answered.entry.number not in done and not again.charge(answered):
+            entry = answered.entry
+            if entry.number <= through:
+                again.take(entry)
+            elif entry.kind != "merged" and not again.charge(answered):
                 return Finding(what, False)
         return Finding(what, again.agrees())
     finally:
@@ -51,52 +56,44 @@ class _Again:
     Args:
         ledger, rows: as above.
         limited: the scopes of which sums are kept.
+        erased: the entries that erased people. What these were charged before is taken over at once, in every scope,
+            and no earlier question charges them again.
     """
 
-    def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str]) -> None:
+    def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str], erased: Collection[Entry]) -> None:
         self._ledger, self._rows, self._limited = ledger, rows, limited
         self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
         self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
-        self._erased: dict[int | str, int] = {}
+        self._erased = {entry.private["person"]: entry.number for entry in erased}
         self._recorded = ledger.accounts.charged()
         self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
         self._workspace.run(f"CREATE TEMP TABLE {self._sums}(scope VARCHAR, person {kind}, spent BIGINT)")
+        for entry in erased:
+            self._recorded_under(entry)
+            self._add(entry, sorted(self._limited))
 
     def charge(self, answered: Answered) -> bool:
         """Charge one question again; whether its price is the recorded one."""
         if not (self._question(answered) if answered.entry.kind == "answered" else self._training(answered)):
             return False
-        self._add(answered.entry)
+        self._add(answered.entry, self._scopes(answered.entry))
         return True
 
-    def merged(self, entries: Collection[Entry]) -> set[int]:
-        """Take over what was merged; the numbers of the entries whose charges that is."""
-        done: set[int] = set()
-        for entry in entries:
-            self._recorded_under(entry)
-            self._add(entry)
-            whose = (entry.public["analyst"], entry.public["purpose"])
-            done |= {entry.number} | {
-                each.entry.number
-                for each in self._ledger.history()
-                if each.entry.number <= entry.public["through"]
-                and (each.entry.public["analyst"], each.entry.public["purpose"]) == whose
-            }
-        return done
+    def take(self, entry: Entry) -> None:
+        """Take over what an entry charged, as the ledger has it; nothing, where it was merged into another."""
+        self._recorded_under(entry)
+        self._add(entry, self._scopes(entry))
 
-    def erased(self, entries: Collection[Entry]) -> None:
-        """Take over what people who were erased were charged before; no earlier question charges them again."""
-        self._erased = {entry.private["person"]: entry.number for entry in entries}
-        for entry in entries:
-            self._recorded_under(entry)
-            self._add(entry)
-
-    def _add(self, entry: Entry) -> None:
-        """Add the new charges to those of all entries, and to the sums."""
+    def _scopes(self, entry: Entry) -> list[str]:
+        """The limited scopes that an entry falls under."""
         public = entry.public
         asked = {f"analyst:{public.get('analyst')}"}
         asked |= set() if public.get("purpose") is None else {f"purpose:{public['purpose']}"}
-        scopes = [ALL, *(scope for scope in sorted(self._limited) if scope in asked)]
+        return sorted(asked & set(self._limited))
+
+    def _add(self, entry: Entry, limited: Collection[str]) -> None:
+        """Add the new charges to those of all entries, and to the sums over everything and in these scopes."""
+        scopes = [ALL, *limited]
         self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
         self._workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "

@@ -10,6 +10,7 @@ Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,33 +83,48 @@ def new_key(path: Path) -> bytes:
     Raises:
         LedgerError: it cannot be made, or holds no key.
     """
+    whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # nobody ever finds half a key under the name
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-    except FileExistsError:
-        return key_of(path)
+        if not path.exists():
+            _write(whole, secrets.token_hex(32) + "\n")
+            with suppress(FileExistsError):  # another process was faster: then its key is the one
+                os.link(whole, path)
+            sync(path.parent)
     except OSError as error:
         raise LedgerError(f"{path} cannot be made: {error.strerror}", reason="forbidden") from None
+    finally:
+        with suppress(OSError):
+            whole.unlink(missing_ok=True)
+    return key_of(path)
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file, for its owner alone, on the disk when this returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     try:
-        os.write(descriptor, (secrets.token_hex(32) + "\n").encode())
+        os.write(descriptor, text.encode())
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    sync(path.parent)
-    return key_of(path)
 
 
 def key_of(path: Path) -> bytes:
     """The key in a file.
 
     Raises:
-        LedgerError: it is missing, or holds no key.
+        LedgerError: it is missing, cannot be read, or holds no key.
     """
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii"))
-    except OSError:
+    except FileNotFoundError:
         raise LedgerError(
-            f"{path}, the key of this ledger's pseudonyms, is missing: nobody's account can be found without it",
+            f"{path}, the key of this ledger's pseudonyms, is missing: nobody's account can be found without it. If it "
+            "is elsewhere now, say where: pseudonyms=",
             reason="missing",
+        ) from None
+    except OSError as error:
+        raise LedgerError(
+            f"{path}, the key of this ledger's pseudonyms, cannot be read: {error.strerror}", reason="forbidden"
         ) from None
     except ValueError:
         key = b""

@@ -189,7 +189,7 @@ class ParquetAccounts(AccountReader):
         sums, within = super().consistent(budget, refunds)
         return Consistency(noted and sums, within)
 
-    def shares_hold(self, scopes: Mapping[str, Collection[int]], erased: Collection[Person]) -> bool:
+    def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
         _ = self.charged()
         known = self._charges
         return set(self.now.shares) == set(scopes) and all(

@@ -70,8 +70,13 @@ class TableAccounts(AccountReader):
         )
         return {"units": int(units), "people": int(people)}
 
-    def merge_person(self, entry: int, person: Person) -> PrivateNote:
+    def merge_person(self, entry: int, person: Person, scopes: Collection[str]) -> PrivateNote:
         """Put one charge under this entry in the place of all of a person's charges; inside a transaction.
+
+        Args:
+            entry: that erases the person.
+            person: whose charges they are.
+            scopes: that are limited. The total counts in each of them, since what it consists of is forgotten.
 
         Returns:
             units of the charge.
@@ -79,16 +84,17 @@ class TableAccounts(AccountReader):
         stored, run = self.stored(person), self._store.run
         ((units,),) = run("SELECT coalesce(sum(units), 0) FROM ledger.charges WHERE person = ?", [stored])
         run("DELETE FROM ledger.charges WHERE person = ?", [stored])
+        run("DELETE FROM ledger.shares WHERE person = ?", [stored])
         if units:
             run("INSERT INTO ledger.charges VALUES (?, ?, ?)", [entry, stored, int(units)])
+            for scope in scopes:
+                run("INSERT INTO ledger.shares VALUES (?, ?, ?)", [scope, stored, int(units)])
         return {"units": int(units)}
 
     def charged(self) -> str:
         return "SELECT question, person, units FROM ledger.charges"
 
-    def shares_hold(self, scopes: Mapping[str, Collection[int]], erased: Collection[Person]) -> bool:
-        but = [self.listed(person) for person in erased]
-        here = " AND ".join("coalesce(c.person, s.person) <> ?" for _ in but) or "TRUE"
+    def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
         stored = self._store.run("SELECT DISTINCT scope FROM ledger.shares")
         if {scope for (scope,) in stored} - set(scopes):
             return False
@@ -97,8 +103,8 @@ class TableAccounts(AccountReader):
                 self._store.run,
                 f"SELECT 1 FROM ({_summed(questions)}) c FULL JOIN (SELECT person, spent FROM ledger.shares "
                 "WHERE scope = ?) s ON s.person = c.person "
-                f"WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1) AND {here}",
-                [scope, *but],
+                "WHERE coalesce(c.units, -1) <> coalesce(s.spent, -1)",
+                [scope],
             )
             for scope, questions in scopes.items()
         )

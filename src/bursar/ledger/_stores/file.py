@@ -13,12 +13,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from bursar._disk import Lock, abandon_after_fork, private_files, sync
 from bursar._workspace import Workspace, duckdb, text
-from bursar.errors import BursarError, LedgerError, LedgerReason
+from bursar.errors import ArgumentError, BursarError, LedgerError, LedgerReason
 from bursar.ledger._stores.schema import VERSION, check_version, make, migrate
 
 __all__ = ["File"]
 
 Result = TypeVar("Result")
+
+
+_ENDINGS = (".lock", ".new", ".tmp", ".wal")
 
 
 class _Refusal(NamedTuple):
@@ -41,6 +44,9 @@ class File:
     path: Path | None
 
     def __init__(self, path: Path) -> None:
+        if path.name.endswith(_ENDINGS):
+            listed = ", ".join(_ENDINGS)
+            raise ArgumentError(f"ledger={str(path)!r} must not end in {listed}: files beside a ledger are called so")
         self._file = self.path = path.resolve()  # the same by every name, and after a change of folder
         self.name = str(path)
         self.lock = RLock()
@@ -97,6 +103,9 @@ class File:
                 connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb)")
         except library.Error as error:
             raise self._refused(_why_not_attached(str(error))) from None
+        for ending in (".new", ".new.wal"):  # of a compaction that was killed: nothing in them is in force
+            with suppress(OSError):
+                self._beside(ending).unlink(missing_ok=True)
         try:
             version = connection.execute("SELECT max(version) FROM ledger.bursar_ledger").fetchall()[0][0]
         except library.Error:
