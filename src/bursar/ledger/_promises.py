@@ -1,6 +1,6 @@
 """What a ledger promises, as its terms say: for everybody to know."""
 
-from bursar._units import to_float
+from bursar._units import as_float, exact, to_float
 from bursar.ledger._periods import Periods
 from bursar.ledger._rules import Rules
 from bursar.meaning import Meaning
@@ -55,6 +55,14 @@ class Promises:
     def delta(self) -> float | None:
         """The delta at which the budget was given; None if it was given as rho. Public."""
         return self._rules.terms.delta
+
+    @property
+    def stated_delta(self) -> float:
+        """The delta at which pages and statements say what the budget promises. Public.
+
+        That of the budget, or 1e-6 where it was given without one, and what keys may cost on top.
+        """
+        return as_float(exact(self.delta or 1e-6) + exact(self.keys_delta or 0))
 
     @property
     def keys_delta(self) -> float | None:

@@ -7,7 +7,7 @@ from math import isqrt
 from typing import Any
 
 from bursar import _check, mechanisms, odometers
-from bursar._units import as_float, exact, shown, to_float
+from bursar._units import shown, to_float
 from bursar.ledger import Entry, Ledger, Periods
 from bursar.meaning import sentence
 
@@ -106,6 +106,8 @@ class Statement:
         spent = f"They used {share} % of your budget, which will never be exceeded. {sentence(self.guess)}"
         if self.lifetime is not None:
             spent = f"{self.lifetime.words(share)} {sentence(self.guess)}"
+        if not self.lines:
+            spent = f"If that is a surprise: names count letter by letter, as they are in the data. {spent}"
         return (
             f"{used} used your records. {spent} (In technical terms: {self.symbol} = {rho} of {budget}; {whose} is "
             f"({epsilon}, {delta})-differential privacy.)"
@@ -114,8 +116,7 @@ class Statement:
 
 def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> Statement:
     """Every question, training and update that charged a person, the total, and what it means. Private."""
-    if delta is None:
-        delta = as_float(exact(ledger.delta or 1e-6) + exact(ledger.keys_delta or 0))
+    delta = ledger.stated_delta if delta is None else delta
     _check.between(0, 1, delta=delta)
     accounts = {name: ledger.charges(name) for name in ledger.accounts_of(person)}
     lines = [_line(entry, _revealed(ledger, units)) for entry, units in _by_release(accounts)]

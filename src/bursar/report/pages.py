@@ -10,10 +10,10 @@ from typing import Any
 
 from bursar import _html
 from bursar._private import MARK
-from bursar._units import as_float, exact, shown
+from bursar._units import shown
 from bursar.individual import BudgetStatement
 from bursar.ledger import Entry, Ledger, summary, verify
-from bursar.queries import Statement
+from bursar.queries import Line, Statement
 
 __all__ = ["ledger", "statement"]
 
@@ -129,13 +129,18 @@ def _asked(told: Statement) -> list[str]:
             _html.when(line.time),
             _what(line.question, line.key),
             _html.percent(_percent(line.rho / told.budget)),
-            _html.text(line.analyst or "the data holder"),
+            _html.text(_who(line)),
             _html.text(line.purpose or "not stated"),
         )
         for line in told.lines
     ]
     columns = ("When", "What was asked", "Used of your budget", "Who asked", "What for")
     return [_html.heading("What was asked, and when"), _html.table("Each result that used your budget", columns, rows)]
+
+
+def _who(line: Line) -> str:
+    """Who asked; of what was kept as one total after an erasure, that is not kept."""
+    return line.analyst or ("not kept" if line.question["ask"] == "earlier" else "the data holder")
 
 
 def _what(question: Mapping[str, Any], key: str) -> str:
@@ -160,6 +165,11 @@ def ledger(book: Ledger, *, head: str | None = None, made: datetime | None = Non
     Returns:
         HTML. It names no person, and holds no answer. Prices are the highest that a person can have paid.
     """
+    return book.snapshot(lambda: _ledger(book, head, made or datetime.now(UTC)))
+
+
+def _ledger(book: Ledger, head: str | None, made: datetime) -> str:
+    """The page, of the ledger as it is after one of its transactions."""
     record, entries = summary(book), [entry for entry in book.entries() if entry.kind in _CHARGING]
     findings = verify(book, head=head)
     good = all(finding.holds for finding in findings)
@@ -172,7 +182,7 @@ def ledger(book: Ledger, *, head: str | None = None, made: datetime | None = Non
             large=True,
         ),
         _html.heading("Terms"),
-        _html.facts(_terms(book, record.terms, record.entries, record.head, made or datetime.now(UTC))),
+        _html.facts(_terms(book, record.terms, record.entries, record.head, made)),
         _html.heading("Can totals still be trusted?"),
         *_trusted(book, entries),
         _html.heading("Who asked"),
@@ -189,10 +199,11 @@ _CHARGING = ("answered", "training", "update", "watched", "spoke")
 
 
 def _terms(book: Ledger, terms: Mapping[str, Any], entries: int, head: str, made: datetime) -> list[tuple[str, str]]:
-    delta = as_float(exact(book.delta or 1e-6) + exact(book.keys_delta or 0))
+    delta = book.stated_delta
     promise = f"epsilon {shown(book.promise(delta), 6)} at delta {shown(delta, 6)}"
     return [
         ("Budget of each person", _html.text(promise)),
+        *_in_periods(book, delta),
         ("As accounted", _html.text(f"{book.symbol} = {shown(terms[book.symbol], 6)} ({terms['measure']})")),
         ("What it means", _html.text(book.meaning().words)),
         ("Kept since", _html.when(terms["time"])),
@@ -200,6 +211,14 @@ def _terms(book: Ledger, terms: Mapping[str, Any], entries: int, head: str, made
         ("Entries", _html.text(entries)),
         ("Head", _html.text(head)),
     ]
+
+
+def _in_periods(book: Ledger, delta: float) -> list[tuple[str, str]]:
+    """Where each period brings a budget, how many there are, and what they promise together."""
+    if book.periods is None:
+        return []
+    together = f"{book.periods.count} times; together epsilon {shown(book.lifetime(delta), 6)} at the same delta"
+    return [(f"A new one each {book.periods.every}", _html.text(together))]
 
 
 def _price(entry: Entry) -> int:

@@ -2,7 +2,7 @@
 
 from math import floor
 
-from bursar._units import as_float, exact, shown
+from bursar._units import shown
 from bursar.queries import Session
 from bursar.queries.plans import described
 from bursar.service._desk import usual_question
@@ -25,7 +25,7 @@ def explain(policy: Policy) -> list[str]:
 
 def _budget(session: Session) -> list[str]:
     book = session.ledger
-    delta = as_float(exact(book.delta or 1e-6) + exact(book.keys_delta or 0))
+    delta = book.stated_delta
     return [
         f"Each person has one budget for all analysts together: epsilon {shown(book.promise(delta), 6)} at delta "
         f"{shown(delta, 6)} ({book.symbol} = {shown(book.budget, 6)}). {book.meaning().words}"

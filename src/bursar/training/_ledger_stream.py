@@ -23,7 +23,7 @@ from torch import Tensor
 from bursar import _witness, filters
 from bursar._arrays import to_numpy
 from bursar._uncopyable import Uncopyable
-from bursar._units import as_float, exact, to_float
+from bursar._units import to_float
 from bursar.errors import Unsupported
 from bursar.individual import BudgetStatement, Filter
 from bursar.ledger import Ledger, Updates, last_update, new_claim
@@ -148,7 +148,7 @@ class LedgerStream(Uncopyable):
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
         """What one person may be told about that person's budget on the ledger. Private."""
         book = self._book
-        stated = as_float(exact(book.delta or 1e-6) + exact(book.keys_delta or 0)) if delta is None else delta
+        stated = book.stated_delta if delta is None else delta
         set_aside = sum(int(entry.public["units"]) for entry in book.watched())
         used = min(1.0, nextafter((book.spent(person) + set_aside) / book.budget_units, inf))
         return BudgetStatement(person, used, book.promise(stated), stated, book.meaning().guess())
