@@ -12,7 +12,11 @@ from typer.testing import CliRunner
 from bursar.cli import app
 
 ROOT = Path(__file__).parent.parent
-FIRST_PAGES = [ROOT / "README.md", ROOT / "docs/start.md", *sorted(ROOT.glob("docs/tutorials/*.md"))]
+FIRST_PAGES = [
+    ROOT / "README.md",
+    *(ROOT / f"docs/{name}.md" for name in ("index", "start", "explanation", "sharp-edges")),
+    *sorted(ROOT.glob("docs/tutorials/*.md")),
+]
 PASTED = re.compile(r"^```python\n((?!>>>)(?:.*\n)*?)```\n\n```text\n((?:.*\n)*?)```$", re.M)
 """A block of code without prompts, and what it prints."""
 
@@ -36,7 +40,7 @@ def too_long(text, most=35):
 
 @pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: page.name)
 def test_sentences_are_short(page):
-    """No sentence of README, the first page and the tutorials has more than 35 words."""
+    """No sentence of README, the first pages and the tutorials has more than 35 words."""
     assert too_long(page.read_text(encoding="utf-8")) == []
 
 
