@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,14 +126,22 @@ def api() -> str:
     ]
     for module_name in MODULES:
         module = importlib.import_module(module_name)
-        lines += [f"## {module_name}", "", (inspect.getdoc(module) or "").splitlines()[0], ""]
+        lines += [f"## {module_name}", "", plain(inspect.getdoc(module) or ""), ""]
         for name in sorted(module.__all__):
             thing = getattr(module, name)
             text = inspect.getdoc(thing) if not isinstance(thing, tuple | dict | int | float) else ""
-            first = " ".join((text or "").split("\n\n")[0].split())
+            first = plain(text or "")
             lines.append(f"- `{name}`: {first}" if first else f"- `{name}`")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def plain(docstring: str) -> str:
+    """The first paragraph of a docstring, on one line, without roles, and without capital letters for whole words."""
+    first = re.sub(r":\w+:`", "`", " ".join(docstring.split("\n\n")[0].split()))
+    return re.sub(
+        r"^(?:(?:WHAT|WHETHER|HOW|MUCH|FOR|WHOM|THE|RECORD)\b ?)+", lambda found: found[0].capitalize(), first
+    )
 
 
 if __name__ == "__main__":

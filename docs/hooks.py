@@ -16,7 +16,7 @@ from generate import MODULES
 from notebooks import notebook
 
 GROUPS = {
-    "Statistics": ("queries", "ledger"),
+    "Statistics": ("queries", "ledger", "service"),
     "Models": ("training",),
     "Other libraries, pictures, checks": ("interop", "report", "audit", "certificates", "errors", "noise"),
 }

@@ -21,10 +21,15 @@ LISTS = {"Args": "Arguments", "Fields": "Fields", "Attributes": "Fields", "Raise
 def page(module_name: str) -> str:
     """The page of one public module."""
     module = importlib.import_module(module_name)
-    lines = [f"# {module_name}", "", markdown(inspect.getdoc(module) or ""), ""]
+    lines = [f"# {module_name}", "", markdown(calm(inspect.getdoc(module) or "")), ""]
     for name in sorted(module.__all__):
         lines += [*entry(module, name), ""]
     return "\n".join(lines)
+
+
+def calm(text: str) -> str:
+    """A text whose first words are capital letters, as of a sentence."""
+    return re.sub(r"^(?:(?:WHAT|WHETHER|HOW|MUCH|FOR|WHOM|THE|RECORD)\b ?)+", lambda first: first[0].capitalize(), text)
 
 
 def entry(module: ModuleType, name: str) -> Iterator[str]:
@@ -109,6 +114,8 @@ def _following(module: ModuleType) -> Iterator[tuple[Any, str]]:
 
 def signature(name: str, thing: Any, *, method: bool = False) -> str:
     """The signature as it is written in the source, on one line or with a line for each argument."""
+    if getattr(thing, "_is_protocol", False):
+        return f"class {name}(Protocol)"
     if inspect.isclass(thing):
         arguments, returns = class_parameters(thing), ""
     else:
@@ -142,7 +149,7 @@ def parameters(function: Any) -> tuple[list[str], str]:
 def class_parameters(cls: type) -> list[str]:
     """What a class is called with: the arguments of its own ``__init__``, or the fields of a dataclass."""
     for owner in cls.__mro__:
-        made = vars(owner).get("__init__")
+        made = vars(owner).get("__init__") if owner.__module__ != "typing" else None
         if made is not None and _node(made) is not None:
             return parameters(made)[0][1:]
         if "__dataclass_fields__" in vars(owner):

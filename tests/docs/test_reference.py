@@ -57,10 +57,22 @@ def test_nothing_of_a_docstring_is_lost(module_name):
         if not (inspect.isclass(thing) or inspect.isfunction(thing)):
             continue
         section = page.split(f"\n## {name} {{")[1].split("\n## ")[0]
-        assert f"```python\n{name}(" in section, name
+        assert f"```python\n{name}(" in section or f"```python\nclass {name}(Protocol)" in section, name
         own = section.split("\n### ")[0]
         doc = inspect.getdoc(thing) or ""
         for title in ("Guarantee", "Source"):
             if f"\n{title}:" in doc:
                 assert f' "{title}"\n' in own, f"{name}: {title}"
         assert own.count(">>>") == doc.count(">>>"), name
+
+
+def test_a_protocol_is_shown_as_one():
+    """What is implemented, and never called, has no arguments."""
+    ledger = importlib.import_module("bursar.individual").AccountsPerPerson
+    assert reference.signature("AccountsPerPerson", ledger) == "class AccountsPerPerson(Protocol)"
+
+
+def test_first_words_are_those_of_a_sentence():
+    """Capital letters for whole words are for the source alone, and a role of a docstring is no text."""
+    assert reference.calm("WHETHER it fits: DP") == "Whether it fits: DP"
+    assert generate.plain("HOW MUCH was spent,\nin :mod:`bursar`.\n\nMore.") == "How much was spent, in `bursar`."

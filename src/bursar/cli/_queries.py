@@ -148,9 +148,9 @@ def show(path: LedgerName, as_json: Json = False) -> None:
         print(dumps(asdict(record)))
         return
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
-    table = table_of("number", "time", "analyst", "purpose", "key", "ask", f"{symbol} at most")
+    table = table_of("number", "time, UTC", "analyst", "purpose", "key", "ask", f"{symbol} at most")
     for asked in record.questions:
-        names = (asked["number"], asked["time"], asked["analyst"], asked["purpose"] or "", asked["key"])
+        names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
         table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked[f"{symbol} at most"], 6))
     console().print(table)
     budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
@@ -301,9 +301,9 @@ def statement(
 
 def _lines(account: "Statement") -> Table:
     """What charged a person, line by line."""
-    table = table_of("number", "time", "analyst", "purpose", "key", "ask", account.symbol)
+    table = table_of("number", "time, UTC", "analyst", "purpose", "key", "ask", account.symbol)
     for line in account.lines:
-        cells = (line.number, line.time, line.analyst, line.purpose or "", line.key, line.question["ask"])
+        cells = (line.number, line.time[:16], line.analyst, line.purpose or "", line.key, line.question["ask"])
         table.add_row(*map(str, cells), shown(line.rho, 6))
     return table
 
@@ -384,7 +384,8 @@ def _print_notes(answers: "Mapping[str, Answer]") -> None:
     """What each answer is about, and what is not certain about people who have little left."""
     keys: dict[str, list[str]] = {}
     for key, answer in answers.items():
-        keys.setdefault(f"{answer.estimand}. {answer.about[0].upper()}{answer.about[1:]}", []).append(key)
+        about = answer.about.replace("truth_intervals cover", 'intervals of the column "truth, 95 %" cover')
+        keys.setdefault(f"{answer.estimand}. {about[0].upper()}{about[1:]}", []).append(key)
     for note, alike in keys.items():
         console().print(f"{alike[0]}{f' and {len(alike) - 1} more' if alike[1:] else ''}: {note}")
     certain = {
@@ -395,6 +396,5 @@ def _print_notes(answers: "Mapping[str, Answer]") -> None:
     if min(certain.values(), default=1) < 1:
         worst = min(certain, key=lambda key: certain[key])
         console().print(f"{worst!r}: {answers[worst].about_budgets}")
-    incomplete = [key for key, answer in answers.items() if answer.complete is False]
-    if incomplete:
+    if incomplete := [key for key, answer in answers.items() if answer.complete is False]:
         console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")
