@@ -250,6 +250,32 @@ def test_a_crash_at_every_point(place, tmp_path, monkeypatch, when):
         assert [e.public["update"] for e in book.entries("update")] == list(range(1, again.number + 1))
 
 
+def test_what_is_applied_after_a_crash_is_what_was_compared(tmp_path, monkeypatch):
+    """The sums in the folder are read once: those whose digest the ledger has are the ones that are applied."""
+    place, folder = tmp_path / "people.ledger", tmp_path / "s"
+    opened(place).close()
+    on = training.OnLedger(place, "news")
+    trained = stream(on, checkpoint=folder)
+    model = flat(trained.module)
+    monkeypatch.setattr(torch.optim.SGD, "step", crash)
+    with pytest.raises(KeyboardInterrupt):
+        trained.update(*records(0))
+    monkeypatch.undo()
+    trained.close()
+    kept, reads = type(trained._folder).kept, []
+
+    def changing(checkpoint, number):
+        reads.append(number)
+        noisy, divisor = kept(checkpoint, number)
+        return (noisy if len(reads) == 1 else [part + 1 for part in noisy]), divisor
+
+    monkeypatch.setattr(type(trained._folder), "kept", changing)
+    with stream(on, checkpoint=folder, resume=True) as again:
+        right = torch.cat([part.reshape(-1) for part in torch.load(folder / "update.pt", weights_only=True)["noisy"]])
+        assert torch.allclose(flat(again.module), model - 0.5 * (right / 4.0).float())
+        assert (again.number, reads) == (1, [1])
+
+
 def test_an_older_copy_is_refused(tmp_path):
     """Of the folder, which goes on in two places; and of the ledger, which would forget what was charged."""
     place, folder = tmp_path / "people.ledger", tmp_path / "s"

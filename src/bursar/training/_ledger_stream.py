@@ -34,6 +34,7 @@ from bursar.training._stream_checkpoint import StreamCheckpoint
 
 __all__ = ["LedgerStream", "closed_after_errors"]
 
+Kept = tuple[list[Tensor], float]
 Units = NDArray[np.int64]
 
 
@@ -65,7 +66,7 @@ class LedgerStream(Uncopyable):
             raise
         self.whole = filters.Zcdp(rho=self._book.budget)  # in which accounts of one update are counted
 
-    def begin(self, described: Mapping[str, object], folder: StreamCheckpoint | None, number: int) -> bool:
+    def begin(self, described: Mapping[str, object], folder: StreamCheckpoint | None, number: int) -> Kept | None:
         """Begin the stream on the ledger, or go on with it.
 
         Args:
@@ -74,28 +75,27 @@ class LedgerStream(Uncopyable):
             number: how many updates the folder's state has seen.
 
         Returns:
-            Whether the folder keeps one more update, which the ledger charged before a crash: apply it first.
+            The one update more that the folder keeps and the ledger charged before a crash, as noisy sums and divisor:
+            apply it first. None where there is none. Private.
 
         Raises:
             ArgumentError: as ``ledger.Updates``.
         """
         on, claim = self.on, new_claim() if folder is None else folder.claim()
         last, kept = last_update(self._book, on.key), None if folder is None else folder.kept(number + 1)
-        more = (
-            kept is not None
-            and last is not None
-            and (last.public["update"], last.public["released"]) == (number + 1, digest(kept[0]))
-        )
+        charged = None if last is None else (last.public["update"], last.public["released"])
+        if kept is not None and charged != (number + 1, digest(kept[0])):
+            kept = None  # it was never charged, so it is not released
         self._updates = Updates(
             self._book,
             key=on.key,
             analyst=on.analyst,
             purpose=on.purpose,
             claim=claim,
-            number=number + more,
+            number=number + (kept is not None),
             described=described,
         )
-        return more
+        return kept
 
     @property
     def record(self) -> str:

@@ -308,10 +308,9 @@ class Stream:
                 state, self._own, self._odometer = restored
                 self._current.value = replace(state, seeded=state.seeded or self._current.value.seeded)
             self._save(self._folder)
-            if self._book is not None and self._book.begin(self._settings(), self._folder, self.number):
-                kept = self._folder.kept(self.number + 1)
-                if kept is not None:
-                    self._apply(*kept)
+            kept = None if self._book is None else self._book.begin(self._settings(), self._folder, self.number)
+            if kept is not None:
+                self._apply(*kept)
         except BaseException:
             self._folder.close()
             raise
