@@ -33,6 +33,16 @@ def test_statement(path):
         assert "1" in session.statement("bob", delta=1e-9).words
 
 
+def test_a_name_that_the_ledger_does_not_know(path):
+    """Its statement says how names are compared, also where everybody pays for a watch; nobody else's does."""
+    hint = "names count letter by letter"
+    with opened(path, budget=filters.Zcdp(rho=0.3)) as session:
+        session.watch(people=5, epsilon=0.1)
+        session.analyst("ann").ask(Count(clip=1, sigma=50.0), key="a")
+        assert hint in session.statement("nobody").words
+        assert hint not in session.statement("bob").words
+
+
 def test_a_statement_rounds_the_budget_up(path):
     """The epsilon of a statement is that of no smaller budget than the one that may be spent."""
     with opened(path, budget=filters.Zcdp(rho=0.3)) as session:

@@ -10,7 +10,7 @@ import pytest
 from bursar import _html, filters, queries
 from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement
-from bursar.ledger import Ledger, compact
+from bursar.ledger import Ledger, compact, erase
 from bursar.queries import Line, Statement
 from bursar.queries._questions import _KINDS
 from bursar.report import pages
@@ -188,6 +188,8 @@ def test_a_statement_without_questions():
     empty = Statement((), 0.0, 1.0, 2.0, 1e-6, "rho", 0.6)
     page = pages.statement(empty, person="Ann")
     assert "No result has used your records so far." in page
+    assert "check the name above" in page  # it may be a name that is not in the data
+    assert "check the name above" not in pages.statement(told(), person="Ann")
     assert "<table" not in page
     assert 'width="0.000"' in page
 
@@ -202,6 +204,21 @@ def test_a_compacted_account(book):
     assert "Earlier results have used your records, and 1 more." in text  # the other analyst's only one stays
     assert "earlier results, of which only the sum is kept 66.7 %" in text
     assert text.count("a number of people") == 1
+
+
+def test_an_erased_account(tmp_path):
+    """Who asked for what was erased, and what for, is not kept, and nobody is named instead."""
+    rows = pa.table({"who": ["ann", "bob"]})
+    place = {"ledger": tmp_path / "people.ledger", "pseudonyms": tmp_path / "key"}
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), **place) as session:
+        session.analyst("zoe", purpose="weekly").ask(queries.People(sigma=10.0), key="one")
+        before = Reader(pages.statement(session.statement("ann"), person="ann")).text
+        assert "zoe" in before
+        erase(session.ledger, "ann")
+        after = Reader(pages.statement(session.statement("ann"), person="ann")).text
+    assert after.count("not kept") == 2
+    assert not any(word in after for word in ("zoe", "weekly", "not stated", "check the name"))
+    assert after.count("the data holder") == before.count("the data holder")
 
 
 def test_a_model_s_statement():
@@ -245,6 +262,26 @@ def test_the_ledger_s_page_tells_of_a_watch(tmp_path):
         assert "A watch is on, and has not spoken." in Reader(pages.ledger(book)).text
         book.transact(lambda turn: turn.append({"kind": "spoke"}))
         assert "by its noise alone" in Reader(pages.ledger(book)).text
+
+
+def test_the_ledger_s_page_is_of_one_moment(book, monkeypatch):
+    """Everything on the page is read inside one snapshot."""
+    inside, seen = [], []
+    snapshot = Ledger.snapshot
+
+    def noting(self, work):
+        inside.append(True)
+        try:
+            return snapshot(self, work)
+        finally:
+            inside.pop()
+
+    for name in ("summary", "verify"):
+        original = getattr(pages, name)
+        monkeypatch.setattr(pages, name, lambda *a, of=original, **k: (seen.append(bool(inside)), of(*a, **k))[1])
+    monkeypatch.setattr(Ledger, "snapshot", noting)
+    pages.ledger(book)
+    assert seen == [True, True]
 
 
 def test_a_broken_ledger_is_told_first(book):

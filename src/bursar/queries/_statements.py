@@ -106,7 +106,7 @@ class Statement:
         spent = f"They used {share} % of your budget, which will never be exceeded. {sentence(self.guess)}"
         if self.lifetime is not None:
             spent = f"{self.lifetime.words(share)} {sentence(self.guess)}"
-        if not self.lines:
+        if not earlier and not any(number for number, _ in told):
             spent = f"If that is a surprise: names count letter by letter, as they are in the data. {spent}"
         return (
             f"{used} used your records. {spent} (In technical terms: {self.symbol} = {rho} of {budget}; {whose} is "

@@ -88,12 +88,15 @@ def _told(told: Statement | BudgetStatement) -> list[str]:
     ]
 
 
+_SURPRISED = "If that is a surprise, check the name above: it counts letter by letter, as in the data."
+
+
 def _how_many(told: Statement) -> str:
     number = sum(bool(line.key) for line in told.lines)
     if any(line.question["ask"] == "earlier" for line in told.lines):
         return f"Earlier results have used your records, and {number or 'no'} more."
     if not number:
-        return "No result has used your records so far."
+        return f"No result has used your records so far. {_SURPRISED}"
     return f"{number} results have used your records." if number > 1 else "1 result has used your records."
 
 
@@ -129,8 +132,7 @@ def _asked(told: Statement) -> list[str]:
             _html.when(line.time),
             _what(line.question, line.key),
             _html.percent(_percent(line.rho / told.budget)),
-            _html.text(_who(line)),
-            _html.text(line.purpose or "not stated"),
+            *map(_html.text, _who_and_why(line)),
         )
         for line in told.lines
     ]
@@ -138,9 +140,11 @@ def _asked(told: Statement) -> list[str]:
     return [_html.heading("What was asked, and when"), _html.table("Each result that used your budget", columns, rows)]
 
 
-def _who(line: Line) -> str:
-    """Who asked; of what was kept as one total after an erasure, that is not kept."""
-    return line.analyst or ("not kept" if line.question["ask"] == "earlier" else "the data holder")
+def _who_and_why(line: Line) -> tuple[str, str]:
+    """Analyst and purpose; of what was kept as one total after an erasure, neither is known any more."""
+    if line.question["ask"] == "earlier" and not line.analyst:
+        return "not kept", "not kept"
+    return line.analyst or "the data holder", line.purpose or "not stated"
 
 
 def _what(question: Mapping[str, Any], key: str) -> str:
