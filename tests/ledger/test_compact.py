@@ -78,6 +78,20 @@ def test_replay_after_compacting(tmp_path):
         assert not session.verify(replay=True)[-1].holds
 
 
+def test_replay_after_compacting_twice(tmp_path):
+    """What was merged the first time, and stays apart from what is merged later, counts once."""
+    rows = pa.table({"who": ["ann"] * 3 + ["zoe"]})
+    place = tmp_path / "people.ledger"
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=place) as session:
+        for number, analyst in enumerate(["ann", "ann", "zoe", "zoe"]):
+            session.analyst(analyst).ask(Count(clip=3, rho=0.3, pace=2), key=str(number))
+            if number % 2:
+                compact(session.ledger)
+        session.analyst("cy").ask(Count(clip=3, rho=0.3, pace=2), key="later")
+        assert len(session.ledger.entries("merged")) == 2
+        assert all(finding.holds for finding in session.verify(replay=True))
+
+
 def filled(book):
     ask(book, "a", {"ann": 10, "bob": 20})
     ask(book, "b", {"ann": 1, "cy": 2}, analyst="zoe")
