@@ -324,3 +324,19 @@ def test_the_statement_in_words(tmp_path):
         assert "none has been used" in session.statement("zoe").words
         assert "private" in repr(told.lifetime)
         assert "0." not in repr(told.lifetime)
+
+
+def test_erasing_a_person_erases_every_period(tmp_path):
+    """One total for each period remains, none of it is spent again, and everything verifies."""
+    with opened(tmp_path / "l", pseudonyms=tmp_path / "key") as session:
+        ask = queries.Count(clip=2, rho=0.1, pace=None)
+        for key in ("one", "two"):
+            session.analyst("a").ask(ask, key=key)
+        book = session.ledger
+        before = [book.spent(name) for name in book.accounts_of("ann")]
+        ledger.erase(book, "ann")
+        assert [book.spent(name) for name in book.accounts_of("ann")] == before
+        assert all(len(book.charges(name)) <= 1 for name in book.accounts_of("ann"))
+        session.analyst("a").ask(ask, key="three")
+        assert [book.spent(name) for name in book.accounts_of("ann")] == before
+        assert all(finding.holds for finding in session.verify(replay=True))

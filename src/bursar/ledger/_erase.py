@@ -24,7 +24,7 @@ def erase(ledger: Ledger, person: object) -> None:
 
     Args:
         ledger: open, made with pseudonyms.
-        person: the person's name in the data, private.
+        person: the person's name in the data, private. With periods, the person's accounts of all periods are erased.
 
     Raises:
         LedgerError: the ledger is as it was, or the person is erased but the file has its gaps.
@@ -40,15 +40,16 @@ def erase(ledger: Ledger, person: object) -> None:
             "ledger: it was made without pseudonyms, so that names are in its record, which never changes: retire() "
             "leaves a person out of all later questions"
         )
-    name = ledger.person(person)
+    names = ledger.accounts_of(person)
 
     def work(turn: Turn) -> None:
-        held = {question for question, _ in accounts.charges(name)} & turn.open_trainings()
+        held = {question for name in names for question, _ in accounts.charges(name)} & turn.open_trainings()
         if held:
             raise ArgumentError("person: in a training that is open; settle it or write it off first")
-        accounts.mark(name, gone=True)
-        note = accounts.merge_person(turn.number + 1, name, turn.limited)
-        turn.append({"kind": "erased"}, {**note, "person": accounts.token(name)})
+        for name in names:
+            accounts.mark(name, gone=True)
+            note = accounts.merge_person(turn.number + 1, name, turn.limited)
+            turn.append({"kind": "erased"}, {**note, "person": accounts.token(name)})
 
     ledger.refuse_inside("nobody is erased")
     ledger.transact(work)
