@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bursar import individual
+from bursar._units import shown
 from bursar.cli import app
 from bursar.report.losses import from_norms
 
@@ -127,3 +128,22 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(tmp_path, name, words):
     told = CliRunner().invoke(app, ["compare", "--noise-multiplier", "20", "--picture", str(tmp_path / name)])
     assert told.exit_code == 2
     assert words in " ".join(told.stderr.split())
+
+
+def test_a_page_of_the_losses(tmp_path):
+    """The table's numbers, marked private, for its owner alone; no file is overwritten without a word."""
+    norms, page = save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0])), tmp_path / "losses.html"
+    groups = save(tmp_path / "groups.npy", np.array(["a", "<b>", "a"]))
+    given = (norms, *OPTIONS, "--steps", 1000, "--groups", groups, "--html", page)
+    assert "written to" in output(*given).stdout
+    text = page.read_text("utf-8")
+    printed = output(*given[:-2], "--json").stdout
+    most = max(json.loads(printed)["epsilon"]["Rényi"])
+    assert shown(most, 4) in text
+    assert "Private: for the data holder" in text
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text.replace("<bdi>", "").replace("</bdi>", "")
+    assert "://" not in text
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "--force" in output(*given, code=2).stderr
+    assert "either --html or --json" in output(*given, "--force", "--json", code=2).stderr

@@ -1,5 +1,6 @@
 """`bursar losses`: each person's epsilon from an array of norms. What it prints is private."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,9 @@ from rich.table import Table
 from bursar import _check
 from bursar._private import LEVELS, MARK
 from bursar._units import shown
-from bursar.cli._files import check_picture
+from bursar.cli._files import check_page, check_picture, write_page
 from bursar.cli._json import dumps
-from bursar.cli._options import Delta, Json, NoiseMultiplier, OptionalSteps, PrivatePicture, SampleRate
+from bursar.cli._options import Delta, Force, Json, NoiseMultiplier, OptionalSteps, Page, PrivatePicture, SampleRate
 from bursar.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -42,22 +43,27 @@ def losses(
         bool, typer.Option("--gaussian", help="Also by the dominating Gaussian: 30 people a second.")
     ] = False,
     picture: PrivatePicture = None,
+    html: Page = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show each person's epsilon (PRIVATE) by privacy loss distributions, beside Rényi and Gaussian accounting.
 
     Give --steps for norms of shape (people,), which are those of every step. The table holds quantiles and means over
-    people; --json prints each person's epsilon.
+    people, and --html writes it as a page; --json prints each person's epsilon.
     """
     _check.positive(noise_multiplier=noise_multiplier)
     _check.between(0, 1, delta=delta)
     check_picture(picture)
+    check_page(html, force=force, read=(norms,))
+    if html is not None and as_json:
+        raise ArgumentError("give either --html or --json")
     values, labels = _loaded(norms), None if groups is None else _loaded(groups)
     if values.ndim in (1, 2) and (values.ndim == 1) == (steps is None):
         raise ArgumentError("give --steps with norms of shape (people,), and not with (people, steps)")
     if labels is not None and labels.shape != values.shape[:1]:
         raise DataError(f"{groups}: must have one entry for each person in {norms}")
-    from bursar.report.losses import from_norms, histogram, means, quantiles
+    from bursar.report.losses import from_norms, histogram, page
 
     epsilons = from_norms(
         values,
@@ -73,6 +79,18 @@ def losses(
         lists = {name: column.tolist() for name, column in epsilons.items()}
         print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
         return
+    if html is not None:
+        write_page(html, page(epsilons, delta=delta, groups=labels))
+        return
+    _print_table(epsilons, labels, delta)
+
+
+def _print_table(
+    epsilons: "Mapping[str, NDArray[np.float64]]", labels: "NDArray[np.generic] | None", delta: float
+) -> None:
+    """Quantiles and means over people."""
+    from bursar.report.losses import means, quantiles
+
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     levels_shown = (f"{level:.0%}" if level < 1 else "most" for level in LEVELS)

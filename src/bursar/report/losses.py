@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import _check, individual, mechanisms
-from bursar._private import LEVELS
+from bursar import _check, _html, individual, mechanisms
+from bursar._private import LEVELS, MARK
+from bursar._units import shown
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError
 from bursar.report.figures import figure, private_title
@@ -19,7 +20,7 @@ from bursar.report.figures import figure, private_title
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["from_norms", "histogram", "means", "quantiles", "side_by_side"]
+__all__ = ["from_norms", "histogram", "means", "page", "quantiles", "side_by_side"]
 
 Floats = NDArray[np.float64]
 
@@ -197,3 +198,33 @@ def _panel(panel: "Axes", values: Floats, labels: NDArray[np.generic] | None, ed
     each = [values[(labels == name) & np.isfinite(values)] for name in names]
     panel.hist(each, bins=edges, stacked=True, label=[str(name) for name in names])
     panel.legend(frameon=False)
+
+
+def page(epsilons: Mapping[str, Floats], *, delta: float, groups: Sequence[str] | ArrayLike | None = None) -> str:
+    """People's epsilons as a page: how many people have at most how much. PRIVATE: for the data holder.
+
+    Args:
+        epsilons: name of the accounting -> (people,), private, as ``from_norms`` gives them.
+        delta: public, at which they are stated.
+        groups: (people,) a label for each person, private; None for no groups.
+
+    Returns:
+        HTML that stands alone. Numbers are rounded up.
+    """
+    levels = [f"{level:.0%} have at most" if level < 1 else "the most" for level in LEVELS]
+    averages = [mean for _, _, mean in means(epsilons, groups=groups)]
+    rows = [
+        (_html.text(name), _html.text("all" if group is None else group), *(shown(each, 4) for each in (*found, mean)))
+        for (name, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
+    ]
+    body = [
+        _html.paragraph(f"Each person's epsilon at delta = {delta:g}, by what their own data added.", large=True),
+        _html.table("Over people", ("Accounting", "Group", *levels, "Mean"), rows),
+        _html.heading("What this is"),
+        _html.paragraph(
+            "An epsilon says how well somebody who knows everything else can tell whether a person's data were used.",
+            "The figures hold for noise, rates and norms that were fixed in advance.",
+            "Where results decided what came next they are an approximation, and no guarantee.",
+        ),
+    ]
+    return _html.page("Privacy losses of people", body, mark=f"{MARK[0].upper()}{MARK[1:]}. It names no person.")
