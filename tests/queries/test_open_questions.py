@@ -209,12 +209,21 @@ def test_the_choice_balances_bias_and_noise():
 
 @each_budget
 def test_bounds_are_chosen_by_a_release_of_extremes(path, budget):
-    """The first question pays for bounds and clip; later ones have the same bounds for nothing, at other prices too."""
-    with opened(path, visits(people=3000), budget=BUDGETS[budget]()) as session:
+    """The first question pays for bounds and clip; later ones have the same bounds for nothing, at other prices too.
+
+    In about 4 of 100 ledgers noise passes for people who are not there, and the question is refused; hardly in three.
+    """
+    for attempt in range(3):
+        session = opened(path.with_name(f"{attempt}.ledger"), visits(people=3000), budget=BUDGETS[budget]())
         ann, symbol = session.analyst("ann"), session.ledger.symbol
         asked = Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.5})
         assert ann.quote(asked).half_width is None
-        first = ann.ask(asked, key="first")
+        try:
+            first = ann.ask(asked, key="first")
+            break
+        except ArgumentError:
+            session.close()
+    with session:
         publics = [entry.public for entry in session.ledger.entries("answered")]
         assert [public["question"]["ask"] for public in publics] == ["extremes", "lengths", "sum"]
         assert sum(public["price"] for public in publics) == pytest.approx(0.5e15, rel=1e-6)

@@ -95,7 +95,7 @@ class Terms:
             None if public.get("keys_delta") is None else float(public["keys_delta"]),
             public.get("pseudonyms"),
             Periods.read(public["periods"]) if "periods" in public else None,
-            str(public["periods"]["names"]) if "periods" in public else str(public["person"]),
+            str(public["periods"]["names"]) if "periods" in public else "VARCHAR",
         )
 
     @property
