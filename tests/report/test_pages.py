@@ -2,7 +2,6 @@
 
 import re
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ from bursar.ledger import Ledger, compact, erase
 from bursar.queries import Line, Statement
 from bursar.queries._questions import _KINDS
 from bursar.report import pages
+from page_reader import Reader
 
 HOSTILE = (
     "<script>alert('x')</script>",
@@ -22,43 +22,7 @@ HOSTILE = (
     "javascript:alert(1)//http://elsewhere.example/?a=1&b=2",
     "&lt;b&gt; ' \" {{7*7}} ${7*7}",
 )
-VOID = {"meta", "rect"}
 WHEN = "2026-03-01T08:30:00.000+00:00"
-
-
-class Reader(HTMLParser):
-    """What a browser makes of a page: tags with attributes, and text; a tag that is not closed in order is an error."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.texts, self.style = [], [], [], ""
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "style":
-            self.style += data
-        elif self.open:
-            self.texts.append((self.open[-1], data))
-
-    @property
-    def text(self):
-        return " ".join(" ".join(data.split()) for _, data in self.texts if data.strip())
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def told(analyst="ann", purpose="weekly", key="week 1", where="week = 1", rho=0.25):

@@ -3,57 +3,16 @@
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import httpx2
 import pytest
 
 from bursar import _html
+from page_reader import Reader
 from service_processes import started
 from services import COUNT, MARKER, TOKENS, Door, service, service_folder
 
-VOID = {"meta", "rect", "input", "line", "circle"}
 HOSTILE = "<script>alert('x')</script>"
-
-
-class Reader(HTMLParser):
-    """What a browser makes of a page: tags with attributes, forms with their fields, and text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.texts, self.style, self.forms = [], [], [], "", {}
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        named = dict(attributes)
-        self.tags.append((tag, named))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "form":
-            self.form = self.forms.setdefault(named["action"], {})
-        if tag == "input":
-            self.form[named["name"]] = named.get("value", "")
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "style":
-            self.style += data
-        elif self.open:
-            self.texts.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.texts).split())
-
-    def all(self, *tags):
-        return [named for tag, named in self.tags if tag in tags]
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def _chosen_clip(asked: Question, release: Question, released: Sequence[int]) ->
     one = replace(asked, clip=1.0)
     noise = one.spread * sqrt(one.groups * one.coordinates)
     edges = getattr(release.bins(), "edges", ())
-    clip = best_clip([part / release.steps for part in released], edges, release.spread, noise)
+    clip = best_clip([part / release.steps for part in released], edges, release.spread, noise, pure=release.pure)
     return None if clip is None else {"clip": min(clip, 1e6)}
 
 
@@ -192,8 +192,8 @@ def _chosen_bounds(asked: Question, release: Question, released: Sequence[int]) 
     noise = release.spread * (factor if release.pure else sqrt(factor))
     counts = [part / release.steps for part in released]
     error, half, size = release.spread * STEPS / release.steps, len(counts) // 2, len(SIZES) - 1
-    high = best_clip(counts[half - size : half], SIZES, error, noise)
-    low = best_clip(counts[half : half + size][::-1], SIZES, error, noise)
+    high = best_clip(counts[half - size : half], SIZES, error, noise, pure=release.pure)
+    low = best_clip(counts[half : half + size][::-1], SIZES, error, noise, pure=release.pure)
     if high is None and low is None:
         return None
     chosen = {"low": -low if low else 0.0, "high": high or 0.0}
