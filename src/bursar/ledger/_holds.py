@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from bursar import _check
 from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, LedgerError
+from bursar.ledger._accounts.names import Person
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._people import named, with_people
 from bursar.ledger._record import Entry, plain, read_rows
 from bursar.ledger._terms import exceeded
 from bursar.ledger._turn import Turn
-from bursar.ledger.interfaces import Offer, Payment, Person
+from bursar.ledger.interfaces import Offer, Payment
 
 __all__ = ["Hold", "Training", "new_claim", "trainings", "write_off"]
 

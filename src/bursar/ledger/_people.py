@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from bursar._workspace import Query
 from bursar.errors import ArgumentError, LedgerError
+from bursar.ledger._accounts.names import Person
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._turn import Turn
-from bursar.ledger.interfaces import Offer, Person
+from bursar.ledger.interfaces import Offer
 
 __all__ = ["named", "with_people"]
 

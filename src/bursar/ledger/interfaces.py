@@ -11,7 +11,7 @@ from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bursar._workspace import Workspace
-from bursar.ledger._accounts.names import Names
+from bursar.ledger._accounts.names import Names, Person
 
 __all__ = [
     "MASS",
@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
-
-Person = int | str
 
 MASS = 1024
 """Parts of the longest contribution in which missing mass is counted."""

@@ -17,9 +17,11 @@ from typing import Any
 from bursar._disk import PRIVATE_FILE, sync
 from bursar.errors import ArgumentError, LedgerError
 
-__all__ = ["Names", "check_of", "checked_key", "key_of", "new_key"]
+__all__ = ["Names", "Person", "check_of", "checked_key", "key_of", "new_key"]
 
 Person = int | str
+"""A person's name, as the data have it or as the record says it."""
+
 HASHED = "BLOB"
 """The type of a keyed hash in tables."""
 

@@ -15,7 +15,7 @@ from bursar._disk import private_folder, whole_file
 from bursar._workspace import text
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import Generation, check_whole, folder_beside, seal
-from bursar.ledger._accounts.names import Names
+from bursar.ledger._accounts.names import Names, Person
 from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger.interfaces import (
@@ -23,7 +23,6 @@ from bursar.ledger.interfaces import (
     Consistency,
     Offer,
     Payment,
-    Person,
     PrivateNote,
     Share,
     Store,

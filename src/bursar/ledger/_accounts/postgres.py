@@ -10,10 +10,10 @@ from typing import Any
 
 from bursar._workspace import Query
 from bursar.errors import LedgerError
-from bursar.ledger._accounts.names import Names
+from bursar.ledger._accounts.names import Names, Person
 from bursar.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
 from bursar.ledger._stores.postgres import Postgres
-from bursar.ledger.interfaces import Offer, Payment, Person, PrivateNote, Share, Store
+from bursar.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
 
 __all__ = ["PostgresAccounts"]
 

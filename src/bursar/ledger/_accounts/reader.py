@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bursar.ledger._accounts.names import Names
-from bursar.ledger.interfaces import Charge, Consistency, Person, QuestionTotal, Store
+from bursar.ledger._accounts.names import Names, Person
+from bursar.ledger.interfaces import Charge, Consistency, QuestionTotal, Store
 
 __all__ = ["AccountReader", "none"]
 

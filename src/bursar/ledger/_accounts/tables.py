@@ -5,13 +5,12 @@ from contextlib import contextmanager
 
 from bursar._workspace import Query, StepRefused
 from bursar.errors import ArgumentError, DataError, LedgerError
-from bursar.ledger._accounts.names import Names
+from bursar.ledger._accounts.names import Names, Person
 from bursar.ledger._accounts.reader import AccountReader, none
 from bursar.ledger._terms import TABLES
 from bursar.ledger.interfaces import (
     Offer,
     Payment,
-    Person,
     PrivateNote,
     Share,
     Store,
