@@ -16,7 +16,20 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from bursar import __version__
-from bursar.cli import _accounting, _audit, _compare, _copies, _demo, _init, _losses, _queries, _serve, _training
+from bursar.cli import (
+    _accounting,
+    _audit,
+    _compare,
+    _copies,
+    _datasets,
+    _demo,
+    _init,
+    _losses,
+    _queries,
+    _serve,
+    _statements,
+    _training,
+)
 from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
 
 __all__ = ["app"]
@@ -54,7 +67,20 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # they may be private, or hold a password
     help="A privacy account for every person.",
 )
-for _commands in (_init, _accounting, _compare, _losses, _training, _demo, _queries, _serve, _copies, _audit):
+for _commands in (
+    _init,
+    _accounting,
+    _compare,
+    _losses,
+    _training,
+    _demo,
+    _queries,
+    _statements,
+    _serve,
+    _copies,
+    _datasets,
+    _audit,
+):
     _commands.add(app)
 
 

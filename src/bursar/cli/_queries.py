@@ -1,4 +1,4 @@
-"""`bursar query`, `bursar ledger` and `bursar statement`: questions, the record, and one person's account."""
+"""`bursar query` and `bursar ledger`: questions, and the record."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,20 +13,18 @@ from bursar._private import MARK
 from bursar._units import shown
 from bursar.cli._files import check_new_file, check_page, write_page
 from bursar.cli._json import dumps
-from bursar.cli._options import Force, Json, OptionalDelta, OutFile, Page
+from bursar.cli._options import Force, Json, OutFile
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from bursar.individual import BudgetStatement
     from bursar.ledger import Ledger
-    from bursar.queries import Answer, Statement
+    from bursar.queries import Answer
     from bursar.queries.plans import Plan
 
-__all__ = ["LedgerName", "add", "console", "ledger", "opened", "table_of"]
+__all__ = ["LedgerName", "Person", "add", "console", "ledger", "opened", "table_of"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
-LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
 CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
@@ -47,7 +45,6 @@ def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
     app.add_typer(query, name="query")
     app.add_typer(ledger, name="ledger")
-    app.command(epilog="Example: bursar statement people.ledger --person 17")(statement)
 
 
 @query.command("quote", epilog="Example: bursar query quote questions.toml")
@@ -148,10 +145,12 @@ def show(path: LedgerName, as_json: Json = False) -> None:
         print(dumps(asdict(record)))
         return
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
-    table = table_of("number", "time, UTC", "analyst", "purpose", "key", "ask", f"{symbol} at most")
+    of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
+    table = table_of("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most")
     for asked in record.questions:
         names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
-        table.add_row(*map(str, names), str(asked["question"].get("ask", "")), shown(asked[f"{symbol} at most"], 6))
+        about = (*([asked.get("dataset", "")] if of else []), asked["question"].get("ask", ""))
+        table.add_row(*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6))
     console().print(table)
     budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
     console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
@@ -257,55 +256,6 @@ def limit(
         book.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
     limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
-
-
-def statement(
-    path: LedgerOrModel,
-    person: Person,
-    delta: OptionalDelta = None,
-    html: Page = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
-
-    Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
-    --keep-accounts, print how much of their budget its training used; a person without a name is the number of a row.
-    """
-    check_page(html, force=force, read=(path,))
-    if html is not None and as_json:
-        raise ArgumentError("give either --html or --json")
-    told: Statement | BudgetStatement
-    if path.endswith(".accounts") or Path(path).is_dir():
-        from bursar.training.models import statement as models_statement
-
-        if delta is not None:
-            raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
-        told = models_statement(Path(path), person)
-        words, shown_lines = str(told), []
-    else:
-        from bursar.queries import statement as person_statement
-
-        with opened(path) as book:
-            told = person_statement(book, person, delta=delta)
-        words, shown_lines = told.words, [_lines(told)]
-    if html is not None:
-        from bursar.report.pages import statement as page
-
-        write_page(html, page(told, person=person), whose=", and for this person")
-    elif as_json:
-        print(dumps({"private": MARK, **asdict(told), "words": words}))
-    else:
-        console().print(f"{MARK}, and for this person", *shown_lines, words, sep="\n")
-
-
-def _lines(account: "Statement") -> Table:
-    """What charged a person, line by line."""
-    table = table_of("number", "time, UTC", "analyst", "purpose", "key", "ask", account.symbol)
-    for line in account.lines:
-        cells = (line.number, line.time[:16], line.analyst, line.purpose or "", line.key, line.question["ask"])
-        table.add_row(*map(str, cells), shown(line.rho, 6))
-    return table
 
 
 def _confirm(change: str, *, charged: bool) -> None:

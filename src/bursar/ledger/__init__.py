@@ -10,6 +10,7 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
 
 from bursar.ledger._backup import backup, restore
 from bursar.ledger._compact import Size, compact, size
+from bursar.ledger._datasets import Dataset, Domain
 from bursar.ledger._erase import erase
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
@@ -27,6 +28,8 @@ from bursar.ledger._watch import Watch
 __all__ = [
     "Admission",
     "Answered",
+    "Dataset",
+    "Domain",
     "Entry",
     "Finding",
     "Hold",

@@ -10,26 +10,27 @@ from bursar import _check
 from bursar._units import exact, to_float
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import folder_beside
+from bursar.ledger._accounts.names import Person
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.tables import TableAccounts
+from bursar.ledger._declared import Declared
 from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
 from bursar.ledger._periods import Periods
 from bursar.ledger._promises import Promises
 from bursar.ledger._record import Entry, Row, find, read_rows
-from bursar.ledger._remembered import Remembered
 from bursar.ledger._rules import CHARGING, EVERYTHING, Answered, Rules, history, scope_of
 from bursar.ledger._stores.store import open_store
 from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
 from bursar.ledger._watch import Watch
-from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Person, Store
+from bursar.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
 
 __all__ = ["Ledger"]
 
 Result = TypeVar("Result")
 
 
-class Ledger(Remembered, Promises):
+class Ledger(Declared, Promises):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -338,7 +339,7 @@ class Ledger(Remembered, Promises):
         return self.accounts.above([max(1, ceil(exact(share) * self.budget_units)) for share in shares])
 
     def left_at_worst(self, analyst: str, purpose: str | None = None) -> int:
-        """As the function of this name says; reads only what is new."""
+        """Units that every person has left at least for a new question of an analyst, by what is public."""
         with self.store.lock:
             if not self.store.inside:
                 self.store.snapshot(self._catch_up)

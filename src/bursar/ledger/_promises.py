@@ -3,6 +3,8 @@
 from bursar._units import as_float, exact, to_float
 from bursar.ledger._periods import Periods
 from bursar.ledger._rules import Rules
+from bursar.ledger._terms import LedgerBudget
+from bursar.ledger.interfaces import Store
 from bursar.meaning import Meaning
 
 __all__ = ["Promises"]
@@ -12,6 +14,7 @@ class Promises:
     """A ledger's budget, measure, and what they mean. Public."""
 
     _rules: Rules
+    store: Store
 
     @property
     def budget(self) -> float:
@@ -78,6 +81,14 @@ class Promises:
     def person_kind(self) -> str:
         """How the data name people: BIGINT or VARCHAR. Public."""
         return self._rules.terms.person
+
+    def refuse_other(
+        self, *, budget: LedgerBudget | None, person: str, keys_delta: float | None, periods: Periods | None
+    ) -> None:
+        """Refuse to use this ledger, which is open, for other terms than its own; None for whatever they are."""
+        terms = self._rules.terms
+        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
+        terms.refuse_other(self.store.name, accounts=terms.accounts, **given)  # type: ignore[arg-type]
 
     @property
     def periods(self) -> Periods | None:

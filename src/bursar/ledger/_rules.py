@@ -13,10 +13,12 @@ from unicodedata import normalize
 from bursar import _check
 from bursar._units import exact, to_float
 from bursar.errors import ArgumentError
+from bursar.ledger._accounts.names import Person
+from bursar.ledger._datasets import Dataset
 from bursar.ledger._record import START, Entry, Row
 from bursar.ledger._terms import PURE, Terms, delta_exceeded, exceeded
 from bursar.ledger._watch import Watch
-from bursar.ledger.interfaces import Payment, Person, Share
+from bursar.ledger.interfaces import Payment, Share
 
 __all__ = [
     "CHARGING",
@@ -137,6 +139,7 @@ class Rules:
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
             an erasure, whose whole total counts in each.
         came_back: whether somebody returned after an erasure.
+        datasets: that were declared, by name, each in its last version.
     """
 
     terms: Terms
@@ -160,6 +163,7 @@ class Rules:
         self.charged = 0
         self.charged_by_scope: dict[str, int] = {}
         self.came_back = False
+        self.datasets: dict[str, Dataset] = {}
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
@@ -233,6 +237,8 @@ class Rules:
             case "watched":
                 watched = Watched(Watch.recorded(public, entry.private), entry)
                 self.watches[public.get("scope", EVERYTHING)] = watched
+            case "dataset":
+                self.datasets[public["dataset"]] = Dataset.read(public, entry.number)
             case "delta":
                 self.delta += exact(public["delta"])
             case "witnessed":

@@ -21,7 +21,8 @@ class Summary:
             of people's names, and when it was made; the periods, where there are any.
         entries: the number of entries of the record.
         head: number and hash of the last entry, as ``verify`` takes it.
-        questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order.
+        questions: number, time, analyst, purpose, key, question and "rho at most" (or epsilon) of each, in order; and
+            the data set, where the ledger knows some.
     """
 
     terms: dict[str, Any]
@@ -43,6 +44,7 @@ def summary(ledger: Ledger) -> Summary:
     questions = tuple(
         {"number": entry.number}
         | {name: entry.public[name] for name in ("time", "analyst", "purpose", "key")}
+        | {name: entry.public[name] for name in ("dataset",) if name in entry.public}
         | {
             "question": entry.public.get("question", {}),
             f"{ledger.symbol} at most": entry.public["price"] / first["units"],

@@ -19,8 +19,8 @@ from bursar._units import MEASURE, RANGE, exact, to_float
 from bursar.curves import approximate, gaussian, tradeoff, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
 from bursar.filters import Basic, Gaussian, Zcdp
+from bursar.ledger._accounts.names import Person
 from bursar.ledger._periods import Periods
-from bursar.ledger.interfaces import Person
 
 __all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
 
@@ -120,6 +120,11 @@ class Terms:
         """Of the measure: rho or epsilon."""
         return PURE if self.measure == PURE else "rho"
 
+    @property
+    def data_names(self) -> str:
+        """How the data name people: BIGINT or VARCHAR."""
+        return self.person if self.periods is None else self.names
+
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta.
 
@@ -203,10 +208,9 @@ class Terms:
         elif units != self.budget:
             own, new = to_float(self.budget), to_float(units)
             other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
-        elif person not in (None, self.person if self.periods is None else self.names):
-            own_kind = self.person if self.periods is None else self.names
-            other = f"person={own_kind!r}, names that are {_NAMES.get(own_kind)}, "
-            other += f"not {person!r}, {_NAMES.get(str(person))}"
+        elif person not in (None, self.data_names):
+            other = f"person={self.data_names!r}, names that are {_NAMES.get(self.data_names)}, "
+            other += f"not {person!r}, {_NAMES.get(str(person))}: cast the column in a view"
         elif periods not in (None, self.periods):
             other = f"periods={self.periods!r}, not {periods!r}"
         elif keys_delta not in (None, self.keys_delta):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bursar import _check, _witness
 from bursar.errors import ArgumentError
+from bursar.ledger._datasets import Dataset
 from bursar.ledger._record import Entry, find, insert, sealed
 from bursar.ledger._rules import Rules, Streamed, Training
 from bursar.ledger._watch import Watch
@@ -179,6 +180,11 @@ class Turn:
     def stream(self, key: str) -> Streamed | None:
         """The stream of a name, with its last update."""
         return self._rules.streams.get(key)
+
+    @property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """The data sets that were declared before this turn, by name."""
+        return self._rules.datasets
 
     def mergeable(self, last: int) -> int:
         """The last entry, at most this one, up to which charges may be merged.

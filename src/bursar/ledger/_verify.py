@@ -7,6 +7,7 @@ from functools import cached_property
 
 from bursar._units import exact
 from bursar.errors import DataError, LedgerError
+from bursar.ledger._datasets import Dataset
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._record import START, Entry, Row, digest, filed_under, plain, seal
 from bursar.ledger._rules import CHARGING, Rules
@@ -41,6 +42,8 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
             findings.append(Finding(_MERGED, _holds(_Checks.totals_of_merged, checks)))
         if checks.has_kind("erased"):
             findings.append(Finding(_ERASED, _holds(_Checks.totals_of_erased, checks)))
+        if checks.has_kind("dataset"):
+            findings.append(Finding(_DATASETS, _holds(_Checks.datasets, checks)))
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -245,6 +248,21 @@ class _Checks:
         declared = self._rules.terms.keys_delta
         return charged == cost and self._rules.delta == sum(cost.values()) <= exact(declared or 0)
 
+    def datasets(self) -> bool:
+        known: dict[str, Dataset] = {}
+        for row in self._rows:
+            if row.kind == "dataset":
+                new = Dataset.read(row.entry().public, row.number)
+                if new.version != (known[new.name].version + 1 if new.name in known else 1):
+                    return False
+                known[new.name] = new
+            elif row.kind == "answered" and known:
+                public = row.entry().public
+                said = {name: known[name].number for name in public["declared"]}
+                if public["dataset"] not in said or said != public["declared"]:
+                    return False
+        return True
+
     def has(self, head: str) -> bool:
         number, _, hash_ = head.partition(":")
         return number.isdecimal() and any(row.number == int(number) and row.hash == hash_ for row in self._rows)
@@ -275,6 +293,9 @@ _ERASED = (
     "with the totals of people who were erased, all charges add up to what was recorded; what single questions charged "
     "these people is not there to be checked"
 )
+
+
+_DATASETS = "since data sets are declared, every question says which ones it was about, by their declarations then"
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:
