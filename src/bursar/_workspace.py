@@ -97,6 +97,7 @@ class Workspace:
         self._owns_spill = spill is None
         self._spill = spill or Path(tempfile.mkdtemp(prefix="bursar-"))
         self._numbers = count(1)
+        self._places = 0
         config: dict[str, object] = {"temp_directory": str(self._spill), "autoinstall_known_extensions": False}
         config |= {} if memory_limit is None else {"memory_limit": memory_limit}
         config |= {} if threads is None else {"threads": threads}
@@ -120,6 +121,11 @@ class Workspace:
     def fresh_name(self, of: str) -> str:
         """A name for a table that no other table here has."""
         return f"{of}_{next(self._numbers):d}"
+
+    def places(self, tables: int) -> int:
+        """The first of so many numbers in a row that nobody else here gets: for the tables of a session."""
+        first, self._places = self._places, self._places + tables
+        return first
 
     def make(self, tables: Iterable[TempTable]) -> None:
         """Make tables, in the place of older ones of the same names."""

@@ -282,3 +282,36 @@ def test_quoting_makes_no_ledger_on_a_server(folder, server):
     plan.write_text(PLAN.replace("people.ledger", place).replace("rho = 1.0", "rho = 2.0"))
     run("query", "ask", plan)  # the budget is not that of the draft
     assert len(json.loads(run("query", "list", plan, "--json"))) == 2
+
+
+def test_data_sets_are_declared_and_listed(folder):
+    """A plan on a ledger that knows data sets must name its own; statements and lists say it."""
+    book, plan = folder / "people.ledger", folder / "plan.toml"
+    first = json.loads(run("query", "ask", plan, "--json"))
+    kept = ["--bounds", "n=[0, 8]", "--keys", 'place=["x", "y"]']
+    said = run("ledger", "dataset", book, "--name", "rows", "--column", "who", *kept)
+    assert said.startswith("'rows', version 1: entry ")
+    assert run("ledger", "dataset", book, "--name", "rows", "--column", "who", *kept) == said
+    run("ledger", "dataset", book, "--name", "rows", "--column", "who", code=2)
+    (listed,) = json.loads(run("ledger", "datasets", book, "--json"))
+    assert listed["columns"] == {"n": {"low": 0, "high": 8}, "place": {"keys": ["x", "y"]}}
+    assert "(2 keys)" in run("ledger", "datasets", book)
+    assert "dataset= is missing" in " ".join(CliRunner().invoke(app, ["query", "ask", str(plan)]).stderr.split())
+    plan.write_text('dataset = "rows"\n' + PLAN + MORE)
+    again = json.loads(run("query", "ask", plan, "--json"))
+    assert {key: again[key] for key in first} == first, "what was asked before is not asked again"
+    shown = run("ledger", "show", book, "--json")
+    assert [asked.get("dataset") for asked in json.loads(shown)["questions"]] == [None, None, "rows"]
+    lines = json.loads(run("statement", book, "--person", "7", "--json"))["lines"]
+    assert lines[-1]["dataset"] == "rows"
+    assert "data" in run("ledger", "show", book)
+    assert "data" in run("statement", book, "--person", "7")
+
+
+@pytest.mark.parametrize("wrong", ["n", "n=", "n=7", "n=[1]", "n=[1, 2, 3]", "n=[2, 1]", 'n=["a", "b"]', "n={}"])
+def test_bounds_that_make_no_sense_are_refused(folder, wrong):
+    """Exit code 2, and nothing is declared."""
+    book = folder / "people.ledger"
+    run("query", "ask", folder / "plan.toml")
+    run("ledger", "dataset", book, "--name", "rows", "--column", "who", "--bounds", wrong, code=2)
+    assert json.loads(run("ledger", "datasets", book, "--json")) == []

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from bursar import _check
 from bursar._uncopyable import Uncopyable
-from bursar.errors import ArgumentError, DataError
-from bursar.ledger import Entry, Ledger, Turn, Watch
+from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.ledger import Dataset, Entry, Ledger, Turn, Watch
 from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Asker
 from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
 from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
+from bursar.queries._datasets import refuse_undeclared
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.rows import Rows
 from bursar.queries._noise import laplace
@@ -26,16 +27,24 @@ __all__ = ["Asking"]
 class Asking(Uncopyable):
     """The questions of a session: rows, and the ledger that they are charged to."""
 
-    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+    def __init__(self, ledger: Ledger, rows: Rows, datasets: Mapping[str, Dataset]) -> None:
         self._ledger = ledger
         self._rows = rows
-        self._unreadable = False
+        self.datasets = datasets
+        """Those that the tables are, by name; none where the ledger knows none. Public."""
+        self._unreadable = self._closed_already = False
         self._so_far: dict[Asker, SoFar] = {}
 
     @property
     def ledger(self) -> Ledger:
         """The record and the accounts. Private."""
         return self._ledger
+
+    def close(self) -> None:
+        """Let the rows go; no more questions follow."""
+        with self._ledger.store.lock:
+            self._closed_already = True
+            self._rows.close()
 
     def ask(
         self,
@@ -59,6 +68,8 @@ class Asking(Uncopyable):
         with self._ledger.store.lock:
             entry = self._ledger.find(key)
             if entry is None:
+                if self._closed_already:
+                    raise LedgerError("the session is closed; open it again", reason="closed")
                 if self._unreadable:
                     raise DataError("the data could not be read for an earlier question; open the session again")
                 closed = self._closed(asked, who, key=key, reserved=reserved)
@@ -69,7 +80,7 @@ class Asking(Uncopyable):
                 except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
                     self._unreadable = True
                     raise
-        _refuse_other(entry, values, who, key=key)
+        _refuse_other(entry, values, who, key=key, named=bool(self.datasets))
         same = entry.public.get("question") == values  # else it is closed now, or older than a field of questions
         return answer_of(entry.public, asked if same else recorded(entry.public))
 
@@ -78,11 +89,15 @@ class Asking(Uncopyable):
     ) -> Entry:
         """Charge, answer and store a question; the entry under its key, if another writer came first."""
         plan = self._plan(closed, described(closed))
+        if self.datasets:
+            about = {"dataset": closed.table, "declared": {name: each.number for name, each in self.datasets.items()}}
+            public = {**public, **about}
 
         def work(turn: Turn, offer: Offer) -> Entry:
             earlier = turn.find(key)
             if earlier is not None:  # another writer came first
                 return earlier
+            refuse_undeclared(turn, self.datasets)
             admission = turn.admit(
                 offer,
                 key=key,
@@ -138,7 +153,7 @@ class Asking(Uncopyable):
         asked = self._named(asked)
         values, entry = described(asked), self._ledger.find(key)
         if entry is not None:
-            _refuse_other(entry, values, who, key=key)
+            _refuse_other(entry, values, who, key=key, named=bool(self.datasets))
             return
         trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
         self._plan(trial, described(trial))
@@ -185,10 +200,12 @@ def _watch_noise(watch: Watch) -> int:
     return laplace(watch.scales[1])
 
 
-def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str) -> None:
-    """Refuse a key that was used for another question, analyst or purpose."""
+def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str, named: bool) -> None:
+    """Refuse a key that was used for another question, analyst or purpose; ``named``: tables are data sets."""
     public = entry.public
     question = public.get("question")
+    if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
+        values = {name: value for name, value in values.items() if name != "table"}
     if question is not None and question != values and public.get("asked") != values:
         question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
         if "correlated" not in public.get("question", {}):

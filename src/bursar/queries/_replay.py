@@ -4,11 +4,14 @@ Beside the charges there is a running sum for each person, in all and for each s
 looks at the sums alone, so that all questions together take time in proportion to their number.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 
 from bursar.errors import BursarError
 from bursar.ledger import Answered, Entry, Finding, Ledger
+from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.rows import Rows
+from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
 
 __all__ = ["replayed"]
@@ -23,6 +26,8 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
     Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
     people had spent before each of them is not known any more.
 
+    Where the ledger has data sets, questions about others than those of the rows are taken from the ledger, too.
+
     What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
     records.
 
@@ -35,7 +40,7 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
         what += ", but for questions up to the last one that was merged, whose charges are taken as they are"
     limited = {str(entry.public["scope"]) for entry in ledger.entries("limited")}
     through = max((int(entry.public["through"]) for entry in merged), default=-1)
-    again = _Again(ledger, rows, limited, ledger.entries("erased"))
+    again, others = _Again(ledger, rows, limited, ledger.entries("erased")), _Others(ledger, rows)
     try:
         for entry in merged:
             again.take(entry)
@@ -43,13 +48,57 @@ def replayed(ledger: Ledger, rows: Rows) -> Finding:
             entry = answered.entry
             if entry.kind == "merged":  # taken above, once
                 continue
-            if entry.number <= through:
+            if entry.number <= through or others.has(entry, partial(again.plan, entry)):
                 again.take(entry)
             elif not again.charge(answered):
                 return Finding(what, False)
+        if others.told:
+            told = " and ".join(sorted(others.told))
+            what += f", but for questions about {told}, whose charges are taken as they are"
         return Finding(what, again.agrees())
     finally:
         again.close()
+
+
+class _Others:
+    """Which questions cannot be charged from the rows, because they were about other data sets; and their names.
+
+    Args:
+        ledger, rows: as above.
+    """
+
+    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+        self._tables = set(rows.schema.people) if rows.schema.named else set()
+        self._person = {entry.number: entry.public["person"] for entry in ledger.entries("dataset")}
+        self._now = {name: each.number for name, each in ledger.datasets.items()}
+        self.told: set[str] = set()
+
+    def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
+        """Whether an entry is such a question.
+
+        Args:
+            entry: of the record.
+            plans: makes its plan, and raises where the rows lack what it needs.
+        """
+        if entry.kind != "answered" or not self._now:
+            return False
+        name, declared = entry.public.get("dataset"), entry.public.get("declared", {})
+        if name is None:
+            self.told.add("tables that were no data sets yet")
+            return True
+        if name not in self._tables:
+            self.told.add(name)
+        elif self._person[declared[name]] != self._person[self._now[name]]:
+            self.told.add(f"{name} with another person column")
+        elif beside := set(declared) - self._tables:
+            try:
+                plans()
+                return False
+            except BursarError:  # it uses columns of tables beside its own
+                self.told |= beside
+        else:
+            return False
+        return True
 
 
 class _Again:
@@ -74,9 +123,17 @@ class _Again:
             self._recorded_under(entry)
             self._add(entry, sorted(self._limited))
 
+    def plan(self, entry: Entry) -> tuple[Question, Compiled]:
+        """The question of an entry, with its statements; raises where the rows lack what it needs."""
+        asked = recorded(entry.public)
+        return asked, self._rows.plan(asked, described(asked))
+
     def charge(self, answered: Answered) -> bool:
-        """Charge one question again; whether its price is the recorded one."""
-        if not (self._question(answered) if answered.entry.kind == "answered" else self._training(answered)):
+        """Charge one question again, and take other entries over; whether its price is the recorded one."""
+        if answered.entry.kind != "answered":
+            self.take(answered.entry)
+            return True
+        if not self._question(answered):
             return False
         self._add(answered.entry, self._scopes(answered.entry))
         return True
@@ -117,10 +174,6 @@ class _Again:
         """Remove the tables."""
         self._workspace.drop([self._charges, self._new, self._sums])
 
-    def _training(self, answered: Answered) -> bool:
-        self._recorded_under(answered.entry)
-        return True
-
     def _recorded_under(self, entry: Entry) -> None:
         """What the ledger says that an entry charged."""
         self._workspace.run(
@@ -131,8 +184,7 @@ class _Again:
     def _question(self, answered: Answered) -> bool:
         """Who pays what, by the sums so far."""
         try:
-            asked = recorded(answered.entry.public)
-            plan = self._rows.plan(asked, described(asked))
+            asked, plan = self.plan(answered.entry)
         except BursarError:  # a column is gone
             return False
         charges, workspace, joins, left = self._rows.prices(plan), self._workspace, "", []

@@ -11,9 +11,10 @@ from bursar._units import budget as rounded_down
 from bursar._units import up
 from bursar.errors import ArgumentError
 from bursar.filters import Basic, Gaussian, Zcdp
-from bursar.ledger import Finding, Ledger, Periods, Watch, verify
+from bursar.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
 from bursar.queries._analyst import Analyst
 from bursar.queries._asking import Asking
+from bursar.queries._datasets import check_shared, fitting, named_alone
 from bursar.queries._engines import sources
 from bursar.queries._engines.duckdb_engine import DuckDB
 from bursar.queries._engines.given import Given
@@ -34,10 +35,11 @@ __all__ = ["Session"]
 class Session(Uncopyable):
     """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
 
-    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+    def __init__(self, ledger: Ledger, rows: Rows, datasets: Mapping[str, Dataset] | None = None) -> None:
         self._ledger = ledger
         self._rows = rows
-        self._asking = Asking(ledger, rows)
+        self._asking = Asking(ledger, rows, datasets or {})
+        self._shares_ledger = False
         self._given: list[Given] = []
         self._checks: dict[str | None, ViewCheck] = {}
 
@@ -49,8 +51,9 @@ class Session(Uncopyable):
         tables: Mapping[str, Any] | None = None,
         public: Mapping[str, Lookup] | None = None,
         person: str | Mapping[str, str],
-        budget: Zcdp | Gaussian | Basic,
-        ledger: Path | str,
+        budget: Zcdp | Gaussian | Basic | None = None,
+        ledger: Path | str | Ledger,
+        dataset: str | None = None,
         table: str | None = None,
         view: str | None = None,
         check_view: bool = True,
@@ -74,9 +77,14 @@ class Session(Uncopyable):
             person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
                 Of several tables: one column for all, or {table: column}.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
-                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which).
+                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). None for what the
+                ledger was made for.
             ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
-                there is none, and ``create``.
+                there is none, and ``create``. Or an open ``Ledger``, which several sessions of one process share, and
+                which stays open when they are closed.
+            dataset: which of the ledger's data sets ``data`` is, as ``Ledger.dataset`` declared it; it is the name of
+                their table to questions. Of several ``tables``, each is the data set of its own name. None where the
+                ledger knows none.
             table: which table or view of a DuckDB file or connection; that of a connection is read once.
             view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
                 does to a person's rows must depend on that person's rows alone.
@@ -103,9 +111,18 @@ class Session(Uncopyable):
         Source: theory 2.9, 4.2, 4.3, 4.5, 5.1 and 5.13; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md;
             docs/proofs/periods.md.
         """
-        given = given_tables(data, person, tables, public, sources.ReadOptions(table, view, types))
-        given = in_periods(given, periods)
+        reading = sources.ReadOptions(table, view, types)
+        if dataset is not None:
+            tables, data = named_alone(dataset, data, tables, reading), None
+            reading = sources.ReadOptions()
+        if isinstance(ledger, Ledger) and periods is None:
+            periods = ledger.periods
+        given = in_periods(given_tables(data, person, tables, public, reading), periods)
         kind, given, checks = prepared(given, check=check_view)
+        if isinstance(ledger, Ledger):
+            check_shared(ledger, given, {"pseudonyms": pseudonyms, "memory_limit": memory_limit, "threads": threads})
+            ledger.refuse_other(budget=budget, person=kind, keys_delta=keys_delta, periods=periods)
+            return cls._over(ledger, given, checks, dataset=dataset, shared=True)
         frame = given[0].data
         writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
         book = Ledger.open(
@@ -122,11 +139,31 @@ class Session(Uncopyable):
         )
         try:
             refuse_other_periods(book, periods)
-            session = cls(book, DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer))
+            return cls._over(book, given, checks, dataset=dataset, writer=writer)
         except BaseException:
             book.close()
             raise
-        session._given, session._checks = given, checks
+
+    @classmethod
+    def _over(
+        cls,
+        book: Ledger,
+        given: list[Given],
+        checks: dict[str | None, ViewCheck],
+        *,
+        dataset: str | None,
+        writer: SparkWriter | None = None,
+        shared: bool = False,
+    ) -> Self:
+        """The session of these tables on an open ledger."""
+        with book.store.lock:
+            rows = DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer)
+            try:
+                session = cls(book, rows, fitting(book, given, rows.schema, dataset=dataset))
+            except BaseException:
+                rows.close()
+                raise
+        session._given, session._checks, session._shares_ledger = given, checks, shared
         return session
 
     @property
@@ -159,13 +196,15 @@ class Session(Uncopyable):
         _check.whole(1, sample=sample)
         _check.within(0.1, 86_400, seconds=seconds)
         listed = [each.name or "data" for each in self._given]
-        place = listed.index(self._rows.schema.name(table))
-        given, connection = self._given[place], self._ledger.store.workspace.connection
-        if is_data_frame(given.data):
+        which = listed.index(self._rows.schema.name(table))
+        given = self._given[which]
+        connection = self._ledger.store.workspace.connection
+        if not isinstance(self._rows, DuckDB):
             raise ArgumentError("check_view: a view over a data frame is made in Spark, and cannot be checked here")
         if view is None and given.reading.view is None:
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
         with self._ledger.store.lock:
+            place = self._rows.places[which]
             return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
 
     def __repr__(self) -> str:
@@ -178,16 +217,22 @@ class Session(Uncopyable):
         self.close()
 
     def close(self) -> None:
-        """Close the data and the ledger."""
+        """Close the data, and the ledger if the session opened it."""
         try:
-            self._rows.close()
+            self._asking.close()
         finally:
-            self._ledger.close()
+            if not self._shares_ledger:
+                self._ledger.close()
 
     @property
     def ledger(self) -> Ledger:
         """The record and the accounts. Private."""
         return self._ledger
+
+    @property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """The ledger's data sets that the tables of people are, by name; empty where none is declared. Public."""
+        return self._asking.datasets
 
     @property
     def columns(self) -> dict[str, dict[str, str]]:

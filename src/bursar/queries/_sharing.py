@@ -11,7 +11,7 @@ from bursar.queries._questions import described, recorded
 __all__ = ["share_earlier"]
 
 _NOISE = frozenset({"sigma", "rho", "epsilon"})
-_TOLD = ("question", "released", "keys", "floor", "complete")
+_TOLD = ("question", "released", "keys", "floor", "complete", "dataset", "declared")
 
 
 def share_earlier(ledger: Ledger, asked: Question, who: Asker, *, key: str, analysts: Collection[str]) -> Entry | None:

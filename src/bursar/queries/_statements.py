@@ -26,6 +26,8 @@ class Line:
     question: dict[str, Any]
     rho: float
     """What it cost this person, in the measure of the ledger: rho, or epsilon for pure budgets."""
+    dataset: str | None = None
+    """Which data set it was about; None where none was declared then."""
 
     def __repr__(self) -> str:
         return "Line(private: for the person of the statement and for the data holder)"
@@ -207,4 +209,4 @@ def _line(entry: Entry, units: int) -> Line:
     if entry.kind == "update":
         asked, key = {"ask": "update", "stream": public["stream"]}, f"{public['stream']}: update {public['update']}"
     names = public.get("analyst", ""), public.get("purpose"), key
-    return Line(entry.number, public["time"], *names, asked, to_float(units))
+    return Line(entry.number, public["time"], *names, asked, to_float(units), public.get("dataset"))

@@ -3,6 +3,7 @@
 ::
 
     data = "events.parquet"          # relative to the file; also table = and view =
+    dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
     types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
     person = "customer"
     ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
@@ -109,6 +110,7 @@ _OPTIONAL: dict[str, type] = {
     "keys_delta": float,
     "pseudonyms": str,
     "periods": dict,
+    "dataset": str,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
     "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
@@ -225,6 +227,7 @@ class Plan:
             periods=self.periods,
             create=create,
             memory_limit=self.settings.get("memory_limit"),
+            dataset=self.settings.get("dataset") if own else None,
             **tables_of(self.settings, self.folder),
         )
 

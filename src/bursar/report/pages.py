@@ -153,6 +153,8 @@ def _what(question: Mapping[str, Any], key: str) -> str:
     words = _html.text(_ASKED.get(kind, kind))
     if question.get("column"):
         words += f" of {_html.text(question['column'])}"
+    if question.get("table"):
+        words += f" in {_html.text(question['table'])}"
     if question.get("where"):
         words += f", where {_html.text(question['where'])}"
     return f"{_html.text(key)}: {words}" if key else words

@@ -21,22 +21,26 @@ _AT_A_TIME = 65_536
 class DuckDB:
     """Rows in DuckDB. Private: it belongs to the data holder's session."""
 
-    def __init__(self, workspace: Workspace, compiler: Compiler) -> None:
+    def __init__(self, workspace: Workspace, compiler: Compiler, places: range) -> None:
         self._workspace = workspace
         self._compiler = compiler
+        self.places = places
+        """The number of each table in the workspace, in the order in which they were given."""
 
     @classmethod
     def open(cls, ledger: Ledger, given: list[Given]) -> Self:
         """Attach the tables beside the ledger."""
         workspace = ledger.store.workspace
+        first = workspace.places(len(given))
+        places = range(first, first + len(given))
         kinds = [
             sources.attach(workspace.connection, each.data, each.reading, load=True, place=place)
-            for place, each in enumerate(given)
+            for place, each in zip(places, given, strict=True)
         ]
-        rows = [sources.view_name(place) for place in range(len(given))]
+        rows = [sources.view_name(place) for place in places]
         dialects = [duckdb_dialect(columns) for columns in kinds]
         schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
-        return cls(workspace, Compiler(schema, dialects[0]))
+        return cls(workspace, Compiler(schema, dialects[0]), places)
 
     @property
     def schema(self) -> Schema:
@@ -67,4 +71,7 @@ class DuckDB:
         return [(value, int(people)) for value, people in rows]
 
     def close(self) -> None:
-        """The workspace is closed with the ledger."""
+        """Let the tables go; the ledger, whose workspace it is, may go on."""
+        if self._workspace.connection is not None:
+            for place in self.places:
+                sources.detach(self._workspace.connection, place)

@@ -25,6 +25,7 @@ __all__ = [
     "ReadOptions",
     "as_arrow",
     "attach",
+    "detach",
     "is_short_csv",
     "loaded",
     "over",
@@ -110,6 +111,15 @@ def attach(
     if described is None:
         raise DataError(problem)
     return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
+
+
+def detach(connection: Any, place: int) -> None:
+    """Remove what ``attach`` made of a table, but for a DuckDB file, which other tables may be of."""
+    with suppress(duckdb().Error):
+        for name in (view_name(place), view_name(place, "source")):
+            connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(f"DROP TABLE IF EXISTS {view_name(place, LOADED)}")
+        connection.unregister(view_name(place, "rows_in_memory"))
 
 
 def view_name(place: int, what: str = "data") -> str:
