@@ -141,6 +141,9 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
         job().fit(*data, checkpoint=folder, resume=True)
     lines.write_bytes(whole[0] + b'{"kind": "Gau')  # a line that was being written: nothing of it was released
     job().fit(*data, checkpoint=folder, resume=True)
+    torch.save(torch.load(state, weights_only=True) | {"format": 0}, state)
+    with pytest.raises(errors.DataError, match="has format 0, of another version"):
+        job().fit(*data, checkpoint=folder, resume=True)
     state.write_bytes(whole[1][:100])
     with pytest.raises(errors.DataError, match="can't be read"):
         job().fit(*data, checkpoint=folder, resume=True)

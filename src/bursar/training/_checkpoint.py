@@ -22,7 +22,10 @@ from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 
-__all__ = ["Announced", "Checkpoint"]
+__all__ = ["FORMAT", "Announced", "Checkpoint"]
+
+FORMAT = 1
+"""Of what a checkpoint holds. It grows when a version can't go on from what an earlier one wrote."""
 
 PLAIN = "run.history and people's ids must be numbers, strings, tensors, or lists and dicts of them, to be saved"
 
@@ -95,7 +98,7 @@ class Checkpoint:
         """
         try:
             with whole_file(self._state_file) as file:
-                torch.save(contents | {"seen": self._announced}, file)
+                torch.save(contents | {"format": FORMAT, "seen": self._announced}, file)
                 file.seek(0)
                 torch.load(file, map_location="meta", weights_only=True)
         except (pickle.PickleError, TypeError, AttributeError) as refused:
@@ -115,6 +118,11 @@ class Checkpoint:
             contents: dict[str, Any] = torch.load(self._state_file, weights_only=True)
         except Exception as broken:
             raise DataError(f"checkpoint: {str(self._state_file)!r} can't be read; nothing was changed") from broken
+        if contents.get("format") != FORMAT:
+            raise DataError(
+                f"checkpoint: {str(self._state_file)!r} has format {contents.get('format')!r}, of another version of "
+                f"Bursar; this one reads format {FORMAT}. Nothing was changed: go on with the version that began the run"
+            )
         lines = self._complete_lines()
         if len(lines) < contents["seen"]:
             raise DataError("checkpoint: the journal is shorter than the checkpoint says; nothing was changed")
