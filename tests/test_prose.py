@@ -1,4 +1,4 @@
-"""Pages for newcomers: short sentences, blocks that can be pasted, and one way to install."""
+"""Pages for users: short sentences, blocks that can be pasted, and one way to install."""
 
 import contextlib
 import doctest
@@ -17,6 +17,11 @@ FIRST_PAGES = [
     *(ROOT / f"docs/{name}.md" for name in ("index", "start", "explanation", "sharp-edges")),
     *sorted(ROOT.glob("docs/tutorials/*.md")),
 ]
+GUIDES = sorted(
+    {*ROOT.glob("docs/*.md")}
+    - {*FIRST_PAGES}
+    - {ROOT / f"docs/{name}.md" for name in ("api", "benchmarks", "cli", "theory")}
+)
 PASTED = re.compile(r"^```python\n((?!>>>)(?:.*\n)*?)```\n\n```text\n((?:.*\n)*?)```$", re.M)
 """A block of code without prompts, and what it prints."""
 
@@ -25,7 +30,7 @@ def sentences(text):
     """The sentences of a page: no code, no formulas' insides, each cell of a table for itself."""
     text = re.sub(r"^```.*?^```", "\n\n", text, flags=re.M | re.S)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"`[^`]*`", "Code", text)  # which may begin a sentence
     text = re.sub(r"^(#.*|\s*\|?-+\|[-|]*)$", "\n", text, flags=re.M)
     text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", text, flags=re.M)
     text = re.sub(r"^\|(.*)\|$", lambda row: "\n\n" + row[1].replace("|", "\n\n") + "\n\n", text, flags=re.M)
@@ -38,9 +43,9 @@ def too_long(text, most=35):
     return [each for each in sentences(text) if len(re.findall(r"\w\S*", each)) > most]
 
 
-@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*FIRST_PAGES, *GUIDES], ids=lambda page: page.name)
 def test_sentences_are_short(page):
-    """No sentence of README, the first pages and the tutorials has more than 35 words."""
+    """No sentence of README, the first pages, the tutorials and the guides has more than 35 words."""
     assert too_long(page.read_text(encoding="utf-8")) == []
 
 
