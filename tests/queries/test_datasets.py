@@ -1,10 +1,13 @@
 """Several data sets on one ledger: one account for each person over all of them."""
 
+import json
 import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -13,7 +16,8 @@ import writers
 from bursar import filters
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger import Domain, Ledger
-from bursar.queries import Count, People, Session, Sum, Table
+from bursar.queries import Count, Mean, People, Session, Sum, Table
+from bursar.queries._questions import described, question
 
 ORDERS = pa.table({"customer": ["ann", "ann", "bob"], "amount": [1.0, 2.0, 3.0], "country": ["FR", "ES", "FR"]})
 VISITS = pa.table({"who": ["ann", "cy", "cy"], "hours": [1, 2, 3]})
@@ -296,3 +300,79 @@ def test_a_crash_between_two_tables(path):
         assert book.spent("cy") == 0 < book.spent("ann")
         visits.analyst("x").ask(People(rho=0.25), key="b")
         assert all(finding.holds for finding in visits.verify(replay=True))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "filled"),
+    [
+        (Sum("amount", clip=2, rho=0.01), Sum("amount", 0, 10, clip=2, rho=0.01)),
+        (Sum("amount", low=2, clip=2, rho=0.01), Sum("amount", 2, 10, clip=2, rho=0.01)),
+        (Mean("amount", rho=0.01), Mean("amount", 0, 10, rho=0.01)),
+        (Mean("orders.amount", rho=0.01), Mean("orders.amount", 0, 10, rho=0.01)),
+        (Count(by="country", clip=2, rho=0.01), Count(by={"country": ["FR", "ES"]}, clip=2, rho=0.01)),
+        (People(by=["country"], rho=0.01), People(by={"country": ["FR", "ES"]}, rho=0.01)),
+        (
+            Sum("amount", by={"country": None, "amount": [(0, 5), (5, 10)]}, clip=2, rho=0.01),
+            Sum("amount", 0, 10, by={"country": ["FR", "ES"], "amount": [(0, 5), (5, 10)]}, clip=2, rho=0.01),
+        ),
+        (Mean("amount", by="country", error=5.0), Mean("amount", 0, 10, by={"country": ["FR", "ES"]}, error=5.0)),
+    ],
+)
+def test_what_a_question_leaves_out_is_filled_in(path, left_out, filled):
+    """With what the data set declares; the quote is of the filled question, which the record and files hold."""
+    with made(path) as book, session(book, "orders") as orders:
+        ann = orders.analyst("ann")
+        wanted = replace(filled, table="orders")
+        assert ann.filled(left_out) == ann.filled(filled) == wanted
+        assert described(question(described(left_out))) == described(left_out)
+        if wanted.error is None:
+            assert ann.quote(left_out) == ann.quote(filled)
+            answer = ann.ask(left_out, key="a")
+            assert answer.question == wanted
+            assert book.find("a").public["question"] == json.loads(json.dumps(described(wanted)))
+            assert ann.ask(filled, key="a").released == ann.ask(left_out, key="a").released == answer.released
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Mean("country", rho=0.01), "low= and high= must be given: no data set declares bounds of 'country'"),
+        (Sum("amount * 2", high=9, clip=1, rho=0.01), r"low= must be given: .* 'amount \* 2'"),
+        (Mean("amount", per="total", rho=0.01), "bounds of a person's total of 'amount'"),
+        (Mean("amount", each_person={"amount": "sum(amount)"}, rho=0.01), "declares bounds of 'amount'"),
+        (Count(by="amount", clip=1, rho=0.01), "by: no data set declares keys of 'amount'"),
+        (Count(by=["country", "customer"], clip=1, rho=0.01), "keys of 'customer'"),
+        (Sum("amount", low=11, clip=1, rho=0.01), "low=11 and high=10 must be increasing"),
+    ],
+)
+def test_what_no_data_set_declares_must_be_given(path, asked, told):
+    """Bounds of an expression, of totals and of steps are others than those of entries; nothing is charged."""
+    with made(path) as book, session(book, "orders") as orders:
+        ann, head = orders.analyst("ann"), book.head
+        for refused in (ann.quote, partial(ann.check, key="a"), partial(ann.ask, key="a")):
+            with pytest.raises(ArgumentError, match=told):
+                refused(asked)
+        assert book.head == head
+
+
+def test_without_data_sets_nothing_is_filled_in(path):
+    """A question that leaves out bounds is refused as it always was, only later."""
+    with Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path) as plain:
+        for asked in (Mean("amount", rho=0.01), Count(by="country", clip=1, rho=0.01)):
+            with pytest.raises(ArgumentError, match="no data set declares"):
+                plain.analyst("ann").ask(asked, key="a")
+    for bad in ({"by": {"country": []}}, {"by": {"country": ()}}):
+        with pytest.raises(ArgumentError, match="needs keys"):
+            Count(clip=1, rho=0.1, **bad)
+
+
+def test_filled_questions_are_charged_again_without_the_declaration(path):
+    """The record holds what was filled in: a later version of the data set does not change the replay."""
+    with made(path) as book:
+        with session(book, "orders") as orders:
+            orders.analyst("ann").ask(Sum("amount", by="country", clip=2, rho=0.1), key="a")
+        book.dataset("orders", person="customer", columns={"amount": Domain(low=0, high=1)}, new_version=True)
+        with session(book, "orders") as orders:
+            told = orders.verify(replay=True)
+            assert all(finding.holds for finding in told)
+            assert "but for" not in told[-1].what

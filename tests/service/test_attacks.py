@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from bursar import filters
 from bursar.errors import DataError
+from bursar.ledger import Domain, Ledger
 from bursar.service._clerk import Busy, Clerk, Stopped
 from bursar.service._rates import Rates
 from services import COUNT, MARKER, TOKENS, Service, service, service_folder
@@ -435,3 +437,26 @@ def test_the_service_can_be_opened_again(tmp_path):
     assert running.ann.ask("one").json() == first
     assert len(running.desk.session.ledger.entries("answered")) == 1
     running.doors.close()
+
+
+def test_declared_keys_are_counted_before_anything_waits(tmp_path):
+    """Keys that a question leaves to its data set count as numbers of the answer; the record holds them."""
+    folder = service_folder(tmp_path)
+    with Ledger.open(folder / "people.ledger", budget=filters.Zcdp(rho=1.0), person="VARCHAR") as book:
+        days = [f"20{year:02d}-01-01" for year in range(90)]
+        domains = {"country": Domain(keys=["FR", "ES"]), "day": Domain(keys=days), "hours": Domain(low=0, high=24)}
+        book.dataset("visits", person="customer", columns=domains)
+    with service(folder) as running:
+        bomb = {"ask": "people", "by": ["country", "day"], "sigma": 1e2}
+        for told in (running.bob.ask("bomb", bomb), running.bob.post("/v1/quote", json=bomb)):
+            assert (told.status_code, told.json()["code"]) == (422, "cells")
+        for by in ("diagnosis", {"hours": None}):
+            told = running.bob.ask("none", {**bomb, "by": by})
+            assert (told.status_code, told.json()["code"]) == (422, "question")
+        short = {"ask": "mean", "column": "hours", "by": "country", "sigma": 5}
+        full = {**short, "low": 0, "high": 24, "by": {"country": ["FR", "ES"]}}
+        assert running.ann.ask("mean", short).status_code == 201
+        assert running.ann.ask("mean", full).status_code == 200
+        (entry,) = running.desk.session.ledger.entries("answered")
+        assert (entry.public["dataset"], entry.public["question"]["high"]) == ("visits", 24)
+        assert MARKER not in "".join(running.bob.seen)

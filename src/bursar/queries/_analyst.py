@@ -37,6 +37,7 @@ class _Session(Protocol):
     ) -> Answer: ...
     def check(self, asked: Question, who: Asker, *, key: str) -> None: ...
     def quote(self, asked: Question, who: Asker, so_far: SoFar | None = None) -> Quote: ...
+    def filled(self, asked: Question) -> Question: ...
 
 
 class Analyst(Uncopyable):
@@ -65,6 +66,14 @@ class Analyst(Uncopyable):
             so_far: what ``so_far`` gave, by which it is quoted without waiting for the ledger; None to read it now.
         """
         return self._session.quote(asked, self._who, so_far)
+
+    def filled(self, asked: Question) -> Question:
+        """The question as it will be recorded: with its table, and bounds and keys that it leaves to the data set.
+
+        Raises:
+            ArgumentError: the data set declares none for what is left out.
+        """
+        return self._session.filled(asked)
 
     def so_far(self, before: SoFar | None = None) -> SoFar:
         """What is public for this analyst as the ledger is now: the answers, and what is left at worst.

@@ -11,7 +11,7 @@ from bursar.ledger.interfaces import Offer
 from bursar.queries._analyst import Asker
 from bursar.queries._answers import Answer, Quote, answer_of, quote, quote_of_price
 from bursar.queries._closing import stand_in, with_auto, with_error, with_known_auto
-from bursar.queries._datasets import refuse_undeclared
+from bursar.queries._datasets import filled, refuse_undeclared
 from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.rows import Rows
 from bursar.queries._noise import laplace
@@ -56,7 +56,7 @@ class Asking(Uncopyable):
         earlier_of: Collection[str] | None = None,
     ) -> Answer:
         """The answer under a key, which is charged and stored if it is not there."""
-        asked = self._named(asked)
+        asked = self.filled(asked)
         if earlier_of is not None and reserved is None:
             share_earlier(self._ledger, asked, who, key=key, analysts=earlier_of)
         return self._asked(asked, who, key=key, reserved=reserved)
@@ -147,10 +147,18 @@ class Asking(Uncopyable):
         self._so_far[who] = facts
         return facts
 
+    def filled(self, asked: Question) -> Question:
+        """The question with its table, where tables have names, and with what it leaves out to its data set."""
+        if not isinstance(asked, Question):
+            return asked
+        if self._rows.schema.named and asked.table is None:  # the record must tell which it was
+            asked = replace(asked, table=self._rows.schema.name(None))
+        return filled(asked, self.datasets)
+
     def check(self, asked: Question, who: Asker, *, key: str) -> None:
         """Refuse what could not be asked under this key whatever the data."""
         _check.name(key=key)
-        asked = self._named(asked)
+        asked = self.filled(asked)
         values, entry = described(asked), self._ledger.find(key)
         if entry is not None:
             _refuse_other(entry, values, who, key=key, named=bool(self.datasets))
@@ -164,7 +172,7 @@ class Asking(Uncopyable):
         """What a question would cost at worst, from public facts alone: those given, or as they are now."""
         if so_far is not None and (so_far.analyst, so_far.purpose) != who:
             raise ArgumentError(f"so_far: it is of analyst {so_far.analyst!r} and purpose {so_far.purpose!r}")
-        facts, asked = so_far or self._facts(who), self._named(asked)
+        facts, asked = so_far or self._facts(who), self.filled(asked)
         find = self._ledger.find if so_far is None else so_far.find
         if asked.error is not None:
             asked = self._with_error(asked, facts)
@@ -187,12 +195,6 @@ class Asking(Uncopyable):
         """The statements of a question that fits the ledger and the data."""
         self._refuse_measure(asked)
         return self._rows.plan(asked, values)
-
-    def _named(self, asked: Question) -> Question:
-        """The question with the name of its table, where the tables have names: the record must tell which it was."""
-        if not isinstance(asked, Question) or not self._rows.schema.named or asked.table is not None:
-            return asked
-        return replace(asked, table=self._rows.schema.name(None))
 
 
 def _watch_noise(watch: Watch) -> int:

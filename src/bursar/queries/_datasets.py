@@ -1,6 +1,7 @@
 """Sessions on a ledger that knows its data sets, and several sessions on one open ledger: what is checked of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bursar.errors import ArgumentError, LedgerError, Unsupported
@@ -11,9 +12,10 @@ from bursar.queries._engines.given import Given
 from bursar.queries._engines.keys import key_kind
 from bursar.queries._engines.schemas import Schema
 from bursar.queries._engines.spark_engine import is_data_frame
+from bursar.queries._question import Question
 from bursar.queries._tables import Table
 
-__all__ = ["check_shared", "fitting", "named_alone", "refuse_undeclared"]
+__all__ = ["check_shared", "filled", "fitting", "named_alone", "refuse_undeclared"]
 
 
 def named_alone(
@@ -85,6 +87,54 @@ def _check_kind(name: str, column: str, domain: Domain, kinds: Mapping[str, str]
     key_kind(column, kinds)
     for key in domain.keys:
         literal(key, kind)
+
+
+def filled(asked: Question, datasets: Mapping[str, Dataset]) -> Question:
+    """The question with the bounds and keys that it leaves out, as its data set declares them.
+
+    Args:
+        asked: names its table, where tables have names.
+        datasets: of the session, by name.
+
+    Raises:
+        ArgumentError: none are declared for what is left out.
+    """
+    if not asked.unfilled:
+        return asked
+    changes: dict[str, Any] = {}
+    if names := asked.left_out():
+        domain = _domain(str(getattr(asked, "column", "")), asked, datasets)
+        if domain is None or domain.keys is not None or getattr(asked, "per", None) == "total":
+            listed = " and ".join(f"{name}=" for name in names)
+            raise ArgumentError(f"{listed} must be given: no data set declares bounds of {_told(asked)}")
+        changes |= {name: getattr(domain, name) for name in names}
+    by = tuple((column, keys or _keys(column, asked, datasets)) for column, keys in asked.keys)
+    return replace(asked, **changes, by=by)
+
+
+def _keys(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> tuple[Any, ...]:
+    """The keys that are declared of a column."""
+    domain = _domain(column, asked, datasets)
+    if domain is None or domain.keys is None:
+        raise ArgumentError(f"by: no data set declares keys of {column!r}: give by={{{column!r}: keys}}")
+    return domain.keys
+
+
+def _told(asked: Question) -> str:
+    """What bounds are about, in words."""
+    column = getattr(asked, "column", None)
+    return f"a person's total of {column!r}" if getattr(asked, "per", None) == "total" else repr(column)
+
+
+def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Domain | None:
+    """What is declared of a column of the question's table, or of another one as ``table.column``."""
+    if asked.each_person:  # columns are steps, whatever they are called
+        return None
+    table, dot, name = column.partition(".")
+    if dot and table in datasets:
+        return datasets[table].columns.get(name)
+    own = datasets.get(asked.table or "")
+    return None if own is None else own.columns.get(column)
 
 
 def refuse_undeclared(turn: Turn, datasets: Mapping[str, Dataset]) -> None:

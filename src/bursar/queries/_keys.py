@@ -30,14 +30,22 @@ def check_table(**tables: object) -> None:
 
 
 def keys_by_column(by: object) -> tuple[tuple[str, tuple[Key, ...]], ...]:
-    """{column: keys} as tuples; dates as text; each key once."""
+    """{column: keys} as tuples; dates as text; each key once.
+
+    No keys, as in ``by="country"``, ``by=["country"]`` and ``by={"country": None}``, stand for those that the data set
+    declares: none are returned.
+    """
+    if isinstance(by, str):
+        by = {by: None}
+    elif isinstance(by, list | tuple) and by and all(isinstance(each, str) for each in by):
+        by = [(each, None) for each in by]
     pairs = tuple(by.items()) if isinstance(by, Mapping) else tuple(by)  # type: ignore[arg-type]
     columns = []
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError("by must be {column: keys}")
         check_column(pair[0])
-        columns.append((pair[0], checked_keys("by", pair[0], pair[1])))
+        columns.append((pair[0], () if pair[1] is None else checked_keys("by", pair[0], pair[1])))
     if len({column for column, _ in columns}) < len(columns):
         raise ArgumentError("by: each column once")
     return tuple(columns)

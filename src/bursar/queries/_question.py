@@ -31,6 +31,7 @@ What every question takes, by keyword:
         question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
+So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
 """
 
 from collections.abc import Mapping, Sequence
@@ -129,15 +130,18 @@ class Question:
             set_fields(self, pace=int(self.pace))
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
-        groups = prod(len(each) for _, each in self.keys)
+        groups = prod(len(each) or 1 for _, each in self.keys)
         if groups * coordinates > _MOST_CELLS:
             raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
         set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
         if self.open:
-            if self.values() is not None:
+            chosen = self.error is not None or self.clip == "auto" or self.auto_bounds()
+            if chosen and self.values() is not None:
                 raise ArgumentError("error= and 'auto' are for questions whose keys are public")
             if self.clip == "auto" or self.auto_bounds():
                 check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
+            if self.clip is None and not chosen:
+                clip_of(self)  # refuses one that must be given, whatever is filled in
             return
         set_fields(self, steps=self._steps())
         clip = clip_of(self)
@@ -160,7 +164,7 @@ class Question:
         if self.where is not None:
             parse(self.where)
         keys = keys_by_column(self.by)
-        set_fields(self, by=keys, keys=keys)
+        set_fields(self, by=tuple((column, each or None) for column, each in keys), keys=keys)
         if self.each_person is not None:
             set_fields(self, each_person=checked_steps(self.each_person))
 
@@ -179,8 +183,17 @@ class Question:
 
     @property
     def open(self) -> bool:
-        """Whether noise, clip or bounds follow from an ``error`` or from "auto": a session closes it."""
-        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds())
+        """Whether noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
+        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds()) or self.unfilled
+
+    @property
+    def unfilled(self) -> bool:
+        """Whether bounds or keys are left out, so that a session takes those that the data set declares."""
+        return bool(self.left_out()) or any(not keys for _, keys in self.keys)
+
+    def left_out(self) -> tuple[str, ...]:
+        """The names of bounds that are left out."""
+        return ()
 
     def auto_bounds(self) -> dict[str, float]:
         """The bounds of a column that are to be chosen, with some numbers that could stand there."""

@@ -47,7 +47,7 @@ def described(asked: Question) -> dict[str, object]:
     for each in fields(asked):
         value = getattr(asked, each.name) if each.init else None
         if each.name == "by":
-            value = [[column, list(keys)] for column, keys in asked.keys] or None
+            value = [[column, list(keys) or None] for column, keys in asked.keys] or None
         if each.name == "pace":
             values |= {} if value == each.default else {"pace": value}
         elif value is not None:
@@ -83,7 +83,7 @@ def question(values: Mapping[str, Any]) -> Question:
             raise ArgumentError(f"{name!r} is nothing that {kind!r} takes; it takes {', '.join(sorted(takes))}")
     if isinstance(values.get("of"), Mapping):
         values["of"] = question(values["of"])
-    if isinstance(values.get("by"), list):
+    if isinstance(values.get("by"), list) and not all(isinstance(each, str) for each in values["by"]):
         try:
             values["by"] = dict(values["by"])
         except (TypeError, ValueError):

@@ -27,7 +27,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "ask": (_TEXT,),
     "table": (_TEXT,),
     "where": (_TEXT,),
-    "by": (_TABLE, _LIST),
+    "by": (_TABLE, _LIST, _TEXT),
     "clip": (_NUMBER, _TEXT),
     "at_most": (_NUMBER,),
     "report": (_NUMBER,),

@@ -182,7 +182,7 @@ class Desk:
 
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
-        question = asked(values)
+        question = self._filled(terms, asked(values))
         if not question.open:
             cells = question.groups * question.coordinates + question.reports
         else:
@@ -198,6 +198,13 @@ class Desk:
                 "ask with less noise",
             )
         return question, quoted
+
+    def _filled(self, terms: AnalystTerms, question: Question) -> Question:
+        """The question with what it leaves to its data set: how many numbers an answer has may depend on that."""
+        try:
+            return self._views[terms.name].filled(question)
+        except ArgumentError as error:
+            raise Refused(422, "question", str(error)) from None
 
     def _quoted(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> Quote:
         """A quote by public facts; what it refuses depends on them and the question alone."""

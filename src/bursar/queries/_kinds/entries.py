@@ -20,8 +20,8 @@ __all__ = ["Mean", "Sum", "Variance"]
 @dataclass(frozen=True, slots=True)
 class _Bounded(Question):
     column: str
-    low: float | Literal["auto"]
-    high: float | Literal["auto"]
+    low: float | Literal["auto"] | None = None
+    high: float | Literal["auto"] | None = None
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry, or every total of ``per="total"``, is within the bounds; for ``truth_intervals``."""
 
@@ -35,7 +35,7 @@ class _Bounded(Question):
         make_plain(self, "low", "high")
         if not isinstance(self.bounds_hold, bool):
             raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
-        if "auto" in (self.low, self.high):  # the bounds follow before it is asked: see ``Question.open``
+        if {"auto", None} & {self.low, self.high}:  # the bounds follow before it is asked: see ``Question.open``
             set_fields(self, middle=0.0, half=1.0)
             Question.__post_init__(self)
             return
@@ -54,13 +54,17 @@ class _Bounded(Question):
             name: end for name, end in zip(("low", "high"), self.ends, strict=True) if getattr(self, name) == "auto"
         }
 
+    def left_out(self) -> tuple[str, ...]:
+        """The bounds that the data set says."""
+        return tuple(name for name in ("low", "high") if getattr(self, name) is None)
+
     @property
     def ends(self) -> tuple[float, float]:
         """The bounds; some numbers in place of those that are to be chosen, for the shape of the question."""
         low, high = self.low, self.high
-        if low == "auto":
-            return (-1.0, 1.0) if high == "auto" else (high - 1.0 - abs(high), high)
-        return low, (low + 1.0 + abs(low) if high == "auto" else high)
+        if low is None or low == "auto":
+            return (-1.0, 1.0) if high is None or high == "auto" else (high - 1.0 - abs(high), high)
+        return low, (low + 1.0 + abs(low) if high is None or high == "auto" else high)
 
     def reported(self) -> bool:
         """What is taken away, if the bounds take away nothing."""
