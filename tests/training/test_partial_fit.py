@@ -16,6 +16,7 @@ from bursar.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 from bursar.training import LogisticRegression, _distributed
 from bursar.training._logistic import descent
 from bursar.training._logistic.personal_accounts import SavedAccounts
+from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
 SIGMA = 4.0
@@ -225,3 +226,11 @@ def test_scikit_learns_conventions_for_calls():
     with pytest.raises(ValueError, match="inconsistent"):
         fitted.partial_fit(x, y[:-1], ids)
     assert fitted.n_iter_ == 1
+
+
+@needs_fork
+def test_a_forked_process_may_not_go_on():
+    """Two processes would draw the same noise, and spend the same accounts."""
+    fitted = model().partial_fit(*rows(0))
+    assert raises_in_fork(ArgumentError, lambda: fitted.partial_fit(*rows(1)))
+    assert fitted.partial_fit(*rows(1)).n_iter_ == 2

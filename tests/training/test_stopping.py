@@ -1,6 +1,5 @@
 """Accounts that count dropouts with noise, and the sparse vector technique: who pays, who is counted, who stops."""
 
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +12,7 @@ from bursar.training import descend
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 from drop_counts import COUNTERS, STEP, Silent, both, budget
+from forks import needs_fork, raises_in_fork
 
 
 @given(
@@ -313,16 +313,9 @@ def test_closing_never_leaves_less_than_nothing_spent(sigma):
     individual.Filter.from_state(people.state())
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@needs_fork
 def test_a_forked_process_may_not_count_with_the_same_noise():
     """Two processes with the same noise would show, by their difference, who dropped out."""
     doors = Dropouts(individual.Filter(3, filters.Zcdp(rho=1.0)), Tree(steps=5, sigma=20.0))
-    child = os.fork()
-    if child == 0:
-        try:
-            doors.charge(mechanisms.Gaussian(sigma=10.0), np.ones(3))
-        except errors.ArgumentError:
-            os._exit(7)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert raises_in_fork(errors.ArgumentError, lambda: doors.charge(mechanisms.Gaussian(sigma=10.0), np.ones(3)))
     doors.charge(mechanisms.Gaussian(sigma=10.0), np.ones(3))

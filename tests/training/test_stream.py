@@ -1,5 +1,6 @@
 """Streams: only those who are in an update pay; the algorithm written out; crashes, refusals, joined accounts."""
 
+import copy
 import json
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import torch
 from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training._distributed import noise_generator
 from bursar.training.gradients import _self_check
+from forks import needs_fork, raises_in_fork
 from training_runs import BY_RECORD, network
 
 SIGMA = 4.0
@@ -40,24 +42,33 @@ def flat(module):
 def by_hand(updates, *, squares, remainder):
     """Each update literally: sum each person's gradients, clip to the clip and to what is left, add noise."""
     module, noise, left = network(), noise_generator(torch.device("cpu"), 3), {}
+
+    def given(person, norm):
+        asked, has = min(norm, 1.0), left.setdefault(person, squares)
+        paid = min(asked, has**0.5) if remainder else (asked if asked**2 <= has else 0.0)
+        left[person] = max(has - paid**2, 0.0)
+        return paid
+
     for update in updates:
-        x, y, ids = records(update)
-        rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
-        rows = [torch.cat([part.reshape(-1) for part in parts]).double() for parts in rows]
-        total = torch.zeros_like(rows[0])
-        for person in dict.fromkeys(ids):
-            own = sum(row for row, name in zip(rows, ids, strict=True) if name == person)
-            norm, has = float(own.norm()), left.setdefault(person, squares)
-            asked = min(norm, 1.0)
-            given = min(asked, has**0.5) if remainder else (asked if asked**2 <= has else 0.0)
-            left[person] = max(has - given**2, 0.0)
-            total += own * (given / norm)
-        total += torch.from_numpy(noise.normal(0.0, SIGMA, len(total)))
-        with torch.no_grad():
-            parts = total.split([p.numel() for p in module.parameters()])
-            for parameter, part in zip(module.parameters(), parts, strict=True):
-                parameter -= 0.5 * (part / 4.0).view(parameter.shape).float()
+        step_by_hand(module, noise, update, given)
     return flat(module), left
+
+
+def step_by_hand(module, noise, update, given):
+    """One update literally: each person's gradients summed, with the norm that `given` says, noise, a step."""
+    x, y, ids = records(update)
+    rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
+    rows = [torch.cat([part.reshape(-1) for part in parts]).double() for parts in rows]
+    total = torch.zeros_like(rows[0])
+    for person in dict.fromkeys(ids):
+        own = sum(row for row, name in zip(rows, ids, strict=True) if name == person)
+        norm = float(own.norm())
+        total += own * (given(person, norm) / norm)
+    total += torch.from_numpy(noise.normal(0.0, SIGMA, len(total)))
+    with torch.no_grad():
+        parts = total.split([p.numel() for p in module.parameters()])
+        for parameter, part in zip(module.parameters(), parts, strict=True):
+            parameter -= 0.5 * (part / 4.0).view(parameter.shape).float()
 
 
 @pytest.mark.parametrize("remainder", [True, False])
@@ -295,23 +306,14 @@ def test_running_bounds_are_those_of_the_norms_that_were_summed():
         individual.Odometer(PEOPLE, odometers.Gaussian(delta=1e-5, plan=1.0)),
     )
     module, step = network(), mechanisms.Gaussian(SIGMA, 1.0)
+
+    def charged(person, norm):
+        by_hand.charge(step, np.array([min(norm, 1.0)]), [person])
+        return min(norm, 1.0)
+
     for update in range(5):
-        x, y, ids = records(update)
-        rows = list(_self_check.gradients(module, BY_RECORD, (x,), y))
-        rows = [torch.cat([part.reshape(-1) for part in parts]).double() for parts in rows]
-        total = torch.zeros_like(rows[0])
-        for person in dict.fromkeys(ids):
-            own = sum(row for row, name in zip(rows, ids, strict=True) if name == person)
-            given = min(float(own.norm()), 1.0)
-            by_hand.charge(step, np.array([given]), [person])
-            total += own * (given / float(own.norm()))
-        total += torch.from_numpy(noise.normal(0.0, SIGMA, len(total)))
-        with torch.no_grad():
-            for parameter, part in zip(
-                module.parameters(), total.split([p.numel() for p in module.parameters()]), strict=True
-            ):
-                parameter -= 0.5 * (part / 4.0).view(parameter.shape).float()
-        assert trained.update(x, y, ids) == update + 1
+        step_by_hand(module, noise, update, charged)
+        assert trained.update(*records(update)) == update + 1
         there = [person for person in PEOPLE if person not in trained.odometer.missing(PEOPLE)]
         np.testing.assert_allclose(trained.odometer.epsilon(there), by_hand.epsilon(there), rtol=1e-5)
     assert torch.allclose(flat(trained.module), flat(module), atol=2e-4)
@@ -383,3 +385,16 @@ def test_running_bounds_that_are_refused(options, why):
     """Before anything is made, with the argument and the reason."""
     with pytest.raises((errors.ArgumentError, errors.Unsupported), match=why):
         bounded(**options)
+
+
+@needs_fork
+@pytest.mark.parametrize("options", [{}, {"odometer": odometers.Gaussian(delta=1e-5, plan=1.0)}])
+def test_streams_stay_in_their_process_and_are_not_copied(options):
+    """A fork and a copy would draw the same noise again, and spend the same accounts."""
+    trained = stream(seed=None, **options)
+    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(0)))
+    with pytest.raises(errors.CopyRefused):
+        copy.deepcopy(trained)
+    trained.update(*records(0))
+    assert raises_in_fork(errors.ArgumentError, lambda: trained.update(*records(1)))
+    assert trained.update(*records(1)) == 2

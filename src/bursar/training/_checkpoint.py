@@ -121,7 +121,7 @@ class Checkpoint:
         if contents.get("format") != FORMAT:
             raise DataError(
                 f"checkpoint: {str(self._state_file)!r} has format {contents.get('format')!r}, of another version of "
-                f"Bursar; this one reads format {FORMAT}. Nothing was changed: go on with the version that began the run"
+                f"Bursar; this one reads format {FORMAT}. Nothing was changed: go on with the version that began it"
             )
         lines = self._complete_lines()
         if len(lines) < contents["seen"]:

@@ -1,6 +1,5 @@
 """Accounts that people leave for good when they cannot pay, and that answer a public question at each charge."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 
 from bursar import _check, individual, mechanisms
 from bursar._arrays import Array, Library, Mask
-from bursar._uncopyable import Uncopyable
+from bursar._uncopyable import OwnProcess, Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["ActiveAnswer", "DropoutCount", "StoppingAccounts"]
@@ -66,7 +65,7 @@ class StoppingAccounts(Uncopyable, ABC):
         # a person who cannot pay is not counted, and never takes part; all others have paid before the first release
         self._inside: Mask = people.charge(price, norms)
         self._all_gather: Callable[[Any], list[Any]] = lambda value: [value]
-        self._process = os.getpid()
+        self._process = OwnProcess()
         self._lock = Lock()  # one step after another: a drop is counted once
 
     def __repr__(self) -> str:
@@ -135,8 +134,7 @@ class StoppingAccounts(Uncopyable, ABC):
             own data and past outputs.
         Source: theory 5.1, 5.2 and 5.8.
         """
-        if os.getpid() != self._process:
-            raise ArgumentError("this process was forked since: it would answer with the same noise as the other")
+        self._process.check(f"this {type(self).__name__}")
         with self._lock:
             return self._charge(step, norms)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bursar import _check, filters
+from bursar._uncopyable import OwnProcess, Uncopyable
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import AccountsPerPerson, BudgetStatement, Statement
 from bursar.individual import Filter as PersonFilter
@@ -40,7 +41,7 @@ from bursar.training.views import Views
 __all__ = ["Stream"]
 
 
-class Stream:
+class Stream(Uncopyable):
     """Train a module on people as they come. Every update is released; only the people in it are charged.
 
     An account for each person pays off here: a person who is in three of two hundred updates pays for three.
@@ -132,6 +133,7 @@ class Stream:
                 seeded=seed is not None,
             )
             self._current = CurrentState(state)
+            self._process = OwnProcess()
             self._noise = noise_generator(self._gradients.parameters[0].device, seed)
             self._folder: StreamCheckpoint | None = None
             self._begin(checkpoint, resume=resume, budget=budget)
@@ -201,6 +203,7 @@ class Stream:
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
+        self._process.check("this Stream")
         inputs, targets = as_records(inputs, targets, self._gradients.parameters[0].dtype)
         count = check_batch(inputs, targets, None)
         divisor = self._divisor if divisor is None else float(divisor)

@@ -1,7 +1,7 @@
 """``LogisticRegression.partial_fit``: a linear model that is released again and again, while people come."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bursar import _check, individual
 from bursar._private import MARK
+from bursar._uncopyable import OwnProcess
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import BudgetStatement
 from bursar.training._card import Card, build_card
@@ -70,6 +71,7 @@ class _Stream:
     noise: np.random.Generator
     parameters: Floats
     updates: int = 0
+    process: OwnProcess = field(default_factory=OwnProcess)
 
 
 class PartialFit:
@@ -125,6 +127,8 @@ class PartialFit:
                 "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
                 "the model itself, or begin another"
             )
+        if stream is not None:
+            stream.process.check("this model")
         _check.positive(learning_rate=self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
