@@ -1,5 +1,6 @@
 """Pseudonyms: no name is in the ledger, everybody has the account that they would have, and no other key is taken."""
 
+import errno
 import hashlib
 import hmac
 import os
@@ -242,5 +243,37 @@ def test_a_key_that_is_missing_and_one_that_cannot_be_read(tmp_path):
     with pytest.raises(LedgerError, match=r"is missing.*say where: pseudonyms="):
         key_of(tmp_path / "key")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(LedgerError, match="cannot be read"):
+    with pytest.raises(LedgerError, match=r"cannot be read: .*right to read it; or, if it is elsewhere, .*pseudonyms="):
         key_of(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_key_without_hard_links(tmp_path, monkeypatch, code):
+    """On such a file system the key is made all the same, for its owner alone, and never replaces another one."""
+
+    def none(*_):
+        raise OSError(code, "Operation not permitted")
+
+    place = tmp_path / "key"
+    monkeypatch.setattr(os, "link", none)
+    key = new_key(place)
+    assert new_key(place) == key == key_of(place)
+    assert list(tmp_path.iterdir()) == [place]
+    assert place.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(type(place), "exists", lambda _: False)  # another process makes it right after this looked
+    assert new_key(place) == key
+
+
+def test_half_a_key_is_refused(tmp_path, monkeypatch):
+    """What a crash leaves under the name, where there are no hard links, is no key: no ledger is made with it."""
+
+    def none(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    place = tmp_path / "key"
+    monkeypatch.setattr(os, "link", none)
+    new_key(place)
+    place.write_text(place.read_text()[:63])
+    with pytest.raises(LedgerError, match="holds no key"):
+        opened(tmp_path / "people.ledger", pseudonyms=place)
+    assert not (tmp_path / "people.ledger").exists()

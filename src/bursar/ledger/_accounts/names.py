@@ -7,6 +7,7 @@ from it, or can try names out. It is computed where the rows are, so a server ne
 Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
 """
 
+import errno
 import hmac
 import os
 import secrets
@@ -27,6 +28,8 @@ HASHED = "BLOB"
 
 _BITS = 128
 _BLOCK = 64  # bytes, of SHA-256
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What file systems without hard links say."""
 _CHECKED = b"\xffbursar: the key of a ledger"  # no name in UTF-8 begins with this byte
 
 
@@ -90,7 +93,7 @@ def new_key(path: Path) -> bytes:
         if not path.exists():
             _write(whole, secrets.token_hex(32) + "\n")
             with suppress(FileExistsError):  # another process was faster: then its key is the one
-                os.link(whole, path)
+                _name(whole, path)
             sync(path.parent)
     except OSError as error:
         raise LedgerError(f"{path} cannot be made: {error.strerror}", reason="forbidden") from None
@@ -98,6 +101,19 @@ def new_key(path: Path) -> bytes:
         with suppress(OSError):
             whole.unlink(missing_ok=True)
     return key_of(path)
+
+
+def _name(whole: Path, path: Path) -> None:
+    """Give a whole file its name, which nobody else may have; where there are no hard links, write it once more there.
+
+    Then a crash can leave half a key under the name: it is refused, and no ledger was made with it.
+    """
+    try:
+        os.link(whole, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _write(path, whole.read_text(encoding="ascii"))
 
 
 def _write(path: Path, text: str) -> None:
@@ -126,7 +142,9 @@ def key_of(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise LedgerError(
-            f"{path}, the key of this ledger's pseudonyms, cannot be read: {error.strerror}", reason="forbidden"
+            f"{path}, the key of this ledger's pseudonyms, cannot be read: {error.strerror}. Give this user the right "
+            "to read it; or, if it is elsewhere, say where: pseudonyms=",
+            reason="forbidden",
         ) from None
     except ValueError:
         key = b""
