@@ -200,3 +200,25 @@ def test_nobody_is_ever_above_the_budget(tmp_path_factory, moves):
             spent = [book.spent(person) for person in PEOPLE]
             assert all(truth[person] <= each <= budget for person, each in zip(PEOPLE, spent, strict=True))
         assert clean(book)
+
+
+def test_nothing_of_a_training_is_done_inside_a_transaction(path):
+    """What was reserved, renewed or settled could be undone with it: each is refused, and then goes on."""
+    with opened(path) as book:
+        hold = Hold.take(book, key="model", people=["ann"], units=10, analyst="lab")
+        head = book.head
+        for inside, match in (
+            (
+                lambda _: Hold.take(book, key="other", people=["ann"], units=10, analyst="lab"),
+                "no training begins or ends",
+            ),
+            (lambda _: hold.renew("next"), "no round of a training is released"),
+            (lambda _: hold.settle(np.array([3])), "no training begins or ends"),
+        ):
+            with pytest.raises(ArgumentError, match=match):
+                book.transact(inside)
+        assert book.head == head
+        hold.renew("next")
+        hold.settle(np.array([3]))
+        assert book.spent("ann") == 3
+        assert clean(book)

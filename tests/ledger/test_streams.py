@@ -157,8 +157,10 @@ def test_names_are_of_one_stream(place):
                 begun(book, **wrong)
         with pytest.raises(ArgumentError, match="another stream"):
             Updates(book, key="news", analyst="zoe", claim="secret")
-        with pytest.raises(ArgumentError, match="transaction is open"):
-            book.transact(lambda _: update(stream, [1] * 3))
+        for inside in (lambda _: update(stream, [1] * 3), lambda _: begun(book, key="other"), lambda _: begun(book)):
+            with pytest.raises(ArgumentError, match="no stream goes on while a transaction is open"):
+                book.transact(inside)
+        assert [each.key for each in streams(book)] == ["news"]
         with pytest.raises(ArgumentError, match="one person in this ledger"):
             update(stream, [1, 1], people=["ann", "ann"])
         for wrong in ([-1, 0, 0], [RHO, 0, 0], [1, 1]):
