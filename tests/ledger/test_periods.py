@@ -340,3 +340,28 @@ def test_erasing_a_person_erases_every_period(tmp_path):
         session.analyst("a").ask(ask, key="three")
         assert [book.spent(name) for name in book.accounts_of("ann")] == before
         assert all(finding.holds for finding in session.verify(replay=True))
+
+
+@pytest.mark.parametrize("pseudonyms", [False, True])
+def test_a_statement_takes_as_many_queries_for_many_periods_as_for_few(where, tmp_path, pseudonyms, monkeypatch):
+    """It reads all accounts of a person at once, and what it says of each is what each account says."""
+    weeks = ledger.Periods("day", every="week", first="2026-01-01", last="2035-12-31")
+    rows = {"who": ["ann"] * 9 + ["bob"], "day": [DAY + dt.timedelta(days=7 * week) for week in range(10)]}
+    options = {"pseudonyms": tmp_path / "people.key"} if pseudonyms else {}
+    with opened(where, rows, weeks, **options) as session:
+        for number in range(3):
+            session.analyst("a").ask(queries.Count(clip=9, rho=0.1), key=f"{number}")
+        book, asked = session.ledger, []
+        run = book.store.run
+        monkeypatch.setattr(book.store, "run", lambda *each: asked.append(each) or run(*each))
+        told = session.statement("ann")
+        assert len(asked) < 10 < weeks.count
+        by_account = book.charges_by_account("ann")
+        assert by_account == {name: book.charges(name) for name in book.accounts_of("ann")}
+        assert sum(map(bool, by_account.values())) == 9
+        assert dict(told.lifetime.used) == {
+            weeks.period_of(name): sum(units for _, units in charged) / 1e15
+            for name, charged in by_account.items()
+            if charged
+        }
+        assert book.accounts.spent(book.accounts_of("ann")) == {n: book.spent(n) for n in book.accounts_of("ann")}

@@ -43,7 +43,8 @@ def erase(ledger: Ledger, person: object) -> None:
     names = ledger.accounts_of(person)
 
     def work(turn: Turn) -> None:
-        held = {question for name in names for question, _ in accounts.charges(name)} & turn.open_trainings()
+        charged = accounts.charges(names)
+        held = {question for listed in charged.values() for question, _ in listed} & turn.open_trainings()
         if held:
             raise ArgumentError("person: in a training that is open; settle it or write it off first")
         for name in names:

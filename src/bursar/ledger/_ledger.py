@@ -1,22 +1,20 @@
 """The ledger: what was asked, what it cost each person, and what was answered, in one durable record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import ceil
 from pathlib import Path
 from typing import Self, TypeVar
 
 from bursar import _check
-from bursar._units import exact, to_float
+from bursar._units import to_float
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.folder import folder_beside
-from bursar.ledger._accounts.names import Person
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.tables import TableAccounts
+from bursar.ledger._charged import Charged
 from bursar.ledger._declared import Declared
 from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
 from bursar.ledger._periods import Periods
-from bursar.ledger._promises import Promises
 from bursar.ledger._record import Entry, Row, find, read_rows
 from bursar.ledger._rules import CHARGING, EVERYTHING, Answered, Rules, history, scope_of
 from bursar.ledger._stores.store import open_store
@@ -30,7 +28,7 @@ __all__ = ["Ledger"]
 Result = TypeVar("Result")
 
 
-class Ledger(Declared, Promises):
+class Ledger(Declared, Charged):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -330,14 +328,6 @@ class Ledger(Declared, Promises):
                 self._tell_witness()  # its writer may have been killed before it did
             return entry
 
-    def person(self, value: object) -> Person:
-        """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
-        return self._rules.terms.name_of(value)
-
-    def above(self, shares: Sequence[float]) -> list[int]:
-        """How many people were charged such a share of the budget or more, for each of the shares. Private."""
-        return self.accounts.above([max(1, ceil(exact(share) * self.budget_units)) for share in shares])
-
     def left_at_worst(self, analyst: str, purpose: str | None = None) -> int:
         """Units that every person has left at least for a new question of an analyst, by what is public."""
         with self.store.lock:
@@ -345,28 +335,6 @@ class Ledger(Declared, Promises):
                 self.store.snapshot(self._catch_up)
             rules = self._rules if not self.store.inside else Rules.of(read_rows(self.store.run, answers=False))
             return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
-
-    def accounts_of(self, person: object) -> list[Person]:
-        """The names of all accounts of a person: one, or one for each period."""
-        return self._rules.terms.names_of(person)
-
-    def charged(self, person: object) -> bool:
-        """Whether anything was charged to a person. Private."""
-        return any(self.accounts.spent(name) for name in self.accounts_of(person))
-
-    def spent(self, person: object) -> int:
-        """Units that were charged to an account, private; 0 for one that was never charged."""
-        return self.accounts.spent(self.person(person))
-
-    def charges(self, person: object) -> list[tuple[Entry, int]]:
-        """Every question and training that charged an account, and how many units in the end. Private."""
-        charged = dict(self.accounts.charges(self.person(person)))
-        listed = ", ".join(f"{question:d}" for question in charged) or "-1"
-        entries = [row.entry() for row in read_rows(self.store.run, f"number IN ({listed})")]
-        for entry in entries:
-            if entry.kind == "settled":
-                charged[int(entry.public["of"])] += charged[entry.number]
-        return [(entry, charged[entry.number]) for entry in entries if entry.kind != "settled"]
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""

@@ -313,11 +313,11 @@ class AccountStore(Protocol):
     def above(self, edges: Sequence[int]) -> list[int]:
         """How many people were charged so many units or more, for each edge. Private."""
 
-    def spent(self, person: Person) -> int:
-        """Units that were charged to a person; 0 for a person who was never charged."""
+    def spent(self, people: Sequence[Person]) -> dict[Person, int]:
+        """Units that were charged to each of these people; 0 for one who was never charged."""
 
-    def charges(self, person: Person) -> list[Charge]:
-        """All that charged a person, in order."""
+    def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
+        """All that charged each of these people, in order."""
 
     def charged(self) -> str:
         """SQL for the workspace that gives question, person, units of all charges."""

@@ -120,13 +120,13 @@ def statement(ledger: Ledger, person: object, *, delta: float | None = None) -> 
     """Every question, training and update that charged a person, the total, and what it means. Private."""
     delta = ledger.stated_delta if delta is None else delta
     _check.between(0, 1, delta=delta)
-    accounts = {name: ledger.charges(name) for name in ledger.accounts_of(person)}
+    accounts = ledger.charges_by_account(person)
     lines = [_line(entry, _revealed(ledger, units)) for entry, units in _by_release(accounts)]
     watched = ledger.watched()
     lines += [_line(entry, int(entry.public["units"])) for entry in watched]
     lines.sort(key=lambda line: line.number)
     set_aside = sum(int(entry.public["units"]) for entry in watched)
-    rho = to_float(max(ledger.spent(name) for name in accounts) + set_aside)
+    rho = to_float(max(ledger.accounts.spent(list(accounts)).values()) + set_aside)
     return Statement(
         tuple(lines),
         rho,

@@ -28,16 +28,24 @@ class AccountReader:
         (row,) = self._store.run(f"SELECT {counted} FROM {self.accounts_table()} a")
         return [int(people) for people in row]
 
-    def spent(self, person: Person) -> int:
-        rows = self._store.run(f"SELECT spent FROM {self.accounts_table()} a WHERE person = ?", [self.stored(person)])
-        return int(rows[0][0]) if rows else 0
+    def spent(self, people: Sequence[Person]) -> dict[Person, int]:
+        rows = self._of(people, f"SELECT person, spent FROM {self.accounts_table()} a")
+        return dict.fromkeys(people, 0) | {person: int(spent) for person, spent in rows}
 
-    def charges(self, person: Person) -> list[Charge]:
-        rows = self._store.run(
-            f"SELECT question, units FROM {self.charges_table()} c WHERE person = ? ORDER BY question",
-            [self.stored(person)],
-        )
-        return [Charge(int(question), int(units)) for question, units in rows]
+    def charges(self, people: Sequence[Person]) -> dict[Person, list[Charge]]:
+        found: dict[Person, list[Charge]] = {person: [] for person in people}
+        for person, question, units in self._of(
+            people, f"SELECT person, question, units FROM {self.charges_table()} c"
+        ):
+            found[person].append(Charge(int(question), int(units)))
+        return {person: sorted(listed) for person, listed in found.items()}
+
+    def _of(self, people: Sequence[Person], select: str) -> list[tuple[Any, ...]]:
+        """The rows of these people in a table whose first column names people; with their names as they were given."""
+        names = {self.token(person): person for person in people}
+        places = ", ".join("?" for _ in people)
+        rows = self._store.run(f"{select} WHERE person IN ({places})", [self.stored(person) for person in people])
+        return [(names[self.named(person)], *row) for person, *row in rows]
 
     def totals(self) -> dict[int, QuestionTotal]:
         sql = f"SELECT question, sum(units), count(*), max(units) FROM {self.charges_table()} c GROUP BY question"
