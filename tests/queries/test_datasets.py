@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
 from functools import partial
 
@@ -14,8 +15,9 @@ import pytest
 
 import writers
 from bursar import filters
+from bursar._workspace import duckdb
 from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Domain, Ledger
+from bursar.ledger import Domain, Ledger, Periods, compact
 from bursar.queries import Count, Mean, People, Session, Sum, Table
 from bursar.queries._questions import described, question
 
@@ -376,3 +378,50 @@ def test_filled_questions_are_charged_again_without_the_declaration(path):
             told = orders.verify(replay=True)
             assert all(finding.holds for finding in told)
             assert "but for" not in told[-1].what
+
+
+def test_two_tables_of_one_file_with_pseudonyms(tmp_path):
+    """Sessions on tables of one DuckDB file, with a view and hashed names: charged, checked and compacted."""
+    source = tmp_path / "shop.duckdb"
+    with duckdb().connect(str(source)) as connection:
+        connection.execute("CREATE TABLE orders AS SELECT i % 5 AS customer, i AS amount FROM range(50) t(i)")
+        connection.execute("CREATE TABLE visits AS SELECT i % 7 AS who FROM range(50) t(i)")
+    terms = {"budget": filters.Zcdp(rho=1.0), "person": "BIGINT", "pseudonyms": tmp_path / "people.key"}
+    with Ledger.open(tmp_path / "people.ledger", **terms) as book:
+        book.dataset("orders", person="customer", columns={"amount": Domain(low=0, high=50)})
+        book.dataset("visits", person="who")
+        first = session(book, "orders", data=source, table="orders")
+        with session(book, "visits", data=source, table="visits", view="SELECT * FROM data") as visits:
+            first.analyst("x").ask(People(rho=0.25), key="a")
+            visits.analyst("x").ask(People(rho=0.25), key="b")
+            assert visits.check_view().people == 7
+            first.close()
+            assert visits.check_view().people == 7, "the file is still there for the other session"
+            compact(book)
+            with session(book, "orders", data=source, table="orders") as again:
+                assert all(finding.holds for finding in again.verify(replay=True))
+            spent = [book.spent(person) for person in range(8)]
+            assert len(set(spent[:5])) == len(set(spent[5:7])) == 1
+            assert spent[0] > spent[5] > spent[7] == 0
+
+
+def test_periods_of_two_tables(where):
+    """A person's rows of one month have one budget, whichever table they are in."""
+    months = Periods("day", every="month", first="2026-01-01", last="2026-12-01")
+    days = [date(2026, 1, 3), date(2026, 2, 3)]
+    orders = pa.table({"customer": ["ann", "bob"], "day": days})
+    visits = pa.table({"who": ["ann", "ann"], "day": days})
+    with Ledger.open(where, budget=filters.Zcdp(rho=1.0), person="VARCHAR", periods=months) as book:
+        book.dataset("orders", person="customer")
+        book.dataset("visits", person="who")
+        with session(book, "orders", data=orders) as one, session(book, "visits", data=visits) as other:
+            one.analyst("x").ask(People(rho=0.6), key="a")
+            other.analyst("x").ask(People(rho=0.6), key="b")
+            spent = [Fraction(book.spent(f"ann 2026-0{month}-01"), 10**15) for month in (1, 2, 3)]
+            assert spent[0] <= 1
+            assert spent[0] > Fraction(9, 10)
+            assert spent[1] == Fraction(book.spent("bob 2026-02-01"), 10**15) < spent[0]
+            assert spent[2] == 0
+            assert all(finding.holds for each in (one, other) for finding in each.verify(replay=True))
+        with pytest.raises(ArgumentError, match="names that are text, not 'BIGINT'"):
+            session(book, "visits", data=pa.table({"who": [1], "day": days[:1]}))

@@ -22,7 +22,7 @@
     key = "2011-12-08: rows by country"
     ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
     where = "day = '2011-12-08'"
-    by = { country = ["France", "Spain"] }
+    by = { country = ["France", "Spain"] }      # or "country", where the data set declares its keys; so bounds
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
     pace = 1                         # may be left out; or "rest" for a series, or "none"
