@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded, LedgerError
-from bursar.ledger import Hold, Ledger, trainings, write_off
+from bursar.ledger import Hold, Ledger, Updates, trainings, write_off
+from bursar.queries import statement
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = ["ann", "bob", "cy"]
@@ -221,4 +222,24 @@ def test_nothing_of_a_training_is_done_inside_a_transaction(path):
         hold.renew("next")
         hold.settle(np.array([3]))
         assert book.spent("ann") == 3
+        assert clean(book)
+
+
+def test_trainings_and_updates_say_their_data_set(path):
+    """One that is not declared is refused, and nothing is reserved; the record and statements say it."""
+    with opened(path) as book:
+        whose = {"people": ["ann"], "units": 10, "analyst": "lab"}
+        stream = {"key": "news", "analyst": "lab", "claim": "secret"}
+        for refused in (lambda: Hold.take(book, key="model", **whose, dataset="orders"),
+                        lambda: Updates(book, **stream, dataset="orders")):  # fmt: skip
+            with pytest.raises(ArgumentError, match="'orders' is not declared"):
+                refused()
+        assert book.head.startswith("0:")
+        number = book.dataset("orders", person="customer").number
+        Hold.take(book, key="model", **whose, dataset="orders").settle(np.array([3]))
+        updates = Updates(book, **stream, dataset="orders")
+        updates.update(["ann"], 5, contribute=lambda most: most, release=dict)
+        said = [entry.public for entry in book.entries("training", "update")]
+        assert [(each["dataset"], each["declared"]) for each in said] == [("orders", {"orders": number})] * 2
+        assert [line.dataset for line in statement(book, "ann").lines] == ["orders"] * 2
         assert clean(book)

@@ -100,10 +100,12 @@ def test_card_and_record_point_at_each_other(place):
     """The card names the entry that reserved; the record has the digest of the model and what its card promises."""
     x, y = records()
     with opened(place) as session:
-        job = trainer(ONE)
-        job.fit(x, y, ledger=training.OnLedger(session.ledger, "churn", purpose="care"), ids=IDS)
+        session.ledger.dataset("visits", person="who")
+        job, on = trainer(ONE), training.OnLedger(session.ledger, "churn", purpose="care", dataset="visits")
+        job.fit(x, y, ledger=on, ids=IDS)
         (listed,) = trainings(session.ledger)
         entry = session.ledger.entries("training")[0]
+        assert entry.public["dataset"] == "visits"
         assert job.card().record == f"training 'churn', entry {entry.number}:{entry.hash}"
         assert job.card().record in job.card().to_markdown()
         assert listed.model == digest(list(job.module.parameters()))

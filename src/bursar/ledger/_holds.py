@@ -95,6 +95,7 @@ class Hold(Uncopyable):
         claim: str | None = None,
         earlier: Collection[str] = (),
         described: Mapping[str, object] | None = None,
+        dataset: str | None = None,
     ) -> "Hold":
         """Reserve, in one transaction, what a training may cost each person: the units, or what that person has left.
 
@@ -108,6 +109,7 @@ class Hold(Uncopyable):
             claim: a new secret of the process that trains; see ``new_claim``.
             earlier: the claims that this training had before, if it goes on after a crash.
             described: what the record says of it; public.
+            dataset: which data set of the ledger it is about, public; None where that is not said.
 
         Raises:
             ArgumentError: the key was used, by another training or question; or this training went on somewhere else,
@@ -139,9 +141,8 @@ class Hold(Uncopyable):
                 raise exceeded(int(units), ledger.budget_units, 0, ledger.symbol)
             asked = {"key": key, "price": min(int(units), left), "analyst": analyst, "purpose": purpose}
             admission = turn.admit(offer, payment=Payment(pace=1), delta=delta, **asked)  # type: ignore[arg-type]
-            return turn.settle(
-                admission, {"training": dict(described or {})}, training={"claim": claim, "order": order}
-            )
+            public = {"training": dict(described or {}), **turn.about(dataset)}
+            return turn.settle(admission, public, training={"claim": claim, "order": order})
 
         entry = _with_people(ledger, names, int(units), work)
         return cls(ledger, key, names, claim, entry)

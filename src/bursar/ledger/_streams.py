@@ -65,6 +65,7 @@ class Updates(Uncopyable):
         claim: a secret by which the stream shows that it is the one of this name; see ``new_claim``.
         number: how many updates it has made.
         described: what the record says of it, if it begins here; public.
+        dataset: which data set of the ledger each update is about, public; None where that is not said.
 
     Raises:
         ArgumentError: the key was used by another stream, question or training; or the ledger has another number of
@@ -81,16 +82,18 @@ class Updates(Uncopyable):
         claim: str,
         number: int = 0,
         described: Mapping[str, object] | None = None,
+        dataset: str | None = None,
     ) -> None:
         _check.name(key=key, analyst=analyst, **({} if purpose is None else {"purpose": purpose}))
         _check.whole(0, number=number)
         if not isinstance(ledger.accounts, TableAccounts):
             raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by streams")
         self._ledger, self._key, self._analyst, self._purpose = ledger, key, analyst, purpose
-        self._claim, self.number = claim, number
+        self._claim, self.number, self._dataset = claim, number, dataset
 
         def work(turn: Turn) -> Streamed | None:
             stream = turn.stream(key)
+            turn.about(dataset)  # refuses one that is not declared
             if stream is None and turn.find(key) is None and not number:
                 whose = {"key": key, "analyst": analyst, "purpose": purpose}
                 turn.append({"kind": "stream", **whose, "stream": dict(described or {})}, {"claim": claim})
@@ -159,7 +162,7 @@ class Updates(Uncopyable):
                 admitted = turn.admit(offer, **self._asked(turn, int(price)))
                 if admitted.people.refused():
                     raise LedgerError("a person cannot pay what was left a moment ago", reason="damaged")
-                public = {**release(), "stream": self._key}
+                public = {**release(), "stream": self._key, **turn.about(self._dataset)}
                 return turn.settle(admitted, public, update=self.number + 1)
 
             return with_people(self._ledger, names, units, charge)

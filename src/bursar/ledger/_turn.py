@@ -186,6 +186,18 @@ class Turn:
         """The data sets that were declared before this turn, by name."""
         return self._rules.datasets
 
+    def about(self, dataset: str | None) -> dict[str, object]:
+        """What an entry says of the data set that it is about, as it is declared now; nothing for None.
+
+        Raises:
+            ArgumentError: it is not declared.
+        """
+        if dataset is None:
+            return {}
+        if dataset not in self._rules.datasets:
+            raise ArgumentError(f"dataset={dataset!r} is not declared (Ledger.dataset) in this ledger")
+        return {"dataset": dataset, "declared": {dataset: self._rules.datasets[dataset].number}}
+
     def mergeable(self, last: int) -> int:
         """The last entry, at most this one, up to which charges may be merged.
 

@@ -56,6 +56,8 @@ class OnLedger:
         ledger: open, e.g. ``session.ledger``, or where it is: then it is open while the training runs.
         key: a name for the training, as for a question. Public.
         analyst, purpose: whose limits on the ledger hold for the training. Public.
+        dataset: which of the ledger's data sets it is about, for the record and statements. Public. Whether the records
+            are those of that table is not checked: a training has arrays, and ids that say who is who.
 
     Guarantee: before the training begins, the most that it can cost each person is reserved there: its own budget, or
         what this person has left. What it spends is charged at the end and the rest given back, so that all trainings
@@ -67,6 +69,7 @@ class OnLedger:
     key: str
     analyst: str = "training"
     purpose: str | None = None
+    dataset: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.ledger, Ledger | Path | str):
@@ -186,6 +189,7 @@ class LedgerRun(Uncopyable):
                 claim=claim,
                 earlier=earlier,
                 described={"budget": repr(budget)},
+                dataset=on.dataset,
             )
         except BaseException:
             self._close()

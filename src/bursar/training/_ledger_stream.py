@@ -94,6 +94,7 @@ class LedgerStream(Uncopyable):
             claim=claim,
             number=number + (kept is not None),
             described=described,
+            dataset=on.dataset,
         )
         return kept
 
