@@ -250,6 +250,7 @@ class _Checks:
 
     def datasets(self) -> bool:
         known: dict[str, Dataset] = {}
+        answered = {entry.number: entry.public for entry in self._answered}
         for row in self._rows:
             if row.kind == "dataset":
                 new = Dataset.read(row.entry().public, row.number)
@@ -257,7 +258,7 @@ class _Checks:
                     return False
                 known[new.name] = new
             elif row.kind == "answered" and known:
-                public = row.entry().public
+                public = answered[row.number]
                 said = {name: known[name].number for name in public["declared"]}
                 if public["dataset"] not in said or said != public["declared"]:
                     return False
