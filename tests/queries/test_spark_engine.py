@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import shops
 from bursar import filters
 from bursar.cli import app
-from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
+from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError, Unsupported
 from bursar.ledger import Ledger, verify
 from bursar.queries import (
     Count,
@@ -466,6 +466,22 @@ def test_a_file_of_questions_names_a_master(spark, tmp_path):
     assert "table= is for DuckDB files" in runner.invoke(app, ["query", "ask", str(plan)]).stderr
     plan.write_text(f'{head.replace("visits.parquet", "visits.csv")}spark = "local[2]"\n{asked}')
     assert "must be a Parquet file" in " ".join(runner.invoke(app, ["query", "ask", str(plan)]).stderr.split())
+
+
+def test_data_frames_are_data_sets_too(spark, path):
+    """Declared, filled in, charged again and refused as on DuckDB; an open ledger is not shared with them."""
+    data = spark.createDataFrame([("ann", 1.0, "FR"), ("bob", 2.0, "ES")], ["who", "n", "place"])
+    with Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+        columns = {"n": {"low": 0, "high": 9}, "place": {"keys": ["FR", "ES"]}}
+        session.ledger.dataset("orders", person="who", columns=columns)
+    with Session.open(data, person="who", ledger=path, dataset="orders") as session:
+        answer = session.analyst("ann").ask(Sum("n", by="place", clip=2, rho=0.1), key="a")
+        assert (answer.question.high, answer.groups) == (9, [("FR",), ("ES",)])
+        assert all(finding.holds for finding in session.verify(replay=True))
+    with pytest.raises(ArgumentError, match="column 'n': it is missing"):
+        Session.open(data.drop("n"), person="who", ledger=path, dataset="orders")
+    with Ledger.open(path) as book, pytest.raises(Unsupported, match="open ledgers of their own"):
+        Session.open(data, person="who", ledger=book, dataset="orders")
 
 
 def test_a_failed_job_leaves_the_old_generation_in_force(rows, path, monkeypatch):
