@@ -25,6 +25,19 @@ def named(requirement):
     return re.match(r"[\w.-]+", requirement).group().lower()
 
 
+def test_the_conda_recipe_is_that_of_the_package():
+    """Its version, summary, license, Python, command and libraries are those of pyproject.toml."""
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == bursar.__version__
+    assert recipe["about"]["summary"] == PROJECT["description"]
+    assert recipe["about"]["license"] == PROJECT["license"]
+    python, *libraries = (each.replace(" ", "") for each in recipe["requirements"]["run"])
+    assert python == f"python{PROJECT['requires-python']}"
+    assert libraries == PROJECT["dependencies"]
+    commands = [f"{name} = {place}" for name, place in PROJECT["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == commands
+
+
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
 def test_users_get_ranges(extra):
     """No extra for users fixes a version: it would replace the user's own, and two libraries that do cannot meet."""
