@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bursar.cli import app
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger import protect, verify
 from ledgers import ask, opened
@@ -74,6 +76,18 @@ def test_the_role_of_a_service_answers_and_the_owner_does_all(places):
         book.restore("bob")
         assert ask(book, "b", {"bob": 1}) == {"bob"}
         assert all(finding.holds for finding in verify(book))
+
+
+def test_the_command_line_protects(server):
+    """`bursar ledger protect` does it with the role that it is given."""
+    where = server.place()
+    with opened(where) as book:
+        ask(book, "first", {"ann": 5})
+    done = CliRunner().invoke(app, ["ledger", "protect", where])
+    assert (done.exit_code, "only the owner" in done.stdout) == (0, True)
+    with opened(where) as book:
+        triggers = book.store.run("SELECT count(*) FROM pg_trigger WHERE tgname = 'record_stays'")
+    assert triggers[0][0] >= 1
 
 
 def test_a_file_needs_no_triggers(tmp_path):

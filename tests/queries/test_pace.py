@@ -138,9 +138,9 @@ def test_an_older_answer_is_found_again(path):
         old["question"] = {name: value for name, value in old["question"].items() if name != "pace"}
         entry.public.clear()
         entry.public.update(old)
-        _refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), Asker("ann", None), key="a")
+        _refuse_other(entry, described(Count(clip=8, rho=0.1, pace=3)), Asker("ann", None), key="a", named=False)
         with pytest.raises(ArgumentError):
-            _refuse_other(entry, described(Count(clip=9, rho=0.1)), Asker("ann", None), key="a")
+            _refuse_other(entry, described(Count(clip=9, rho=0.1)), Asker("ann", None), key="a", named=False)
         assert first.complete_clip == 8
 
 

@@ -26,7 +26,17 @@ def add(_: typer.Typer) -> None:
     ledger.command(
         "restore-backup", epilog="Example: bursar ledger restore-backup people.backup --out restored.ledger"
     )(restore_backup)
+    ledger.command("protect", epilog="Example: bursar ledger protect postgresql://owner@server/people")(protect)
     ledger.command("write-off", epilog="Example: bursar ledger write-off people.ledger --key churn")(write_off)
+
+
+def protect(path: LedgerName) -> None:
+    """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
+    from bursar.ledger import protect as protected
+
+    with opened(path) as book:
+        protected(book)
+    print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 
 def trainings(path: LedgerName, as_json: Json = False) -> None:

@@ -28,11 +28,12 @@ _TRIGGERS = {
 
 
 def protect(ledger: Ledger) -> None:
-    """Have the server refuse, to every role but the owner of the tables, that what was spent falls or an entry changes.
+    """Install triggers: only the owner's role can lower what a person spent, or change or remove an entry.
 
-    A role that answers questions may raise what a person has spent, and let a person leave. It can lower nothing, let
-    nobody return, and change nothing in the record, whatever SQL it sends. Settling a training gives back, so it needs
-    the owner's role, as do ``restore``, ``compact`` and ``erase``. Calling it again changes nothing.
+    Any other role may raise what a person has spent, append to the record, and mark a person as gone, as a role that
+    answers questions must. It can lower nothing, bring nobody back, and change no entry, whatever SQL it sends.
+    Settling a training gives back, so it needs the owner's role, as do ``restore``, ``compact`` and ``erase``.
+    Calling it again changes nothing.
 
     Args:
         ledger: open on a server, with the role that owns its tables.
