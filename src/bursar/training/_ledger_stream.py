@@ -14,11 +14,10 @@ Source: theory 5.1 to 5.3, 5.12; docs/proofs/one-account.md, "Streams"
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, nextafter, sqrt
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bursar import _witness, filters
 from bursar._arrays import to_numpy
@@ -28,14 +27,22 @@ from bursar.errors import Unsupported
 from bursar.individual import BudgetStatement, Filter
 from bursar.ledger import Ledger, Updates, last_update, new_claim
 from bursar.mechanisms import Gaussian
-from bursar.training._distributed import NoiseGenerator, Processes
 from bursar.training._ledger_run import OnLedger, digest
-from bursar.training._stream_checkpoint import StreamCheckpoint
 
-__all__ = ["LedgerStream", "closed_after_errors"]
+__all__ = ["LedgerStream", "UpdateFolder", "closed_after_errors"]
 
-Kept = tuple[list[Tensor], float]
+Kept = tuple[list[Any], float]
 Units = NDArray[np.int64]
+
+
+class UpdateFolder(Protocol):
+    """The folder that a stream goes on from."""
+
+    def claim(self) -> str:
+        """The secret by which this folder's stream shows a ledger that it is the one of its name. Private."""
+
+    def kept(self, number: int) -> Kept | None:
+        """The noisy sums of the update of this number, and what they are divided by, if they were kept. Private."""
 
 
 class LedgerStream(Uncopyable):
@@ -66,7 +73,7 @@ class LedgerStream(Uncopyable):
             raise
         self.whole = filters.Zcdp(rho=self._book.budget)  # in which accounts of one update are counted
 
-    def begin(self, described: Mapping[str, object], folder: StreamCheckpoint | None, number: int) -> Kept | None:
+    def begin(self, described: Mapping[str, object], folder: UpdateFolder | None, number: int) -> Kept | None:
         """Begin the stream on the ledger, or go on with it.
 
         Args:
@@ -107,19 +114,19 @@ class LedgerStream(Uncopyable):
         self,
         step: Gaussian,
         ids: Sequence[Hashable],
-        charge_and_sum: Callable[[Filter], list[Tensor]],
-        noise: NoiseGenerator,
+        charge_and_sum: Callable[[Filter], list[Any]],
+        add_noise: Callable[[Sequence[Any]], list[Any]],
         *,
         spread: int,
-        keep: Callable[[int, list[Tensor]], None],
-    ) -> list[Tensor]:
+        keep: Callable[[int, list[Any]], None],
+    ) -> list[Any]:
         """Charge the people who are there on the ledger, and give the noisy sums once they are charged.
 
         Args:
             step: what is released, public.
             ids: (n,) who is there, private.
-            charge_and_sum: gets accounts of these people, charges them, and gives the private sums.
-            noise: of the stream.
+            charge_and_sum: gets accounts of these people, charges them, and gives the private sums: arrays or tensors.
+            add_noise: the sums with fresh noise.
             spread: public: each person pays one part in so many of what that person has left, at most.
             keep: keeps the noisy sums under the number of the update, before the ledger's transaction is completed.
 
@@ -127,8 +134,8 @@ class LedgerStream(Uncopyable):
             the release on record; when it raises, nothing was released, or the ledger says that it was.
         Source: theory 5.1; docs/proofs/one-account.md, "Streams".
         """
-        sums: list[Tensor] = []
-        noisy: list[Tensor] = []
+        sums: list[Any] = []
+        noisy: list[Any] = []
 
         def contribute(most: Units) -> Units:
             accounts, before = self._accounts(most)
@@ -136,9 +143,7 @@ class LedgerStream(Uncopyable):
             return np.asarray(to_numpy(accounts.state()["spent"]), np.int64)[:, 0] - before
 
         def drawn() -> dict[str, object]:
-            noisy[:] = _witness.released(
-                lambda: Processes().noisy_total(sums, step.sigma, noise), exact=list(sums), mechanism=step
-            )
+            noisy[:] = _witness.released(lambda: add_noise(sums), exact=list(sums), mechanism=step)
             keep(self._begun.number + 1, noisy)
             return {"sigma": step.sigma, "sensitivity": step.sensitivity, "released": digest(noisy)}
 
@@ -190,7 +195,7 @@ def closed_after_errors(stream: LedgerStream | None) -> Iterator[None]:
         raise
 
 
-def _budget(ledger: Ledger) -> filters.Filter:
+def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
     """What all that a ledger pays for keeps within, as a filter that is charged nowhere.
 
     Raises:

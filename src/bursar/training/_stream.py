@@ -233,8 +233,11 @@ class Stream(Uncopyable):
                 if folder is not None:
                     folder.keep(number, noisy, divisor)
 
+            def add_noise(sums: Sequence[Tensor]) -> list[Tensor]:
+                return Processes().noisy_total(sums, self._step.sigma, self._noise)
+
             spread = self._spread if self._spend_remainder else 1
-            return self._book.release(self._step, ids, charge_and_sum, self._noise, spread=spread, keep=keep)
+            return self._book.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
         accounts = opened(self._own, ids, self._odometer)
         announced = None if folder is None else folder.announcing(ids)
         releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)

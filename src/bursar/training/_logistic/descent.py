@@ -181,7 +181,12 @@ def release(
     Guarantee: that of ``descend``, for one step.
     Source: theory.md statements 2.1, 5.1, 5.2 and 5.3.
     """
-    return _noisy(_contributions(gradients, parameters, accounts, step, steps_left=1, pace=0.0), step, noise)
+    return _noisy(charged_sum(gradients, parameters, accounts, step), step, noise)
+
+
+def charged_sum(gradients: Gradients, parameters: Array, accounts: AccountsPerPerson, step: Gaussian) -> Array:
+    """The sum of the clipped gradients at these parameters, private, to which noise is added; all have paid for it."""
+    return _contributions(gradients, parameters, accounts, step, steps_left=1, pace=0.0)
 
 
 def _noisy(sums: Array, step: Gaussian, noise: np.random.Generator) -> Array:

@@ -1,7 +1,7 @@
 """``LogisticRegression.partial_fit``: a linear model that is released again and again, while people come."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -11,17 +11,17 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from bursar import _check, individual
-from bursar._private import MARK
-from bursar._uncopyable import OwnProcess
 from bursar.errors import ArgumentError, Unsupported
-from bursar.individual import BudgetStatement
+from bursar.mechanisms import Gaussian
 from bursar.training._card import Card, build_card
-from bursar.training._logistic import descent
+from bursar.training._ledger_run import OnLedger
+from bursar.training._ledger_stream import LedgerStream
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._logistic.inputs import labels_of, validated
 from bursar.training._logistic.noise_plan import Plan, plan
-from bursar.training._logistic.personal_accounts import PersonalAccounts, named_accounts
-from bursar.training._people_there import ids_and_rows, join_new
+from bursar.training._logistic.stream_folder import Saved, StreamFolder
+from bursar.training._logistic.stream_state import StreamedAccounts, StreamState, book_of, on_book, plain, restored
+from bursar.training._people_there import ids_and_rows
 
 __all__ = ["PartialFit", "StreamedAccounts"]
 
@@ -33,45 +33,6 @@ FIXED = ("epsilon", "delta", "accounting", "max_grad_norm", "noise_multiplier", 
 
 UNUSED = {"individual": True, "extra_steps": 0, "momentum": 0.0, "decay": 0.0, "stop_when_inactive": None}
 """Settings that must be as they are by default: a stream has an account for each person, and no last step."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamedAccounts:
-    """The accounts of everybody who ever came. PRIVATE: for the data holder.
-
-    Attributes: people, the accounts, by id. Public: delta, at which the budgets are stated.
-    """
-
-    people: individual.Filter
-    delta: float
-
-    def __repr__(self) -> str:
-        return f"StreamedAccounts({MARK})"
-
-    def statement(self, person: Hashable) -> BudgetStatement:
-        """What one person may be told, and nobody else."""
-        return self.people.statement(person, delta=self.delta)
-
-    def save(self, path: Path) -> Path:
-        """Write what ``SavedAccounts`` reads: a file that its owner alone can read; PRIVATE."""
-        return self._named().save(path)
-
-    def _named(self) -> PersonalAccounts:
-        return named_accounts(self.people, self.people.state()["ids"], self.delta)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Stream:
-    """What goes on from one call to the next. Private."""
-
-    settings: dict[str, Any]
-    classes: NDArray[Any]
-    planned: Plan
-    accounts: individual.Filter
-    noise: np.random.Generator
-    parameters: Floats
-    updates: int = 0
-    process: OwnProcess = field(default_factory=OwnProcess)
 
 
 class PartialFit:
@@ -86,7 +47,7 @@ class PartialFit:
     counting_: Any
     holder_report_: Any
     odometer_: Any
-    _stream: _Stream | None
+    _stream: StreamState | None
 
     def partial_fit(
         self,
@@ -96,6 +57,8 @@ class PartialFit:
         *,
         classes: Sequence[Any] | NDArray[Any] | None = None,
         divisor: float | None = None,
+        checkpoint: str | Path | None = None,
+        ledger: OnLedger | None = None,
     ) -> Self:
         """Take one step on the people who are there, charge them alone, and release the model.
 
@@ -112,16 +75,21 @@ class PartialFit:
                 texts, or anything hashable. All rows of a person in a call are one contribution.
             classes: public. The labels; at the first call, here or as a parameter of the estimator.
             divisor: public. How many people are expected in this call; None: ``n_people``.
+            checkpoint: at the first call. A folder, private: each call is on the disk before the model shows it, and
+                ``resume`` goes on from there, in another process too. It holds the accounts of all people, and is
+                written in full each time: with millions of people, charge a ledger.
+            ledger: at the first call, with epsilon=None. The accounts that questions and trainings charge too, in an
+                open ledger; people are named as there. See ``training.OnLedger``.
 
         Raises:
-            ArgumentError, DataError, Unsupported: before anybody is charged.
+            ArgumentError, Unsupported: before anybody is charged.
 
         Guarantee: the model after every call is together as private as the budget says, for adding or removing any one
             person with all of that person's rows in all calls. Who comes, and with which rows, may depend on earlier
             models, if each person's rows depend on nothing of anybody else's but these.
         Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5.
         """
-        stream: _Stream | None = getattr(self, "_stream", None)
+        stream: StreamState | None = getattr(self, "_stream", None)
         if stream is None and hasattr(self, "coef_"):
             raise ArgumentError(
                 "partial_fit: this model was made by fit, or is a copy: it has no accounts to go on with. Go on with "
@@ -129,13 +97,15 @@ class PartialFit:
             )
         if stream is not None:
             stream.process.check("this model")
+            if checkpoint is not None or ledger is not None:
+                raise ArgumentError("checkpoint and ledger are given at the first call of partial_fit, or to resume")
         _check.positive(learning_rate=self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
         if people is None:
             raise ArgumentError("people must be given, an id for each row: who comes again must be known")
-        planned = self._planned_stream() if stream is None else stream.planned
         self._refuse_changes(stream)
+        planned = self._planned_stream(ledger is not None) if stream is None else stream.planned
         X, y = validated(self, X, y, reset=stream is None, least_rows=0)
         labels = np.asarray(y)
         if len(labels):
@@ -147,13 +117,66 @@ class PartialFit:
             X, codes, len(found), intercept=intercept, people=np.asarray(rows, dtype=np.int64)
         )
         if stream is None:
-            stream = self._stream = self._begun(planned, found, gradients.start)
-        accounts = join_new(stream.accounts, ids)
-        noisy = descent.release(gradients, stream.parameters, accounts, planned.step, stream.noise)
-        stream.parameters = stream.parameters - self._own("learning_rate") / expected * noisy
-        stream.updates += 1
-        self._set_released(stream, expected, intercept=intercept)
+            folder = None if checkpoint is None else StreamFolder(checkpoint, resume=False)
+            book, start = book_of(ledger, self._own("seed")), gradients.start
+            stream = self._stream = self._begun(planned, found, start, folder, book, self._described(expected))
+        with stream.alone():
+            stream.update(ids, gradients, self._own("learning_rate") / expected, self._described(expected))
+        self._set_released(stream, expected)
         return self
+
+    @classmethod
+    def resume(cls, checkpoint: str | Path, *, ledger: OnLedger | None = None) -> Self:
+        """Go on from the folder of a model that ``partial_fit`` began with ``checkpoint=``.
+
+        Args:
+            checkpoint: the folder, private. To go on from two copies of it is to spend the same budget twice; on a
+                ledger the older copy is refused.
+            ledger: the one that the model was charged to, open; None where it has a budget of its own.
+
+        Returns:
+            A model with the settings, parameters and accounts of the last call.
+
+        Raises:
+            ArgumentError: there is no such folder, it is in use, or the ledger is not the one that it began on.
+            DataError: what is in the folder can't be read; nothing was changed.
+        """
+        folder = StreamFolder(checkpoint, resume=True)
+        with folder.alone(None):
+            saved = folder.load()
+            model = cls(**saved.fields["settings"])
+            model._restore(folder, saved, ledger)
+        return model
+
+    def _restore(self, folder: StreamFolder, saved: Saved, ledger: OnLedger | None) -> None:
+        """Take over what a folder holds."""
+        fields = saved.fields
+        if fields["ledger"] != (None if ledger is None else ledger.key):
+            raise ArgumentError(f"ledger: this model began with the stream {fields['ledger']!r}, and goes on with it")
+        self.n_features_in_ = fields["n_features"]
+        if fields["names"] is not None:
+            self.feature_names_in_ = np.array(fields["names"], dtype=object)
+        planned = replace(
+            self._planned_stream(ledger is not None), step=Gaussian(fields["sigma"], self._own("max_grad_norm"))
+        )
+        accounts, planned = restored(saved, planned)
+        book = book_of(ledger, self._own("seed"))
+        stream = StreamState(
+            settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
+            classes=np.asarray(fields["classes"]),
+            planned=planned,
+            accounts=accounts,
+            book=book,
+            noise=self._generator(saved.number),
+            parameters=saved.parameters,
+            updates=saved.number,
+            folder=folder,
+        )
+        if book is not None:
+            stream.planned = replace(on_book(planned, book, steps=1, noise_multiplier=None), step=planned.step)
+            stream.begin(fields)
+        self._stream = stream
+        self._set_released(stream, fields["divisor"])
 
     def _own(self, name: str) -> Any:
         return getattr(self, name)
@@ -177,8 +200,8 @@ class PartialFit:
             raise ArgumentError(f"classes={classes!r} must be those of before: {list(np.unique(np.asarray(known)))}")
         return np.asarray(known)
 
-    def _planned_stream(self) -> Plan:
-        """The noise and the budget; before the data are looked at."""
+    def _planned_stream(self, on_ledger: bool) -> Plan:
+        """The noise and the budget; before the data are looked at. On a ledger, as if its budget were for nobody."""
         for name, default in UNUSED.items():
             if self._own(name) != default:
                 raise Unsupported(f"partial_fit: {name}={self._own(name)!r} is not done in a stream: leave {default!r}")
@@ -186,32 +209,69 @@ class PartialFit:
             _check.whole(0, seed=self._own("seed"))
         names = ("epsilon", "delta", "noise_multiplier", "max_grad_norm", "steps")
         settings = {name: self._own(name) for name in names}
+        if on_ledger and settings["epsilon"] is not None:
+            raise ArgumentError(
+                f"epsilon={settings['epsilon']!r} must be None with ledger=: people pay with what they have left there"
+            )
+        if on_ledger and settings["noise_multiplier"] is None:
+            settings["noise_multiplier"] = 1.0  # the ledger's budget decides
         return plan(self._own("accounting"), **settings, counted=False)
 
-    def _refuse_changes(self, stream: _Stream | None) -> None:
+    def _refuse_changes(self, stream: StreamState | None) -> None:
         for name, value in ({} if stream is None else stream.settings).items():
             if self._own(name) != value:
                 raise ArgumentError(f"{name}={self._own(name)!r} must be as at the first call: {value!r}")
 
-    def _begun(self, planned: Plan, classes: NDArray[Any], start: Floats) -> _Stream:
-        seed = self._own("seed")
-        return _Stream(
+    def _begun(
+        self,
+        planned: Plan,
+        classes: NDArray[Any],
+        start: Floats,
+        folder: StreamFolder | None,
+        book: LedgerStream | None,
+        described: dict[str, Any],
+    ) -> StreamState:
+        steps, multiplier = self._own("steps"), self._own("noise_multiplier")
+        if book is not None:
+            planned = on_book(planned, book, steps=steps, noise_multiplier=multiplier)
+        stream = StreamState(
             settings={name: self._own(name) for name in (*FIXED, *UNUSED)},
             classes=classes,
             planned=planned,
-            accounts=individual.Filter([], planned.budget.fresh()),
-            noise=np.random.default_rng(None if seed is None else [seed, 1]),
+            accounts=None if book is not None else individual.Filter([], planned.budget.fresh()),
+            book=book,
+            noise=self._generator(0),
             parameters=start,
+            folder=folder,
         )
+        with stream.alone():
+            stream.begin(described)
+        return stream
 
-    def _set_released(self, stream: _Stream, divisor: float, *, intercept: bool) -> None:
+    def _generator(self, calls: int) -> np.random.Generator:
+        """Of the noise; with a seed, another one after each time that the stream was resumed."""
+        seed = self._own("seed")
+        return np.random.default_rng(None if seed is None else [seed, 1, calls] if calls else [seed, 1])
+
+    def _described(self, divisor: float) -> dict[str, Any]:
+        """What a folder keeps of the estimator."""
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "settings": plain(self.get_params()),  # type: ignore[attr-defined]
+            "n_features": self.n_features_in_,
+            "names": None if names is None else [str(each) for each in names],
+            "divisor": divisor,
+        }
+
+    def _set_released(self, stream: StreamState, divisor: float) -> None:
         """The public attributes of the model, and its accounts."""
+        intercept = bool(self._own("fit_intercept"))
         weights = stream.parameters[:-1] if intercept else stream.parameters
         columns = stream.parameters.shape[1]
         self.classes_, self.n_iter_, self.counting_ = stream.classes, stream.updates, None
         self.coef_ = np.ascontiguousarray(weights.T)
         self.intercept_ = stream.parameters[-1].copy() if intercept else np.zeros(columns)
-        self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta)
+        self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta, stream.book)
         self.holder_report_ = self.odometer_ = None
         step = stream.planned.step
         self.card_ = build_card(
@@ -234,5 +294,6 @@ class PartialFit:
             people_from="group",
             classes_from="caller",
             reproducible=self._own("seed") is not None,
+            record="" if stream.book is None else stream.book.record,
             released=((step, stream.updates),),
         )
