@@ -131,7 +131,11 @@ class Budget(Notion, Generic[Measure]):
     def refusal(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         """Why a mechanism does not fit beside these totals."""
         asked, spent, left = self.asked(totals, mechanism), self.spent(totals), self.left(totals)
-        return f"it asks {asked!r}, spent {spent!r}, left {left!r}"
+        parts = asked if isinstance(asked, tuple) else (asked,)
+        name = "epsilon and delta" if len(parts) == 2 and self.measure == "epsilon" else self.measure
+        if any(isinstance(part, float) and part == inf for part in parts):
+            return f"no budget in {name} pays for it"
+        return f"it costs {asked!r} in {name}; {spent!r} was spent, and {left!r} is left"
 
     def statement(self, delta: float | None = None) -> Promise:
         """What the whole budget promises.

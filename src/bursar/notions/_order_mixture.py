@@ -72,9 +72,9 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         delta = self.allowed_delta(self.after(totals, mechanism))
+        needed = f"delta={delta:.4g}" if delta < 1 else "a delta of 1 or more"
         return (
-            f"at epsilon={self.epsilon:g} the losses would need delta={delta:.4g}, and have "
-            f"{float(self.share(totals)):.4g}"
+            f"with it epsilon={self.epsilon:g} would need {needed}, and the budget has {float(self.share(totals)):.4g}"
         )
 
     def allowed_delta(self, totals: Totals) -> float:

@@ -145,8 +145,8 @@ class Planned(WithFailures[int]):
         spent, left = self.spent(totals), self.left(totals)
         if inf in self.after(totals, mechanism):
             return (
-                f"{left} of {spent + left} planned rounds are left, and what is asked goes beyond them: with what "
-                "change there is they do not buy it, because it may make a person easier to tell apart than they do"
+                f"{left} of {spent + left} planned rounds are left, and they do not buy it: it may reveal more about a "
+                "person than all of them together"
             )
         asked = self.asked(totals, mechanism)
         return f"it would leave fewer than no planned rounds: it takes {asked}, {spent} are spent, and {left} are left"
