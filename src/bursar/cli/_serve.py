@@ -38,7 +38,8 @@ def serve(
 ) -> None:
     """Serve statistics to analysts over HTTP, from one policy file. Stops at SIGINT or SIGTERM.
 
-    The data holder has a port of their own. Give analysts their tokens; the policy holds the hashes.
+    The data holder has a port of their own. Give analysts their tokens; the policy holds the hashes. At SIGHUP the
+    policy is read again: analysts, tokens, limits and prices change, or the one before stays in force.
     """
     if (policy is None) != new_token:
         raise ArgumentError("give either a policy file or --new-token")
@@ -57,7 +58,7 @@ def serve(
         for line in explain(given):
             console().print(line, soft_wrap=True, highlight=False)
         return
-    served(given, ready=_ready)
+    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port), changed=_changed)
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
@@ -74,3 +75,7 @@ def _read(path: Path, host: str | None, port: int | None, holder_port: int | Non
 
 def _ready(analysts: str, holder: str) -> None:
     console().print(f"analysts: {analysts}", f"data holder: {holder}", "stop with Ctrl+C", sep="\n", highlight=False)
+
+
+def _changed(words: str) -> None:
+    console().print(words, highlight=False, soft_wrap=True)

@@ -47,11 +47,11 @@ class Console:
             words = "This is not the data holder's token."
             return page_response(login_page("Console of the data holder", "The data holder's token", words), 401)
         response = redirect("/")
-        self._visits.begin(HOLDER, response)
+        self._visits.begin(HOLDER, self._desk.desk.policy.holder_token, response)
         return response
 
     async def leave(self, request: Request) -> Response:
-        visit = self._visits.of(request)
+        visit = self._visit(request)
         if visit is not None:
             Visits.check_form(visit, (await fields_of(request)).get("form", ""))
         response = redirect("/login")
@@ -59,18 +59,23 @@ class Console:
         return response
 
     async def home(self, request: Request) -> Response:
-        visit = self._visits.of(request)
+        visit = self._visit(request)
         if visit is None:
             return redirect("/login")
         return page_response(await aside(partial(self._home, visit)))
 
     async def verify(self, request: Request) -> Response:
-        visit, fields = self._visits.of(request), await fields_of(request)
+        visit, fields = self._visit(request), await fields_of(request)
         if visit is None:
             return redirect("/login")
         Visits.check_form(visit, fields.get("form", ""))
         await aside(partial(self._verified, fields))
         return redirect("/")
+
+    def _visit(self, request: Request) -> Visit | None:
+        """The visit of a request, if it began with the token that is in force."""
+        visit = self._visits.of(request)
+        return visit if visit is not None and visit.token == self._desk.desk.policy.holder_token else None
 
     def _verified(self, fields: Fields) -> None:
         try:

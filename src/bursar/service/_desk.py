@@ -19,7 +19,7 @@ from bursar.service._facts import Facts
 from bursar.service._metrics import Metrics
 from bursar.service._problems import Refused
 from bursar.service._rates import Rates
-from bursar.service.policies import AnalystTerms, Policy
+from bursar.service.policies import AnalystTerms, Policy, fixed_part
 
 __all__ = ["Desk", "Given", "apply_policy", "usual_question"]
 
@@ -47,16 +47,39 @@ class Desk:
     def __init__(self, policy: Policy, session: Session) -> None:
         self.policy, self.session = policy, session
         self.metrics, self.rates = Metrics(), Rates()
-        self.usual = usual_question(policy, session)
-        self._views: dict[str, Analyst] = {
-            name: session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()
-        }
-        self.facts = Facts(self._views)
-        self.facts.catch_up()
         self._worked: dict[tuple[str, date], float] = {}
-        for terms in policy.analysts.values():
-            self._quoted(terms, self.usual, self.facts.of(terms.name))
+        self._views: dict[str, Analyst] = {}
+        self._take_over(policy)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
+
+    def change(self, policy: Policy) -> None:
+        """Take over another policy of the same data, ledger and ports; returns when it is in force.
+
+        Raises:
+            ArgumentError: something differs that a running service keeps, or is refused; the policy before is in force.
+        """
+        different = fixed_part(self.policy, policy)
+        if different is not None:
+            raise ArgumentError(f"{different} must be as before while the service runs: stop it, and start it again")
+
+        def work() -> None:
+            apply_policy(policy, self.session)
+            self._take_over(policy)
+
+        self.clerk.submit("", work, padded=False).result()
+
+    def _take_over(self, policy: Policy) -> None:
+        """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
+        made = {name: self.session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()}
+        views, usual = self._views | made, usual_question(policy, self.session)
+        facts = Facts(views)
+        facts.catch_up()
+        for name in policy.analysts:
+            try:
+                views[name].quote(usual, so_far=facts.of(name))
+            except ArgumentError as error:
+                raise ArgumentError(f"usual: {error}") from None
+        self.facts, self._views, self.usual, self.policy = facts, views, usual, policy
 
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
@@ -151,6 +174,8 @@ class Desk:
 
     def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Given:
         """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
+        if self.policy.analysts.get(terms.name) != terms:
+            raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
         question, old = asked(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)

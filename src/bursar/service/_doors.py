@@ -53,6 +53,8 @@ class Visit(NamedTuple):
     ends: float
     form: str
     """What every form of this visit must send back."""
+    token: str
+    """The hash of the token that it began with: another token ends the visit."""
 
 
 class Visits:
@@ -68,15 +70,15 @@ class Visits:
         self._lock = threading.Lock()
         self._visits: dict[str, Visit] = {}
 
-    def begin(self, name: str, response: Response) -> None:
-        """Begin a visit, and send its cookie."""
+    def begin(self, name: str, token: str, response: Response) -> None:
+        """Begin a visit with the token of this hash, and send its cookie."""
         value = secrets.token_urlsafe(32)
         with self._lock:
             now = time.monotonic()
             self._visits = {key: visit for key, visit in self._visits.items() if visit.ends > now}
             if len(self._visits) >= _MOST_VISITS:
                 self._visits.pop(next(iter(self._visits)))
-            self._visits[_hashed(value)] = Visit(name, now + _HOURS * 3600, secrets.token_urlsafe(32))
+            self._visits[_hashed(value)] = Visit(name, now + _HOURS * 3600, secrets.token_urlsafe(32), token)
         response.set_cookie(
             self._cookie, value, max_age=_HOURS * 3600, httponly=True, samesite="strict", secure=self._secure
         )

@@ -55,7 +55,7 @@ class AnalystPages:
             words = "This token is not known, or it has expired."
             return page_response(login_page("Statistics", "Your token", words), refused.status)
         response = redirect("/")
-        self._visits.begin(terms.name, response)
+        self._visits.begin(terms.name, terms.token, response)
         return response
 
     async def leave(self, request: Request, _: Visit, __: AnalystTerms, ___: Fields) -> Response:
@@ -96,7 +96,7 @@ class AnalystPages:
         async def answer(request: Request) -> Response:
             visit = self._visits.of(request)
             terms = None if visit is None else self._desk.policy.analysts.get(visit.name)
-            if visit is None or terms is None or not in_force(terms):
+            if visit is None or terms is None or visit.token != terms.token or not in_force(terms):
                 return redirect("/login")
             try:
                 self._count(terms)

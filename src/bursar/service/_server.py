@@ -5,10 +5,11 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from bursar import _extras
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, BursarError
 from bursar.queries import Session
 from bursar.service._analyst_routes import AnalystRoutes
 from bursar.service._console import Console
@@ -67,12 +68,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(policy: Policy, *, ready: Callable[[str, str], None]) -> None:
+def serve(
+    policy: Policy,
+    *,
+    ready: Callable[[str, str], None],
+    again: Callable[[], Policy] | None = None,
+    changed: Callable[[str], None] = lambda words: None,
+) -> None:
     """Serve until the process gets SIGINT or SIGTERM; the question that is being answered then is finished.
 
     Args:
         policy: what is served.
         ready: called with the addresses of analysts and of the data holder, once both are open.
+        again: reads the policy once more at SIGHUP. Analysts, tokens, limits, prices, sharing, the usual question and
+            the holder's token may differ; anything else is refused, and the policy before stays in force.
+        changed: told in words what came of that.
     """
     settings = policy.service
     sockets = [
@@ -82,15 +92,27 @@ def serve(policy: Policy, *, ready: Callable[[str, str], None]) -> None:
     doors = opened(policy)
     try:
         ready(*map(_address, sockets))
-        asyncio.run(_serve([doors.analysts, doors.holder], sockets))
+        change = None if again is None else partial(_change, doors.desk, again, changed)
+        asyncio.run(_serve([doors.analysts, doors.holder], sockets, change))
     finally:
         doors.close()
+
+
+def _change(desk: Desk, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
+    """Take over the policy that is read now, or say why not."""
+    try:
+        desk.change(again())
+    except Exception as error:
+        why = str(error) if isinstance(error, BursarError) else type(error).__name__
+        changed(f"the policy was not changed: {why}")
+    else:
+        changed("the policy was changed")
 
 
 def _bound(name: str, host: str, port: int) -> socket.socket:
     """A socket at a place; refuses one that is taken, before anything is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio sets TCP_NODELAY then
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
@@ -105,7 +127,7 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _serve(applications: list[Guard], sockets: list[socket.socket]) -> None:
+async def _serve(applications: list[Guard], sockets: list[socket.socket], change: Callable[[], None] | None) -> None:
     servers = [
         _Server(
             uvicorn.Config(
@@ -132,4 +154,6 @@ async def _serve(applications: list[Guard], sockets: list[socket.socket]) -> Non
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop)
+    if change is not None and hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, change))
     await asyncio.gather(*(server.serve([bound]) for server, bound in zip(servers, sockets, strict=True)))

@@ -68,7 +68,7 @@ from bursar.queries.plans import Plan, question
 from bursar.service._reading import Settings
 from bursar.service._tokens import is_hash
 
-__all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "ServiceSettings"]
+__all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "ServiceSettings", "fixed_part"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _PLAN = (
@@ -192,6 +192,20 @@ class Policy:
         service = _service(file.table("service"))
         file.done()
         return cls(plan, data_sets, analysts, holder.take("token"), near, sharing, watch, usual, service)
+
+
+def fixed_part(before: Policy, after: Policy) -> str | None:
+    """What differs of that which a running service keeps: data, ledger and budget, the watch, and where it listens."""
+    kept = {
+        "data_sets": "tables",
+        "plan": "the ledger, its budget or the tables",
+        "watch": "watch",
+        "service": "service",
+    }
+    for name, called in kept.items():
+        if getattr(before, name) != getattr(after, name):
+            return called
+    return None
 
 
 def plan_budget(plan: Plan) -> None:
