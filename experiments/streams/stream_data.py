@@ -1,8 +1,8 @@
 """Four public data sets as streams: who came with which records in which period, and the people who are set aside.
 
 Every feature of a record follows from public facts and from earlier data of the same person, and every row of features
-has norm 1, or as the data set has it (diabetes130). Each person belongs to one part only: 80 % are learnt from, 10 % are to
-tune on, and 10 % are judged.
+has norm 1, or as the data set has it (diabetes130). Each person belongs to one part only: 80 % are learnt from, 10 %
+are to tune on, and 10 % are judged.
 """
 
 import csv

@@ -97,9 +97,9 @@ def streams(patch):
 
 
 def training_streams(patch):
-    module, runs = program("experiments/streams/diabetes130", patch), numbers("experiments/streams/runs.jsonl")
-    assert numbers("docs/experiments/streams.json") == module.summary(runs, module.CELLS)
-    return [module.table(runs, module.CELLS)]
+    module, runs = program("experiments/streams/releases", patch), numbers("experiments/streams/runs.jsonl")
+    assert numbers("docs/experiments/streams.json") == module.summary(runs)
+    return [module.table(runs)]
 
 
 def mnist(patch):

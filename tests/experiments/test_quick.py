@@ -37,7 +37,7 @@ NEEDS = {
     "koskela_2023/mimic.py": "mimic3_demo",
     "queries/health.py": "eicu_demo",
     "queries/streams.py": "movielens_latest_small",
-    "streams/diabetes130.py": "diabetes130",
+    "streams/releases.py": "diabetes130",
     "utility/tables.py": "diabetes130",
 }
 
