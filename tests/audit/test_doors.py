@@ -3,15 +3,12 @@
 ``python benchmarks/audits.py`` runs the same with twenty people each.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from bursar import audit, filters, individual, training
-from bursar.queries import Count, Sum, _question, _releases
-from bursar.queries._engines import compiler, duckdb_engine
+from bursar.queries import Sum
 from bursar.training import _contributions, _settings
 from bursar.training._logistic import gradients as logistic_gradients
 from bursar.training.correlated import Banded, BandedInverse, FixedBatches
@@ -33,6 +30,7 @@ from pipelines import (
     tensors,
     trainer,
 )
+from planted import QUESTIONS, asked
 
 QUICK = {"people": [3], "replaced": None, "fresh": False}
 
@@ -203,46 +201,12 @@ def test_a_norm_without_the_intercept_is_found(monkeypatch):
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
 
 
-ASKED = [Count(clip=1, rho=0.05), Sum("a", 0, 40, clip=1, rho=0.05)]
-
-
-def no_clipping(monkeypatch):
-    monkeypatch.setattr(compiler, "_factor", lambda square, bound: "1::DOUBLE")
-
-
-def a_ninth_charged(monkeypatch):
-    right, price = compiler.units_per_step, _question.price_of
-    monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(_question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
-    monkeypatch.setitem(globals(), "ASKED", [replace(asked) for asked in ASKED])
-
-
-def rows_as_people(monkeypatch):
-    right = duckdb_engine.duckdb_dialect
-    row = {"BIGINT": "rowid", "VARCHAR": 'd."who" || CAST(d."a" AS VARCHAR)'}
-    monkeypatch.setattr(duckdb_engine, "duckdb_dialect", lambda columns: replace(right(columns), person=row))
-
-
-def a_third_of_the_noise(monkeypatch):
-    right = _releases.noisy
-    smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
-    monkeypatch.setattr(_releases, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
-
-
-QUERIES = {
-    no_clipping: "sensitivity",
-    a_ninth_charged: "account",
-    rows_as_people: "account",
-    a_third_of_the_noise: "account",
-}
-
-
-@pytest.mark.parametrize("plant", QUERIES)
+@pytest.mark.parametrize("plant", QUESTIONS)
 def test_planted_errors_of_questions_are_found(plant, monkeypatch):
     """Each by the rule that it breaks."""
     plant(monkeypatch)
-    pipeline = session(questions=4, asked=lambda told: ASKED, watch=False)
-    assert QUERIES[plant] in asked_of(table(records()), pipeline, people=1, fresh=False, replaced=None).rules
+    pipeline = session(questions=4, asked=asked, watch=False)
+    assert QUESTIONS[plant] in asked_of(table(records()), pipeline, people=1, fresh=False, replaced=None).rules
 
 
 @pytest.mark.parametrize(
@@ -254,7 +218,7 @@ def test_planted_errors_of_questions_are_found(plant, monkeypatch):
 )
 def test_impure_views_are_found(view):
     """Views by which a person's rows decide which rows of others are seen, or what is in them."""
-    pipeline = session(questions=4, asked=lambda told: ASKED, watch=False, view=view, check_view=False)
+    pipeline = session(questions=4, asked=asked, watch=False, view=view, check_view=False)
     report = asked_of(table(records()), pipeline, people=4, fresh=False, replaced=None)
     assert report.rules & {"account", "sensitivity"}
 

@@ -255,12 +255,38 @@ def test_whole_paths_composed_again_stay_within_the_promise(seed):
     assert losses.epsilons(counts, list(charged), delta=1e-5)[0] >= 1.8
 
 
+def refused(account, mechanism):
+    """The words of a refusal, without what was asked."""
+    with pytest.raises(BudgetExceeded) as told:
+        account.charge(mechanism)
+    assert "inf" not in str(told.value)
+    return str(told.value).removeprefix(f"{mechanism!r} does not fit: ")
+
+
 def test_the_refusal_says_in_words_what_cannot_be_paid():
-    """How many planned rounds are left, and that they do not buy what is asked; no infinite number."""
-    account = filters.Planned(mechanisms.Gaussian(10.0), epsilon=1.0, delta=1e-5)
+    """What the plan admits, how many of its rounds are left, and why the mechanism is refused; no infinite number."""
+    step = mechanisms.Gaussian(10.0)
+    account = filters.Planned(step, epsilon=1.0, delta=1e-5)
     left = account.left
-    for dear in (mechanisms.Repeated(mechanisms.Gaussian(10.0), left + 1), mechanisms.Gaussian(0.5)):
-        with pytest.raises(BudgetExceeded, match=f"{left} of {left} planned rounds are left.* do not buy it") as told:
-            account.charge(dear)
-        assert "asks" not in str(told.value)
-        assert "inf" not in str(told.value)
+    plan = f"the plan is {left} rounds of {step!r}"
+    assert refused(account, mechanisms.Repeated(step, left + 1)) == (
+        f"{plan}, of which {left} are left, and this takes {left + 1}"
+    )
+    assert refused(account, mechanisms.Gaussian(0.5)) == (
+        f"{plan}, of which {left} are left. Another mechanism is admitted in place of planned rounds that are proven "
+        f"to reveal as much about a person; for this one that is not proven of all {left} together"
+    )
+    account.charge(mechanisms.Repeated(step, left - 1))
+    assert refused(account, mechanisms.Repeated(step, 2)) == f"{plan}, of which 1 is left, and this takes 2"
+    account.charge(step)
+    assert refused(account, step) == f"{plan}, and none is left"
+
+
+def test_the_refusal_counts_whole_rounds_of_a_plan_of_several_mechanisms():
+    """What is asked is counted in rounds of the plan, rounded up, also where it is a part of one alone."""
+    step, count = mechanisms.Gaussian(30.0), mechanisms.Laplace(300.0)
+    account = filters.Planned(mechanisms.Composed((step, step, count)), epsilon=1.0, delta=1e-5)
+    left = account.left
+    assert refused(account, mechanisms.Repeated(step, 2 * left + 1)).endswith(
+        f"of which {left} are left, and this takes {left + 1}"
+    )

@@ -152,15 +152,17 @@ def table_replaced(rows, person):
     return rows.set_column(rows.column_names.index("a"), "a", pa.array(other))
 
 
-def session(budget=None, *, questions=8, rho=0.02, asked=None, watch=True, **options):
-    """A pipeline that asks so many questions, each chosen by the answer before."""
+def session(budget=None, *, questions=8, rho=0.02, asked=None, watch=True, place=None, **options):
+    """A pipeline that asks so many questions, each chosen by the answer before; ``place`` gives new ledgers' places."""
 
     def pipeline(rows):
         own = {"person": "who", "keys_delta": 1e-6, "threads": 1} | options
         given = filters.Gaussian(epsilon=4.0, delta=1e-6) if budget is None else budget()
         with (
             tempfile.TemporaryDirectory() as folder,
-            Session.open(rows, budget=given, ledger=Path(folder) / "ledger", **own) as held,
+            Session.open(
+                rows, budget=given, ledger=Path(folder) / "ledger" if place is None else place(), **own
+            ) as held,
         ):
             if watch:
                 held.watch(people=5, epsilon=0.3)

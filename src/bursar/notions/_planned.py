@@ -143,13 +143,16 @@ class Planned(WithFailures[int]):
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         spent, left = self.spent(totals), self.left(totals)
-        if inf in self.after(totals, mechanism):
-            return (
-                f"{left} of {spent + left} planned rounds are left, and they do not buy it: it may reveal more about a "
-                "person than all of them together"
-            )
-        asked = self.asked(totals, mechanism)
-        return f"it would leave fewer than no planned rounds: it takes {asked}, {spent} are spent, and {left} are left"
+        plan, asked = f"the plan is {spent + left} rounds of {self.plan!r}", mechanisms.leaves(mechanism)
+        if not left:
+            return f"{plan}, and none is left"
+        if asked.keys() <= dict(self.parts).keys():
+            needed = max(-(-count // dict(self.parts)[leaf]) for leaf, count in asked.items())
+            return f"{plan}, of which {left} {_are(left)} left, and this takes {needed}"
+        return (
+            f"{plan}, of which {left} {_are(left)} left. Another mechanism is admitted in place of planned rounds that "
+            f"are proven to reveal as much about a person; for this one that is not proven of all {left} together"
+        )
 
     def person_limits(self) -> tuple[int, ...]:
         """How often each mechanism of the plan is there; change is got and paid on the way."""
@@ -336,6 +339,10 @@ class Planned(WithFailures[int]):
         change = left.change + blocks * back
         plan = self._given(left, blocks * given)
         return _Left(plan, change, left.slack - blocks * (slack + overhead)), blocks
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 @lru_cache(maxsize=32)
