@@ -38,15 +38,15 @@ def doors(people=20):
 
 
 def long_session():
-    """Fifty questions, each chosen by the answer before; two people removed."""
+    """Fifty questions, each chosen by the answer before; people removed one after another, and on two threads."""
     pipeline = session(lambda: filters.Gaussian(epsilon=5.0, delta=1e-6), questions=50, rho=0.004)
-    for people in (2, 20):
+    for people, threads in ((2, 1), (20, 1), (20, 2)):
         start, wall = time.process_time(), time.perf_counter()
-        report = asked_of(table(records()), pipeline, people, fresh=False, replaced=None)
+        report = asked_of(table(records()), pipeline, people, fresh=False, replaced=None, threads=threads)
         used, passed = time.process_time() - start, time.perf_counter() - wall
         print(
-            f"50 adaptive questions, {people} people: {len(report.findings)} findings, {report.calls} releases, "
-            f"{used:.1f} s of processor time, {passed:.1f} s passed",
+            f"50 adaptive questions, {people} people, threads: {threads}: {len(report.findings)} findings, "
+            f"{report.calls} releases, {used:.1f} s of processor time, {passed:.1f} s passed",
             flush=True,
         )
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bursar import audit, filters, individual, training
+from bursar.errors import ArgumentError
 from bursar.queries import Sum
 from bursar.training import _contributions, _settings
 from bursar.training._logistic import gradients as logistic_gradients
@@ -207,6 +208,23 @@ def test_planted_errors_of_questions_are_found(plant, monkeypatch):
     plant(monkeypatch)
     pipeline = session(questions=4, asked=asked, watch=False)
     assert QUESTIONS[plant] in asked_of(table(records()), pipeline, people=1, fresh=False, replaced=None).rules
+
+
+def test_people_may_be_removed_in_several_threads(monkeypatch):
+    """The same calls, the same shares of what was paid, in the same order; and a planted error is found for each."""
+    pipeline = session(questions=4, asked=asked, watch=False)
+    with monkeypatch.context() as plant:
+        planted = QUICK | {"threads": 2}
+        report = asked_of(table(records()), pipeline, **(planted | {"people": 4}))
+        assert report.holds, str(report)
+        assert [person for person, *_ in report.revealed] == ["p0", "p1", "p2", "p3"]
+        one = asked_of(table(records()), pipeline, **(planted | {"people": 4, "threads": 1}))
+        assert [row[1:] for row in one.revealed] == [row[1:] for row in report.revealed]
+        next(iter(QUESTIONS))(plant)
+        found = asked_of(table(records()), pipeline, **(planted | {"people": 4})).findings
+        assert {finding.person for finding in found if finding.rule == "sensitivity"} == {"p0", "p1", "p2", "p3"}
+    with pytest.raises(ArgumentError, match="threads=0"):
+        asked_of(table(records()), pipeline, **(planted | {"threads": 0}))
 
 
 @pytest.mark.parametrize(
