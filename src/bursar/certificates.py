@@ -142,7 +142,7 @@ def _known(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
 
 def _text(value: float | Fraction) -> str:
     """A decimal that is the number itself, as ``_units.exact`` reads it."""
-    return str(value) if isinstance(value, Fraction) else repr(float(value))
+    return str(value) if isinstance(value, Fraction) else repr(float(value) + 0.0)  # without the sign of -0.0
 
 
 def _signed(
