@@ -12,12 +12,13 @@ import pytest
 from mpmath import mp, mpf
 from typer.testing import CliRunner
 
+import random_certificates
 from bursar import certificates, filters
 from bursar import mechanisms as m
 from bursar.cli import app
 from bursar.curves import gaussian, totals
 from bursar.errors import ArgumentError, Unsupported
-from corruptions import CHECKER, RUNS, checker, corrupted, refused, stronger
+from corruptions import CHECKER, RUNS, checker, corrupted, refused, signed, stronger
 
 CHECK = checker()
 MADE = {name: certificates.of_run(run, delta=1e-5, order=order) for name, (run, order) in RUNS.items()}
@@ -173,3 +174,18 @@ def test_the_checker_is_small_and_independent(tmp_path):
     for paths, code in (([good], 0), ([good, bad], 1), ([tmp_path / "none"], 1), ([], 1)):
         run = subprocess.run([sys.executable, CHECKER, *paths], capture_output=True, text=True, check=False)
         assert run.returncode == code, run.stdout + run.stderr
+
+
+def test_random_certificates_are_accepted_and_their_corruptions_refused():
+    """Of each kind; `python tests/helpers/random_certificates.py 600` makes some ten thousand."""
+    random = Random(11)
+    for kind in ["gaussian"] * 6 + ["renyi"] * 6 + ["losses"] * 3:
+        made = random_certificates.certificate(random, kind)
+        if made is not None:
+            CHECK.check(made)
+            assert not random_certificates.false(made) or made["kind"] == "renyi"
+            assert refused(CHECK, corrupted(made, random))
+            believed = [claim for _, claim in stronger(made) if not refused(CHECK, claim)]
+            assert not any(map(random_certificates.false, believed))
+    lie = signed({**MADE["gaussian"], "epsilon": "1.9"})
+    assert random_certificates.false(lie)

@@ -3,24 +3,30 @@
     python tests/helpers/random_certificates.py [SECONDS]
 
 Runs of one to four kinds of rounds, with parameters, counts and deltas over several orders of magnitude; every third
-certificate is corrupted besides. Prints one JSON object; the exit code is 1 where one was not accepted, a corrupted one
-was, or a check took a second or longer.
+certificate is corrupted besides, and changed to claim more with a digest that fits. A claim of more may be true, and is
+wrong where it is below what no proof can go below. Prints one JSON object; the exit code is 1 where a certificate was
+not accepted, a corrupted file or a wrong claim was, or a check took a second of processor time or longer.
 """
 
 import json
 import sys
 import time
 from collections import Counter
+from fractions import Fraction
 from math import floor
 from random import Random
 
+import numpy as np
+
 from bursar import certificates
 from bursar import mechanisms as m
+from bursar.curves import losses
 from bursar.errors import Unsupported
 from corruptions import checker, corrupted, refused, stronger
 
-__all__ = ["certificate", "main", "run"]
+__all__ = ["certificate", "false", "main", "run"]
 
+PARAMETERS = ("sigma", "sensitivity", "sample_rate", "scale", "epsilon", "delta", "rho")
 LIMIT = 1.0
 """Processor seconds that a check may take."""
 
@@ -68,6 +74,24 @@ def certificate(random, kind):
         return None
 
 
+def false(claim):
+    """Whether a claim is below what holds at its delta, by a lower bound on what is true."""
+    known = [
+        (
+            m.from_fields(
+                {"kind": each["kind"], **{n: float(Fraction(v)) for n, v in each.items() if n in PARAMETERS}}
+            ),
+            each,
+        )
+        for each in claim["rounds"]
+    ]
+    kinds, counts = [leaf for leaf, _ in known], np.array([[each["count"] for _, each in known]])
+    if any(isinstance(leaf, m.Zcdp) for leaf in kinds):
+        return True  # of what is not known, a claim of more is not believed
+    least = losses.epsilons(counts, kinds, delta=float(claim["delta"]), lower=True)[0]
+    return float(claim["epsilon"]) < least
+
+
 def main(seconds, seed=0):
     """Make and check until the time is over; of each ten three are Gaussian, six Rényi and one on a grid."""
     check, random, end = checker(), Random(seed), time.monotonic() + seconds
@@ -81,15 +105,18 @@ def main(seconds, seed=0):
             continue
         start = time.process_time()
         accepted = not refused(check, json.loads(json.dumps(made)))
-        slowest[made["kind"]] = max(slowest[made["kind"]], time.process_time() - start)
+        seconds = time.process_time() - start
+        slowest[made["kind"]] = max(slowest[made["kind"]], seconds)
+        count[f"{made['kind']}: a second or longer"] += seconds >= LIMIT
         count[f"{made['kind']}: {'accepted' if accepted else 'REFUSED'}"] += 1
         wrong += [] if accepted else [made]
         if count["asked"] % 3 == 0:
-            broken = [corrupted(made, random), random.choice(list(stronger(made)))[1]]
-            believed = [each for each in broken if not refused(check, each)]
-            count["corrupted or stronger: refused"] += 2 - len(believed)
-            count["corrupted or stronger: ACCEPTED"] += len(believed)
-            wrong += believed
+            broken, claim = corrupted(made, random), random.choice(list(stronger(made)))[1]
+            count["corrupted"] += 1
+            wrong += [] if refused(check, broken) else [broken]
+            believed = not refused(check, claim)
+            count["claims of more: accepted, and true" if believed else "claims of more: refused"] += 1
+            wrong += [claim] if believed and false(claim) else []
     print(
         json.dumps({"counts": dict(sorted(count.items())), "slowest check, s": dict(slowest), "wrong": wrong}, indent=1)
     )

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from bursar.errors import BudgetExceeded
+from bursar.errors import BudgetExceeded, LedgerError
 from bursar.ledger import Ledger, export
 from ledgers import RHO, ask, clean, opened
 
@@ -118,3 +118,22 @@ def test_reading_waits_for_other_threads(where):
         writer.result(30)
         assert all(found.result(30) is not None for found in waiting)
     book.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE ledger.record SET hash = 'other' WHERE number = 1",
+        "DELETE FROM ledger.record WHERE number = 1",
+        "DELETE FROM ledger.record",
+    ],
+)
+def test_a_record_that_is_changed_while_it_is_open_is_refused(change, where):
+    """The last entry that was read has another hash, or is gone: nothing is answered."""
+    with opened(where) as book:
+        ask(book, "a", {"x": 10})
+        ask(book, "b", {"x": 10})
+        book.store.run(change)
+        with pytest.raises(LedgerError) as refused:
+            ask(book, "c", {"x": 10})
+        assert refused.value.reason in ("damaged", "closed")
