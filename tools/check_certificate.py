@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from fractions import Fraction
+from functools import cache
 from math import comb
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def whole(value, low, high, what):
     return value
 
 
+@cache
 def ratio(x):
     return iv.mpf(x.numerator) / x.denominator
 
@@ -74,53 +76,50 @@ def product(a, b):
 ROOT = fixed(1 / iv.sqrt(2 * iv.pi))
 
 
-def normal_end(x, up):
-    """A bound on the normal distribution function at one number: 1/2 + density times sum of x^(2n+1) / (2n+1)!!."""
-    if abs(x) > 15 * ONE:
-        return (ONE if x > 0 else 0) + (up if x < 0 else up - 1)  # Phi(-15) < 2^-160
-    if x < 0:
-        return ONE - normal_end(-x, not up)
-    square = -(-x * x >> SCALE) if up else x * x >> SCALE
-    term, total, odd = x, 0, 1
-    while term > 4 or square > odd * (ONE >> 1):
-        total, odd = total + term, odd + 2
-        term = -(-(term * square) // (odd << SCALE)) if up else (term * square) // (odd << SCALE)
-    total += 4 * term + 16 if up else 0  # the rest: each term is at most half of the one before
-    exact = iv.mpf(x) / iv.mpf(ONE)
-    density = product(fixed(iv.exp(-exact * exact / 2) * 2**170), ROOT)[up]  # relative precision, as the total is large
-    return ONE // 2 + (-(-total * density >> SCALE + 170) if up else total * density >> SCALE + 170)
+def normal(low, high):
+    """Bounds on the normal distribution function: at low 1/2 + density times sum of x^(2n+1) / (2n+1)!!; slope < 1."""
+    if abs(low) > 15 * ONE:
+        return (ONE - 1, ONE) if low > 0 else (0, 1 + high - low)  # Phi(-15) < 2^-160
+    if low < 0:
+        least, most = normal(-low, -low)
+        return ONE - most, ONE - least + high - low
+    densities = product(fixed(iv.exp(-((iv.mpf(low) / ONE) ** 2) / 2) * 2**170), ROOT)  # precise, as sums are large
+    sums = []
+    for up in (0, 1):
+        square, term, total, odd = (low * low + up * (ONE - 1)) >> SCALE, low, 0, 1
+        while term > 4 or square > odd * (ONE >> 1):
+            total, odd = total + term, odd + 2
+            term = -((-term * square >> SCALE) // odd) if up else (term * square >> SCALE) // odd
+        sums.append(total + up * (4 * term + 16))  # the rest: each term is at most half of the one before
+    least, most = sums[0] * densities[0] >> SCALE + 170, -(-sums[1] * densities[1] >> SCALE + 170)
+    return ONE // 2 + least, ONE // 2 + most + high - low
 
 
 def distribution(kind, p, at, exact):
     """Of one round, the probabilities of a loss of at most `at` under both laws; `exact` is `at` as a fraction."""
     if kind in ("Gaussian", "SampledGaussian"):
-        z, q = ratio(p["sigma"] / p["sensitivity"]), ratio(p.get("sample_rate", Fraction(1)))
-        over = iv.exp(at) - 1 + q
-        if over.b <= 0:
-            return (0, 0), (0, 0)
-        need(over.a > 0, "step: a point of the grid is where the losses begin; take another")
-        t = z * iv.log(over / q) + 1 / (2 * z)
-        (back, moved), rate = (
-            [[normal_end(end, up) for up, end in enumerate(fixed(x))] for x in (t, t - 1 / z)],
-            fixed(q),
-        )
+        z, q, loss = ratio(p["sigma"] / p["sensitivity"]), ratio(p.get("sample_rate", Fraction(1))), at
+        if q != 1:
+            over = iv.exp(at) - 1 + q
+            if over.b <= 0:
+                return (0, 0), (0, 0)
+            need(over.a > 0, "step: a point of the grid is where the losses begin; take another")
+            loss = iv.log(over / q)
+        t, rate = z * loss + 1 / (2 * z), fixed(q)
+        back, moved = normal(*fixed(t)), normal(*fixed(t - 1 / z))
         both = product((ONE - rate[1], ONE - rate[0]), back), product(rate, moved)
         return (both[0][0] + both[1][0], both[0][1] + both[1][1]), back
+    s = p["sensitivity"] / p["scale"] if kind == "Laplace" else p["epsilon"]
+    if not -s <= exact < s:
+        return ((0, 0), (0, 0)) if exact < s else ((ONE, ONE), (ONE, ONE))
     if kind == "Laplace":
-        s = p["sensitivity"] / p["scale"]
-        if -s <= exact < s:
-            return fixed(iv.exp((at - ratio(s)) / 2) / 2), fixed(1 - iv.exp(-(at + ratio(s)) / 2) / 2)
-    else:
-        s = p["epsilon"]
-        if -s <= exact < s:
-            return fixed(1 / (1 + iv.exp(ratio(s)))), fixed(1 / (1 + iv.exp(-ratio(s))))
-    return ((0, 0), (0, 0)) if exact < s else ((ONE, ONE), (ONE, ONE))
+        return fixed(iv.exp((at - ratio(s)) / 2) / 2), fixed(1 - iv.exp(-(at + ratio(s)) / 2) / 2)
+    return fixed(1 / (1 + iv.exp(ratio(s)))), fixed(1 / (1 + iv.exp(-ratio(s))))
 
 
-def laws(kind, p, step, places, bits):
+def laws(kind, p, step, places, bits, sizes):
     h = ratio(step)
     near, far = fixed(1 / (1 - iv.exp(-h)))[1], fixed(1 / (iv.exp(h) - 1))[1]
-    sizes = {j: fixed(iv.exp(h * j)) for j in range(-places, places + 1)}
     masses = [[0] * (2 * places + 1) for _ in range(2)]
     below, top = distribution(kind, p, -h * places, -step * places), -places
     masses[0][0], leak_add = below[0][1], below[1][1]
@@ -171,8 +170,9 @@ def check_losses(c, rounds, epsilon):
     step, most = number(c["step"], Fraction(1, 10**6), 1, "step"), number(c["beyond"], 0, 1, "beyond")
     places, bits = whole(c["places"], 1, 20_000, "places"), whole(c["bits"], 32, 100, "bits")
     total = [(0, [1 << bits], 0)] * 2
+    sizes = {j: fixed(iv.exp(ratio(step) * j)) for j in range(-places, places + 1)}
     for kind, p, count in rounds:
-        for side, law in enumerate(laws(kind, p, step, places, bits)):
+        for side, law in enumerate(laws(kind, p, step, places, bits, sizes)):
             total[side] = times(total[side], power(law, count, places, bits), places, bits)
     beyond = max(Fraction(law[2], 1 << bits) for law in total)
     need(beyond <= most, "beyond: more mass counts as infinite")
@@ -190,7 +190,7 @@ def check_gaussian(c, rounds, epsilon):
     need(all(kind == "Gaussian" for kind, _, _ in rounds), "rounds: only Gaussian ones are mu-GDP exactly")
     mu = iv.sqrt(ratio(sum(count * (p["sensitivity"] / p["sigma"]) ** 2 for _, p, count in rounds)))
     e = ratio(epsilon)
-    high, low = normal_end(fixed(-e / mu + mu / 2)[1], True), normal_end(fixed(-e / mu - mu / 2)[0], False)
+    high, low = normal(*fixed(-e / mu + mu / 2))[1], normal(*fixed(-e / mu - mu / 2))[0]
     return Fraction(high - product(fixed(iv.exp(e)), (low, low))[0], ONE)
 
 
