@@ -21,6 +21,7 @@ FLOORS = {
     "_html": 0,
     "_private": 0,
     "_search": 0,
+    "_spelling": 0,
     "_units": 0,
     "_witness": 0,
     "_uncopyable": 0,
@@ -60,6 +61,7 @@ GROUND = {
     "_html": {"errors"},
     "_private": set(),
     "_search": {"errors"},
+    "_spelling": {"_check", "_workspace"},
     "_witness": set(),
     "errors": set(),
 }

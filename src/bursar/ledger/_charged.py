@@ -19,7 +19,11 @@ class Charged(Promises):
 
     def person(self, value: object) -> Person:
         """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
-        return self._rules.terms.name_of(value)
+        return self._rules.terms.accounts_named([value])[0]
+
+    def people(self, values: Sequence[object]) -> list[Person]:
+        """The same for many, in order. Private."""
+        return self._rules.terms.accounts_named(values)
 
     def accounts_of(self, person: object) -> list[Person]:
         """The names of all accounts of a person: one, or one for each period."""

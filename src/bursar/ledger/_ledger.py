@@ -57,6 +57,7 @@ class Ledger(Declared, Charged):
         keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
         periods: Periods | None = None,
+        spelling: str | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -74,6 +75,9 @@ class Ledger(Declared, Charged):
                 of people's names (the first 128 bits of HMAC-SHA256). The file is made if it is missing then. Later:
                 where it is now; None for where it was.
             periods: each of which brings every person a budget, public; None for what it was made for.
+            spelling: which spellings of a text name one person, public: "exact" (letter by letter), "nfc" (Unicode's
+                normal form C) or "caseless" (the same, and capital letters are small ones); None for what it was made
+                for, and "exact" for a new ledger.
             create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
                 False where it must be there.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
@@ -86,19 +90,20 @@ class Ledger(Declared, Charged):
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
-        check_terms(budget, person, keys_delta, periods)
+        check_terms(budget, person, keys_delta, periods, spelling)
         store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         try:
             if not store.exists():
-                known = budget is not None and person is not None
-                new = Terms.of(budget, person, wanted, keys_delta, periods) if known else None  # type: ignore[arg-type]
+                new = None
+                if budget is not None and person is not None:
+                    new = Terms.of(budget, person, wanted, keys_delta, periods, spelling)
                 create_in(store, new, create=create, pseudonyms=key)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = terms_of(store)
             accounts = accounts_of(store, writer, terms.accounts)
             given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
-            terms.refuse_other(store.name, accounts=accounts.kind, **given)  # type: ignore[arg-type]
+            terms.refuse_other(store.name, accounts=accounts.kind, spelling=spelling, **given)  # type: ignore[arg-type]
             accounts.open(store, names_of(store, terms, key))
             return cls(store, accounts)
         except BaseException as error:

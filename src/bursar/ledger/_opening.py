@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bursar._spelling import EXACT
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.names import Names, check_of, checked_key, new_key
 from bursar.ledger._accounts.parquet import ParquetAccounts
@@ -23,6 +24,8 @@ def create_in(store: Store, terms: Terms | None, *, create: bool, pseudonyms: Pa
     if terms is None:
         why = "is not there, and cannot be made without a budget and a kind of names"
         raise LedgerError(f"{store.name} {why}", reason="missing")
+    if terms.accounts != TABLES and terms.spelling != EXACT:
+        raise ArgumentError(f"spelling={terms.spelling!r}: accounts in Parquet files name people letter by letter")
     if pseudonyms is None:
         store.create(terms.person, sealed(0, START, terms.public, {}))
         return

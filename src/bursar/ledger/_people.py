@@ -24,7 +24,7 @@ def named(ledger: Ledger, people: Sequence[object]) -> list[Person]:
     Raises:
         ArgumentError: two of them are one person there.
     """
-    names = [ledger.person(person) for person in people]
+    names = ledger.people(people)
     if len(set(names)) < len(names):
         raise ArgumentError("people: two of them are one person in this ledger: give each person once")
     return names

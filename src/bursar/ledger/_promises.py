@@ -83,12 +83,23 @@ class Promises:
         return self._rules.terms.person
 
     def refuse_other(
-        self, *, budget: LedgerBudget | None, person: str, keys_delta: float | None, periods: Periods | None
+        self,
+        *,
+        budget: LedgerBudget | None,
+        person: str,
+        keys_delta: float | None,
+        periods: Periods | None,
+        spelling: str | None,
     ) -> None:
         """Refuse to use this ledger, which is open, for other terms than its own; None for whatever they are."""
         terms = self._rules.terms
-        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
+        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods, "spelling": spelling}
         terms.refuse_other(self.store.name, accounts=terms.accounts, **given)  # type: ignore[arg-type]
+
+    @property
+    def spelling(self) -> str:
+        """Which spellings of a text name one person: "exact", "nfc" or "caseless". Public."""
+        return self._rules.terms.spelling
 
     @property
     def periods(self) -> Periods | None:

@@ -7,7 +7,7 @@ What is counted in a ledger depends on its budget:
     filters.Basic     epsilon, of Laplace noise, with delta = 0
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, nextafter, sqrt
@@ -15,6 +15,7 @@ from numbers import Integral
 from typing import Any, Self
 
 from bursar import _check, meaning
+from bursar._spelling import EXACT, check_spelling, spelled
 from bursar._units import MEASURE, RANGE, exact, to_float
 from bursar.curves import approximate, gaussian, tradeoff, zcdp
 from bursar.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
@@ -50,6 +51,7 @@ class Terms:
         pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
         periods: each of which brings everybody a budget; None: there is one for good.
         names: with periods, how the data name people: BIGINT or VARCHAR. Their accounts are named by text.
+        spelling: which spellings of a text name one person: exact, nfc or caseless.
     """
 
     budget: int
@@ -62,6 +64,7 @@ class Terms:
     pseudonyms: str | None = None
     periods: Periods | None = None
     names: str = "VARCHAR"
+    spelling: str = EXACT
 
     @classmethod
     def of(
@@ -71,10 +74,12 @@ class Terms:
         accounts: str,
         keys_delta: float | None = None,
         periods: Periods | None = None,
+        spelling: str | None = None,
     ) -> Self:
         """The terms of a new ledger."""
         measure, units = _counted(budget)
         terms = cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
+        terms = replace(terms, spelling=spelling or EXACT)
         return terms if periods is None else replace(terms, person="VARCHAR", periods=periods, names=person)
 
     @classmethod
@@ -96,6 +101,7 @@ class Terms:
             public.get("pseudonyms"),
             Periods.read(public["periods"]) if "periods" in public else None,
             str(public["periods"]["names"]) if "periods" in public else "VARCHAR",
+            str(public.get("spelling", EXACT)),
         )
 
     @property
@@ -113,6 +119,7 @@ class Terms:
             **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
             **({} if self.pseudonyms is None else {"pseudonyms": self.pseudonyms}),
             **({} if self.periods is None else {"periods": {**self.periods.public, "names": self.names}}),
+            **({} if self.spelling == EXACT else {"spelling": self.spelling}),
         }
 
     @property
@@ -164,21 +171,29 @@ class Terms:
         """
         return self._together().promise(delta)
 
-    def name_of(self, person: object) -> Person:
-        """The name of an account: a person as the ledger keeps it, with periods a person in one of them."""
+    def accounts_named(self, people: Sequence[object]) -> list[Person]:
+        """The names of accounts: people as the ledger keeps them, with periods each of them in one."""
         if self.periods is None:
-            return self._name(person, self.person)
-        if isinstance(person, str) and (period := self.periods.period_of(person)) is not None:
+            return self._names(people, self.person)
+        return [self._name_in_period(person, self.periods) for person in people]
+
+    def _name_in_period(self, person: object, periods: Periods) -> Person:
+        if isinstance(person, str) and (period := periods.period_of(person)) is not None:
             who = person.removesuffix(f" {period}")
-            if str(self._name(who, self.names)) == who:
-                return person
+            (name,) = self._names([who], self.names)
+            if self.names == "VARCHAR" or str(name) == who:
+                return f"{name} {period}"
         raise UnknownPerson("person: here each person has an account for each period: 'NAME FIRST-DAY-OF-THE-PERIOD'")
 
     def names_of(self, person: object) -> list[Person]:
         """The names of all accounts of a person: one, or one for each period."""
         if self.periods is None:
-            return [self.name_of(person)]
-        return list(self.periods.units_of(str(self._name(person, self.names))))
+            return self.accounts_named([person])
+        return list(self.periods.units_of(str(self._names([person], self.names)[0])))
+
+    def _names(self, people: Sequence[object], kind: str) -> list[Person]:
+        names = [self._name(person, kind) for person in people]
+        return names if self.spelling == EXACT else list(spelled(self.spelling, [str(name) for name in names]))
 
     def _name(self, person: object, kind: str) -> Person:
         if kind == "VARCHAR":
@@ -200,6 +215,7 @@ class Terms:
         accounts: str,
         keys_delta: float | None = None,
         periods: Periods | None = None,
+        spelling: str | None = None,
     ) -> None:
         """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
         measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
@@ -215,6 +231,8 @@ class Terms:
             other = f"periods={self.periods!r}, not {periods!r}"
         elif keys_delta not in (None, self.keys_delta):
             other = f"keys_delta={self.keys_delta!r}, not {keys_delta!r}"
+        elif spelling not in (None, self.spelling):
+            other = f"spelling={self.spelling!r}, not {spelling!r}"
         elif accounts != self.accounts:
             other = f"accounts={self.accounts!r}, not {accounts!r}"
         else:
@@ -223,9 +241,17 @@ class Terms:
 
 
 def check_terms(
-    budget: LedgerBudget | None, person: str | None, keys_delta: float | None = None, periods: Periods | None = None
+    budget: LedgerBudget | None,
+    person: str | None,
+    keys_delta: float | None = None,
+    periods: Periods | None = None,
+    spelling: str | None = None,
 ) -> None:
     """Refuse what no ledger can be made for."""
+    if spelling is not None:
+        check_spelling(spelling)
+        if spelling != EXACT and person == "BIGINT":
+            raise ArgumentError(f"spelling={spelling!r} is for people who are named by text, not by whole numbers")
     if periods is not None and not isinstance(periods, Periods):
         raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
     if periods is not None and keys_delta is not None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bursar._spelling import EXACT
 from bursar._workspace import duckdb, quoted
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines import sources
@@ -124,7 +125,12 @@ def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]]) -> str:
     people = {}
     for each, columns in zip(given, kinds, strict=True):
         if each.person is not None:
-            people[sources.person_type(columns, each.person, each.label("the data"))] = each
+            kind = sources.person_type(columns, each.person, each.label("the data"))
+            if kind == "BIGINT" and each.spelling != EXACT:
+                raise ArgumentError(
+                    f"spelling={each.spelling!r} is for ids of text: {each.person!r} holds whole numbers"
+                )
+            people[kind] = each
             check_column_of(each.periods, columns)
         elif each.key not in columns:
             raise ArgumentError(f"public: {each.name!r} has no column {each.key!r}, its key")

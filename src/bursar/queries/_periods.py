@@ -1,14 +1,15 @@
-"""Sessions in which each period of the rows brings every person a budget: what is checked of them."""
+"""Sessions whose ledger names accounts otherwise than the rows name people: by period, or by one spelling of many."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from bursar._spelling import EXACT, check_spelling
 from bursar.errors import ArgumentError, Unsupported
 from bursar.ledger import Ledger, Periods
 from bursar.queries._engines.given import Given
 from bursar.queries._engines.spark_engine import is_data_frame
 
-__all__ = ["check_column_of", "in_periods", "refuse_other_periods"]
+__all__ = ["check_column_of", "in_periods", "in_spelling", "refuse_other_names"]
 
 
 def in_periods(given: list[Given], periods: Periods | None) -> list[Given]:
@@ -29,6 +30,19 @@ def in_periods(given: list[Given], periods: Periods | None) -> list[Given]:
     return [each if each.person is None else replace(each, periods=periods) for each in given]
 
 
+def in_spelling(given: list[Given], spelling: str) -> list[Given]:
+    """The tables, whose people are named by this spelling.
+
+    Raises:
+        ArgumentError: there is no such spelling.
+        Unsupported: the rows are in Spark, which has no normal form C.
+    """
+    check_spelling(spelling)
+    if spelling != EXACT and any(is_data_frame(each.data) for each in given):
+        raise Unsupported(f"spelling={spelling!r}: not for data frames of Spark: write them as Parquet files")
+    return [each if each.person is None else replace(each, spelling=spelling) for each in given]
+
+
 def check_column_of(periods: Periods | None, kinds: Mapping[str, str]) -> None:
     """Refuse a column of periods that is missing or holds no dates."""
     if periods is None:
@@ -39,11 +53,13 @@ def check_column_of(periods: Periods | None, kinds: Mapping[str, str]) -> None:
         raise ArgumentError(f"periods: the column {periods.column!r} must hold dates or times; cast it in a view")
 
 
-def refuse_other_periods(book: Ledger, periods: Periods | None) -> None:
-    """Refuse a ledger with periods where none are given: its accounts have other names.
+def refuse_other_names(book: Ledger, periods: Periods | None, spelling: str) -> None:
+    """Refuse a ledger with periods, or a spelling, where none is given: its accounts have other names.
 
     Raises:
-        ArgumentError: it was made for periods.
+        ArgumentError: it was made for others.
     """
+    if book.spelling != spelling:
+        raise ArgumentError(f"{book.store.name} was made for spelling={book.spelling!r}, not {spelling!r}")
     if book.periods != periods:
         raise ArgumentError(f"{book.store.name} was made for periods={book.periods!r}, not {periods!r}")

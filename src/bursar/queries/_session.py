@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bursar import _check
+from bursar._spelling import EXACT
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
@@ -24,7 +25,7 @@ from bursar.queries._engines.spark_engine import Spark, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
 from bursar.queries._noise import laplace
 from bursar.queries._opening import SAMPLE, prepared, view_checked
-from bursar.queries._periods import in_periods, refuse_other_periods
+from bursar.queries._periods import in_periods, in_spelling, refuse_other_names
 from bursar.queries._replay import replayed
 from bursar.queries._statements import Statement, statement
 from bursar.queries._tables import Lookup, given_tables
@@ -61,6 +62,7 @@ class Session(Uncopyable):
         keys_delta: float | None = None,
         pseudonyms: Path | str | None = None,
         periods: Periods | None = None,
+        spelling: str | None = None,
         create: bool = True,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -101,6 +103,9 @@ class Session(Uncopyable):
                 people's names; see ``Ledger.open``.
             periods: ``ledger.Periods("day", every="month", first=..., last=...)``: each period of the rows brings every
                 person a budget. They are fixed when the ledger is made, and must be given again each time.
+            spelling: which spellings of a text name one person, public: "exact" (letter by letter; so it is where
+                nothing is given), "nfc" (Unicode's normal form C) or "caseless" (the same, and capital letters are
+                small ones). It is fixed when the ledger is made, and must be given again each time.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
@@ -115,13 +120,15 @@ class Session(Uncopyable):
         if dataset is not None:
             tables, data = named_alone(dataset, data, tables, reading), None
             reading = sources.ReadOptions()
-        if isinstance(ledger, Ledger) and periods is None:
-            periods = ledger.periods
-        given = in_periods(given_tables(data, person, tables, public, reading), periods)
+        if isinstance(ledger, Ledger):
+            periods, spelling = periods or ledger.periods, spelling or ledger.spelling
+        spelling = spelling or EXACT
+        given = in_spelling(in_periods(given_tables(data, person, tables, public, reading), periods), spelling)
         kind, given, checks = prepared(given, check=check_view)
         if isinstance(ledger, Ledger):
             check_shared(ledger, given, {"pseudonyms": pseudonyms, "memory_limit": memory_limit, "threads": threads})
-            ledger.refuse_other(budget=budget, person=kind, keys_delta=keys_delta, periods=periods)
+            terms: dict[str, Any] = {"keys_delta": keys_delta, "periods": periods, "spelling": spelling}
+            ledger.refuse_other(budget=budget, person=kind, **terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
         frame = given[0].data
         writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
@@ -132,13 +139,14 @@ class Session(Uncopyable):
             keys_delta=keys_delta,
             pseudonyms=pseudonyms,
             periods=periods,
+            spelling=spelling,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
             writer=writer,
         )
         try:
-            refuse_other_periods(book, periods)
+            refuse_other_names(book, periods, spelling)
             return cls._over(book, given, checks, dataset=dataset, writer=writer)
         except BaseException:
             book.close()

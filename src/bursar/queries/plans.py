@@ -15,6 +15,7 @@
     spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
     keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
     pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
+    spelling = "caseless"            # may be left out: "nfc" or "caseless" where ids are spelled in several ways
     periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
     create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
@@ -110,6 +111,7 @@ _OPTIONAL: dict[str, type] = {
     "keys_delta": float,
     "pseudonyms": str,
     "periods": dict,
+    "spelling": str,
     "dataset": str,
 }
 _BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
@@ -225,6 +227,7 @@ class Plan:
             keys_delta=self.settings.get("keys_delta"),
             pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
             periods=self.periods,
+            spelling=self.settings.get("spelling"),
             create=create,
             memory_limit=self.settings.get("memory_limit"),
             dataset=self.settings.get("dataset") if own else None,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bursar._spelling import EXACT, spelling_sql
 from bursar.errors import ArgumentError
 from bursar.ledger import Periods
 from bursar.queries._engines.columns import cast
@@ -27,6 +28,7 @@ class Given:
         key, on: of a public table, see ``PublicTable``.
         columns: that questions may use; None for all.
         periods: where a person has an account for each of them.
+        spelling: which spellings of a text name one person.
     """
 
     name: str | None
@@ -38,6 +40,7 @@ class Given:
     on: str = ""
     columns: tuple[str, ...] | None = None
     periods: Periods | None = None
+    spelling: str = EXACT
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
@@ -61,6 +64,8 @@ class Given:
         """Whose row it is, or the key of a public one, as SQL over the alias d."""
         if self.person is not None:
             who = dialect.person[person_kind].format(dialect.columns[self.person])
+            if self.spelling != EXACT:  # DuckDB's alone; a function's result has no collation of its own
+                who = dialect.letters.format(spelling_sql(self.spelling, who))
             if self.periods is None:
                 return who
             return dialect.letters.format(self.periods.sql(who, dialect.columns[self.periods.column]))
