@@ -1,13 +1,15 @@
 """Feldman & Zrnic (2021), section 6: k_max chosen in the run, by noisy counts of the people who have budget left.
 
     python experiments/feldman_zrnic_2021/stopping.py            # 5 seeds: 20 minutes on one core
-    python experiments/feldman_zrnic_2021/stopping.py --quick    # one seed, 2,000 people, nothing is written
+    python experiments/feldman_zrnic_2021/stopping.py --mnist    # one seed of the network on MNIST: half an hour
+    python experiments/feldman_zrnic_2021/stopping.py --quick    # one seed, few people, nothing is written
 
 Measures what counting costs, what it finds, and the accuracy on the test file where it stops, beside the printed k_max
 and beside stopping after k. Adult, two settings: as printed at 0.3 (noise, clip, learning rate, k = 800), and our way
-at 0.3 (tuned on a split of the training file). Each way to count costs 1 % of each budget, taken out of the same
-budget that the steps are paid from, so that the promise is the same. A run goes on to five times k; it is read off
-afterwards where it would have stopped at other shares. All counts come after step k.
+at 0.3 (tuned on a split of the training file); MNIST as printed at 0.3 (k = 104). Each way to count costs 1 % of each
+budget, taken out of the same budget that the steps are paid from, so that the promise is the same. A run goes on to
+five times k, on MNIST to twice k; it is read off afterwards where it would have stopped at other shares. All counts
+come after step k; on MNIST they are made, and paid for, from the first step on.
 
 The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not private.
 """
@@ -18,13 +20,17 @@ import sys
 from math import sqrt
 from pathlib import Path
 
+import mnist
 import numpy as np
+import torch
 from adult import DELTA, OURS, PRINTED, RAW, SCHEMAS, data_folder, features
 from scipy import stats
+from torch import nn
 
-from bursar.training import LogisticRegression
+from bursar import filters
+from bursar.training import LogisticRegression, Trainer
 from bursar.training._logistic.noise_plan import plan
-from bursar.training.stopping import ActiveAnswer, Dropouts, StillActive, Tree
+from bursar.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -143,6 +149,71 @@ def _accuracy(x, y, parameters):
     return round(100 * float(np.mean((x @ parameters > 0).ravel() == y)), 3)
 
 
+def run_mnist(images, seed, *, factor=2, steps=None):
+    """The network on MNIST as printed at 0.3, counted by the square root at 1 % of the budget; the same record."""
+    (x, y), test = images
+    row = mnist.PRINTED[0.3]
+    steps, sigma = steps or row.steps, row.sigma * len(y) / mnist.ALL
+    budget = filters.Gaussian(mu=sqrt(steps) / sigma * (1 + 1e-9))
+    counts = factor * steps
+    counter = SquareRoot(counts, 10 * SquareRoot(counts, 1.0).mechanism.sensitivity / budget.mu * (1 + 1e-9))
+    torch.manual_seed(seed)
+    module, made, noted = mnist.network(), [], {}
+    total = [torch.zeros_like(parameter) for parameter in module.parameters()]
+
+    def count(people):
+        made.append(Dropouts(people, counter, noise=np.random.default_rng([seed, 2])))
+        return made[0]
+
+    def look(run):
+        values = [parameter.detach() for parameter in module.parameters()]
+        if run.step > steps // 2:
+            torch._foreach_add_(total, values)
+        moments = {"k": run.step == steps, "k_max": run.step == row.k_max, "longest": run.step == counts}
+        answer = run.counting
+        if run.step > steps:
+            moments |= {str(share): answer.count > share * len(y) for share in SHARES}
+        for moment in (each for each, now in moments.items() if now and each not in noted):
+            averaged = [each / (run.step - steps // 2) for each in total]
+            noted[moment] = {
+                "step": run.step,
+                "people": len(y),
+                "counted": answer.count if run.step > steps else None,
+                "standard_error": answer.standard_error if run.step > steps else None,
+                "dropped": int(np.count_nonzero(~np.asarray(made[0]._inside))),
+                "last": mnist.accuracy(module, values, *test),
+                "averaged": mnist.accuracy(module, averaged, *test),
+            }
+
+    trainer = Trainer(
+        module,
+        nn.CrossEntropyLoss(reduction="none"),
+        torch.optim.SGD(module.parameters(), lr=row.rate),
+        budget,
+        max_grad_norm=row.clip,
+        noise_multiplier=sigma,
+        divisor=len(y),
+        steps=steps,
+        extra_steps=counts - steps,
+        pace=0.0,
+        seed=seed,
+    )
+    done = trainer.fit(x, y, callbacks=[look], counting=count)
+    price = made[0].price
+    return {
+        "setting": "MNIST, as printed",
+        "way": "square root",
+        "seed": seed,
+        "people": len(y),
+        "epsilon": budget.epsilon(delta=DELTA),
+        "noise_multiplier": sigma,
+        "price": repr(price),
+        "price_of_budget": (price.sensitivity / price.sigma / budget.mu) ** 2,
+        "stopped": done.step,
+        "noted": noted,
+    }
+
+
 def table(runs):
     """The recorded runs as a Markdown table: means over seeds, and paired differences to stopping after k."""
     lines = [
@@ -165,7 +236,8 @@ def _row(name, way, moment, found):
         return np.mean(values) if values else None
 
     people = found[0][moment]["people"]
-    what = {"k": "k", "k_max": "printed k_max" if name == "as printed" else "k_max of the table", "longest": "5 k"}
+    printed, times = name.endswith("as printed"), 2 if name.startswith("MNIST") else LONGEST
+    what = {"k": "k", "k_max": "printed k_max" if printed else "k_max of the table", "longest": f"{times} k"}
     stops = what.get(moment) or f"{100 * float(moment):g} % out"
     gaps = [one[moment]["averaged"] - one["k"]["averaged"] for one in found]
     gap = "-"
@@ -185,30 +257,45 @@ PLAN = [("our way", "square root", 0.3), ("our way", "tree", 0.3), ("our way", "
 PLAN += [("as printed", "square root", 0.3)]
 
 
+def made(given, folder, known):
+    """The runs that the command line asks for and that are not known, one after the other."""
+    if (given.mnist or given.quick) and ("MNIST, as printed", "square root", 1) not in known:
+        few = 300 if given.quick else None
+        images = [
+            tuple(part[:few] for part in mnist.images(name, folder.parent / "mnist")) for name in ("train", "t10k")
+        ]
+        yield run_mnist(images, 1, steps=3 if given.quick else None)
+    if given.mnist:
+        return
+    data = {}
+    for name, schema in SCHEMAS.items():
+        (x, y), test = features(schema, folder / "adult.data"), features(schema, folder / "adult.test")
+        few = 2000 if given.quick else None
+        data[name] = (x[:few], y[:few]), test
+    for seed in range(1 if given.quick else given.seeds):
+        for name, way, share in PLAN[:3] if given.quick else PLAN:
+            if (name, way, seed) not in known:
+                yield run(name, way, share, data, seed, factor=2 if given.quick else LONGEST)
+
+
 def main():
     """Run what is not recorded, and save; print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed, the first 2,000 people, nothing is written")
+    parser.add_argument("--quick", action="store_true", help="one seed, few people, nothing is written")
+    parser.add_argument("--mnist", action="store_true", help="the network on MNIST, one seed, instead of Adult")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=None, help="the folder of adult.data and adult.test")
     parser.add_argument("--out", type=Path, default=pages.DOCS)
     given = parser.parse_args()
     folder = data_folder(given.data)
-    few = 2000 if given.quick else None
-    data = {}
-    for name, schema in SCHEMAS.items():
-        (x, y), test = features(schema, folder / "adult.data"), features(schema, folder / "adult.test")
-        data[name] = (x[:few], y[:few]), test
     file = given.out / "stopping-counts.json"
     runs = json.loads(file.read_text(encoding="utf-8")) if file.is_file() and not given.quick else []
-    for seed in range(1 if given.quick else given.seeds):
-        for name, way, share in PLAN[:3] if given.quick else PLAN:
-            if any((one["setting"], one["way"], one["seed"]) == (name, way, seed) for one in runs):
-                continue
-            runs.append(run(name, way, share, data, seed, factor=2 if given.quick else LONGEST))
-            print(name, way, seed, {k: (v["step"], v["averaged"]) for k, v in runs[-1]["noted"].items()}, flush=True)
-            if not given.quick:
-                pages.save("stopping-counts", runs, table(runs), out=given.out)
+    for one in made(given, folder, {(one["setting"], one["way"], one["seed"]) for one in runs}):
+        runs.append(one)
+        shown = {moment: (found["step"], found["averaged"]) for moment, found in one["noted"].items()}
+        print(one["setting"], one["way"], one["seed"], shown, flush=True)
+        if not given.quick:
+            pages.save("stopping-counts", runs, table(runs), out=given.out)
     print(table(runs))
 
 
