@@ -18,6 +18,7 @@ sys.path.append(str(ROOT / "experiments" / "koskela_2023"))
 
 import mimic  # noqa: E402
 import phenotypes  # noqa: E402
+import search  # noqa: E402
 import section6  # noqa: E402
 import section6_page  # noqa: E402
 import torch  # noqa: E402
@@ -199,3 +200,35 @@ def test_who_gains_and_who_loses_is_as_in_the_paper():
             ]
             mean, half = section6_page.interval(change)
             assert mean + half < 0 if group == "no condition" else mean - half > 0
+
+
+# Bayesian search
+
+
+def test_the_page_shows_the_search():
+    """Its table is made from the saved runs: 30 trials, and five seeds with the best of them."""
+    lines = [json.loads(line) for line in (DOCS / "koskela-search.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert search.table(lines, saved()) in (DOCS / "koskela-groups.md").read_text(encoding="utf-8")
+    trials = [line for line in lines if line["kind"] == "search"]
+    best = max(trials, key=lambda line: line["auc"])
+    assert len(trials) == 30
+    found = [(line["seed"], line["clip"], line["rate"]) for line in lines if line["kind"] == "searched"]
+    assert found == [(seed, best["clip"], best["rate"]) for seed in range(5)]
+
+
+def test_the_search_goes_on_where_it_was_killed(monkeypatch):
+    """The same trials as without a kill, each made once; and it comes near the top of a hill."""
+    made = []
+
+    def trained(task, run, *, curves):
+        made.append(run)
+        return {"auc": -((np.log(run.clip / 0.4)) ** 2) - (np.log(run.rate / 0.04)) ** 2}
+
+    monkeypatch.setattr(search, "trained", trained)
+    whole, killed = section6.Journal(None), section6.Journal(None)
+    found = search.search(whole, None, trials=25, epochs=50)
+    killed.lines += whole.lines[:9]
+    assert search.search(killed, None, trials=25, epochs=50) == found
+    assert killed.lines == whole.lines
+    assert len(made) == 25 + 16
+    assert max(line["auc"] for line in whole.lines) > -0.1  # by chance one trial in 80 is

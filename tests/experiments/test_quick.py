@@ -35,6 +35,7 @@ NEEDS = {
     "feldman_zrnic_2021/stopping.py": "adult",
     "feldman_zrnic_2021/tuning.py": "adult",
     "koskela_2023/mimic.py": "mimic3_demo",
+    "koskela_2023/search.py": "diabetes130",
     "queries/health.py": "eicu_demo",
     "queries/streams.py": "movielens_latest_small",
     "streams/releases.py": "diabetes130",
