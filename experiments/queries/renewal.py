@@ -24,10 +24,10 @@ from bursar.queries import People, Session
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
+import pages  # noqa: E402
 from data_sets import folder  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "experiments" / "renewal.md"
-MARKS = ("<!-- table: begin -->", "<!-- table: end -->")
 EPSILON, DELTA = 1.0, 1e-6
 FIRST, WEEKS, CUSTOMERS = date(2011, 1, 3), 44, 500
 SHARES = (0.1, 0.5, 0.9, 0.99, 1.0)
@@ -113,9 +113,7 @@ def main() -> None:
         return
     record = result(given.data, WEEKS, CUSTOMERS)
     (HERE / "renewal.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(record)}\n{MARKS[1]}{after}", encoding="utf-8")
+    pages.insert(PAGE, table(record) + "\n")
     print(table(record))
 
 

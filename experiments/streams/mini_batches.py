@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "utility")]
 import images
+import pages
 import tables
 from journal import record, recorded
 
@@ -34,7 +35,6 @@ from bursar.training.correlated import BandedInverse, FixedBatches
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "experiments" / "mini-batches.md"
 Make = Callable[..., training.Trainer]
-MARKS = ("<!-- table: begin -->", "<!-- table: end -->")
 
 DELTA, SIZE, MOMENTUM, BAND = 1e-5, 512, 0.9, 32
 EPSILONS = (0.5, 2.0, 8.0)
@@ -225,9 +225,7 @@ def main() -> None:
         return
     for name in given.only:
         do_missing(name, given)
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(recorded(given.out))}\n{MARKS[1]}{after}", encoding="utf-8")
+    pages.insert(PAGE, table(recorded(given.out)) + "\n")
 
 
 if __name__ == "__main__":

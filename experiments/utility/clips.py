@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 sys.path.append(str(Path(__file__).parents[1]))
+import pages
 from journal import record, recorded
 from scipy import stats
 from tables import Data, held_out, load
@@ -37,7 +38,6 @@ RATES = (2.0, 8.0, 32.0)
 QUANTILES = {"fixed": None, "adaptive, 0.8": 0.8, "adaptive, median": 0.5}
 """The rules; of the adaptive ones the quantile that is followed."""
 TUNE_SEED, SEEDS = 1000, 5
-MARKS = ("<!-- table: begin -->", "<!-- table: end -->")
 
 
 def run(data: Data, rule: str, clip: float, rate: float, seed: int, *, mu: float, steps: int) -> dict[str, float]:
@@ -144,9 +144,7 @@ def main() -> None:
             print(rule, run(few, rule, 5.0, 2.0, 0, mu=1.0, steps=5))
         return
     do_missing(data, given.out, given.seeds)
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(recorded(given.out))}\n{MARKS[1]}{after}", encoding="utf-8")
+    pages.insert(PAGE, table(recorded(given.out)) + "\n")
 
 
 if __name__ == "__main__":
