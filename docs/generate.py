@@ -47,6 +47,7 @@ MODULES = (
     "bursar.queries",
     "bursar.queries.plans",
     "bursar.interop.opacus",
+    "bursar.interop.lightning",
     "bursar.audit",
     "bursar.interop.transformers",
     "bursar.training",

@@ -21,6 +21,7 @@ HIDDEN = {
     "starlette": ("import bursar.service", "service"),
     "uvicorn": ("import bursar.service", "service"),
     "opacus": ("import bursar.interop.opacus", "opacus"),
+    "lightning": ("import bursar.interop.lightning", "lightning"),
     "opendp": ("from bursar.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }
 

@@ -12,6 +12,7 @@ from bursar._uncopyable import Uncopyable
 from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
+from bursar.interop.opacus._runs import Runs
 
 __all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
 
@@ -26,6 +27,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._history: list[tuple[float, float, int]] = []
+        self._runs = Runs()
 
     @property
     def history(self) -> list[tuple[float, float, int]]:
@@ -40,17 +42,64 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     def _charge(self, step: mechanisms.Mechanism) -> None:
         """Charge one step, or raise before anything is spent."""
 
+    @abstractmethod
+    def admits(self, step: mechanisms.Mechanism) -> bool:
+        """Whether one more step like this fits. Asking changes nothing."""
+
+    @abstractmethod
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an account like this one, with the same promise; return it."""
+
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Charge one step.
 
         Raises:
             BudgetExceeded: it does not fit. Nothing was spent.
         """
+        self._take(noise_multiplier, sample_rate, run=None)
+
+    def _take(self, noise_multiplier: float, sample_rate: float, *, run: str | None) -> None:
+        """Charge one step that a run took; None is the run of this process."""
         self._charge(mechanisms.gaussian_step(noise_multiplier, 1.0, sample_rate))
+        self._runs.add(noise_multiplier, sample_rate, run=run)
         steps = 1
         if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
             steps += self._history.pop()[2]
         self._history.append((noise_multiplier, sample_rate, steps))
+
+    def merged_state(self) -> dict[str, Any]:
+        """What ``merge`` takes: this account, and the steps of each process that it knows of."""
+        return {"account": dict(self.state_dict()), "runs": self._runs.state()}
+
+    def unknown(self, state: Mapping[str, Any]) -> int:
+        """How many steps of a state ``merge`` would charge."""
+        _check.saved(state, "account", "runs")
+        return len(self._runs.missing(state["runs"]))
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Charge the steps of a state that are not charged here yet.
+
+        Args:
+            state: public, what ``merged_state()`` gave, in this process or another.
+
+        Raises:
+            ArgumentError: it is the state of another budget, odometer or plan. Nothing was spent.
+            BudgetExceeded: the steps, which were taken, do not all fit any more.
+
+        Guarantee: every step of the state, and every one that was charged here, is charged exactly once.
+        Source: theory 1.2.
+        """
+        _check.saved(state, "account", "runs")
+        is_fresh = not len(self)
+        then = self.check_state(state["account"])
+        for run, noise_multiplier, sample_rate in self._runs.missing(state["runs"]):
+            self._take(noise_multiplier, sample_rate, run=run)
+        if is_fresh:
+            self._check_covers(then)
+
+    @abstractmethod
+    def _check_covers(self, then: Mapping[str, Any]) -> None:
+        """Refuse a state that has more spent than this account, which was charged with all of the state's steps."""
 
     def __len__(self) -> int:
         """The number of steps that were charged."""
@@ -70,14 +119,19 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
         return charge
 
-    def _charge_again(self, state_dict: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
-        """Charge the steps of a checkpoint of an accountant of this kind, which holds these names too."""
-        if not state_dict or state_dict.get("mechanism") != self.mechanism() or any(n not in state_dict for n in names):
+    def _check_kind(self, state_dict: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+        """Refuse what is not the state of an accountant of this kind, which holds this name too; return it."""
+        if not state_dict or state_dict.get("mechanism") != self.mechanism() or name not in state_dict:
             raise ArgumentError(f"state_dict must be the state of a {self.mechanism()} accountant")
-        for noise_multiplier, sample_rate, steps in state_dict["history"]:
+        return state_dict
+
+    def _charge_again(self, state_dict: Mapping[str, Any] | None) -> None:
+        """Charge the steps of a checkpoint of an account like this one."""
+        then = self.check_state(state_dict)
+        for noise_multiplier, sample_rate, steps in then["history"]:
             for _ in range(steps):
                 self.step(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
-        return state_dict
+        self._check_covers(then)
 
 
 class Accountant(StepAccountant):
@@ -109,6 +163,10 @@ class Accountant(StepAccountant):
 
     def _charge(self, step: mechanisms.Mechanism) -> None:
         self._budget.charge(step)
+
+    def admits(self, step: mechanisms.Mechanism) -> bool:
+        """Whether the budget admits one more step like this."""
+        return self._budget.admits(step)
 
     def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
@@ -142,12 +200,18 @@ class Accountant(StepAccountant):
         Guarantee: the budget has at least as much spent as when the checkpoint was written.
         Source: theory 1.2.
         """
-        if state_dict and "filter" in state_dict:
-            then, now = state_dict["filter"], self._budget.state()
-            if then["filter"] != now["filter"] or _fixed(then) != _fixed(now):
-                raise ArgumentError(f"state_dict belongs to another budget than {self._budget!r}")
-        then = self._charge_again(state_dict, "filter")["filter"]
-        if any(here < there for here, there in zip(self._budget.state()["spent"], then["spent"], strict=True)):
+        self._charge_again(state_dict)
+
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an accountant with this budget; return it."""
+        then, now = self._check_kind(state_dict, "filter"), self._budget.state()
+        if then["filter"]["filter"] != now["filter"] or _fixed(then["filter"]) != _fixed(now):
+            raise ArgumentError(f"state_dict belongs to another budget than {self._budget!r}")
+        return then
+
+    def _check_covers(self, then: Mapping[str, Any]) -> None:
+        spent = zip(self._budget.state()["spent"], then["filter"]["spent"], strict=True)
+        if any(here < there for here, there in spent):
             raise ArgumentError("state_dict: the budget was charged for something else too; charge that first")
 
 
@@ -178,6 +242,10 @@ class OdometerAccountant(StepAccountant):
 
     def _charge(self, step: mechanisms.Mechanism) -> None:
         self._odometer.charge(step)
+
+    def admits(self, step: mechanisms.Mechanism) -> bool:
+        """True: an odometer has no budget."""
+        return True
 
     def get_epsilon(self, delta: float, *args: object, one_more: bool = False, **kwargs: object) -> float:
         """The odometer's ex-post bound now; 0 before anything was charged.
@@ -214,12 +282,17 @@ class OdometerAccountant(StepAccountant):
         Guarantee: the bound is at least that of the checkpoint.
         Source: theory 1.2.
         """
-        if state_dict and "odometer" in state_dict:
-            then, now = state_dict["odometer"], self._odometer.state()
-            if then["odometer"] != now["odometer"] or _fixed(then) != _fixed(now):
-                raise ArgumentError(f"state_dict belongs to another odometer than {self._odometer!r}")
-        then = self._charge_again(state_dict, "odometer")["odometer"]
-        if self._odometer.count < then["count"]:
+        self._charge_again(state_dict)
+
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an accountant with this odometer; return it."""
+        then, now = self._check_kind(state_dict, "odometer"), self._odometer.state()
+        if then["odometer"]["odometer"] != now["odometer"] or _fixed(then["odometer"]) != _fixed(now):
+            raise ArgumentError(f"state_dict belongs to another odometer than {self._odometer!r}")
+        return then
+
+    def _check_covers(self, then: Mapping[str, Any]) -> None:
+        if self._odometer.count < then["odometer"]["count"]:
             raise ArgumentError("state_dict: the odometer counted something else too; charge that first")
 
 
@@ -257,6 +330,10 @@ class FixedAccountant(StepAccountant):
         if step != self._step:
             raise ArgumentError(f"step={step!r} is not the plan's: {self._step!r} was fixed in advance")
 
+    def admits(self, step: mechanisms.Mechanism) -> bool:
+        """Whether the plan has one more step like this."""
+        return step == self._step and len(self) < self._steps
+
     def _charge(self, step: mechanisms.Mechanism) -> None:
         self.check(step)
         if len(self) >= self._steps:
@@ -292,11 +369,20 @@ class FixedAccountant(StepAccountant):
         Guarantee: no more steps are taken than were fixed in advance, those since the checkpoint not counted.
         Source: theory 1.2.
         """
-        if state_dict and "plan" in state_dict and state_dict["plan"] != mechanisms.to_fields(self.plan):
+        self._charge_again(state_dict)
+
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an accountant with this plan; return it."""
+        then = self._check_kind(state_dict, "plan")
+        if then["plan"] != mechanisms.to_fields(self.plan):
             raise ArgumentError(f"state_dict belongs to another plan than {self.plan!r}")
-        self._charge_again(state_dict, "plan")
+        return then
+
+    def _check_covers(self, then: Mapping[str, Any]) -> None:
+        """A plan counts nothing but its steps."""
 
 
-def _fixed(state: dict[str, Any]) -> dict[str, Any]:
-    """A budget's parameters; the share for failures may be set by the first charge."""
-    return {name: value for name, value in state["parameters"].items() if name != "sum_delta"}
+def _fixed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A budget's parameters; the share for failures may be set by the first charge, and files have no tuples."""
+    fixed = {name: value for name, value in state["parameters"].items() if name != "sum_delta"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fixed.items()}
