@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ opacus = pytest.importorskip("opacus")
 lightning = pytest.importorskip("lightning.pytorch")
 
 from lightning.pytorch import LightningModule, Trainer, callbacks, seed_everything  # noqa: E402
+from lightning.pytorch.loggers import CSVLogger  # noqa: E402
 from lightning.pytorch.strategies import SingleDeviceStrategy  # noqa: E402
 from opacus.data_loader import DPDataLoader  # noqa: E402
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler  # noqa: E402
@@ -440,6 +442,62 @@ def test_loaders_that_are_no_poisson_samples_are_refused():
         poisson(DataLoader(Endless()))
 
 
+@pytest.mark.filterwarnings("ignore:`training_step` returned")
+def test_what_training_step_cannot_do_is_refused():
+    """A skipped step, which adds its batch to the next one, and one without a loss, take no step."""
+
+    class Skipping(Network):
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 3:
+                self.trainer.optimizers[0].signal_skip_step(True)
+            return super().training_step(batch, batch_idx)
+
+    class Silent(Network):
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx == 3 else super().training_step(batch, batch_idx)
+
+    for model, error, match in (
+        (Skipping(), Unsupported, "signal_skip_step: several Poisson batches"),
+        (Silent(), ValueError, "Per sample gradient"),
+    ):
+        each = callback()
+        with pytest.raises(error, match=match):
+            fit(each, model=model)
+        assert len(each.engine.accountant) == 3
+        assert torch.equal(model.net.weight, model.seen[2])
+        assert model.net.weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+def test_a_run_with_all_that_modules_have(tmp_path):
+    """Adam with a schedule, validation, workers, a logger: resumed, the optimizer goes on as it was saved."""
+
+    class Full(Network):
+        def validation_step(self, batch, batch_idx):
+            self.log("held out", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.1)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def run(each, epochs, path=None):
+        logger = CSVLogger(tmp_path)
+        train = trainer(each, epochs=epochs, logger=logger, log_every_n_steps=1)
+        data = poisson(DataLoader(records(), batch_size=N // BATCHES, num_workers=1, persistent_workers=True))
+        train.fit(Full(), data, DataLoader(records(), batch_size=N), ckpt_path=path)
+        return train, logger
+
+    train, logger = run(callback(), 2)
+    train.save_checkpoint(tmp_path / "full.ckpt")
+    assert "epsilon" in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0]
+    each = callback(checkpoint_is_newest=True)
+    train, _ = run(each, 3, tmp_path / "full.ckpt")
+    (state,) = train.optimizers[0].state.values()
+    assert int(state["step"]) == train.global_step == len(each.engine.accountant) == 3 * BATCHES
+    assert train.optimizers[0].param_groups[0]["lr"] == 0.1 / 8
+
+
 def test_what_changes_on_the_way_is_refused():
     """Another optimizer, sample rate or loader, and batches that add up, are noticed before the next step."""
 
@@ -484,6 +542,7 @@ def test_arguments_are_refused_by_name():
         ({"max_grad_norm": float("inf")}, "max_grad_norm"),
         ({"delta": 1.0}, "delta"),
         ({"poisson_sampling": False}, "poisson_sampling"),
+        ({"clipping": "adaptive"}, "clipping"),
         ({"target_epsilon": 1.0}, "target_epsilon"),
         ({"target_epsilon": float("nan")}, "target_epsilon"),
     ):

@@ -391,6 +391,17 @@ def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
     assert exact < rdp.get_epsilon(1e-5)
 
 
+@pytest.mark.parametrize("batches", [92, 93, 211])
+def test_a_fixed_run_has_the_rate_that_opacus_charges(batches):
+    """Of 93 batches Opacus draws 92, because 1 / (1 / 93) is below 93 in floats; an epoch of the plan has as many."""
+    engine = ours.PrivacyEngine(epochs=1)
+    module, optimizer, loader = private(engine, people=batches, batches=batches)
+    for x, y in loader:
+        step(module, optimizer, x, y)
+    assert len(engine.accountant) == engine.accountant.plan.count == len(loader)
+    assert engine.accountant.history == [(NOISE, 1 / len(loader) + COINS, len(loader))]
+
+
 @pytest.mark.filterwarnings("ignore:PrivacyEngine detected new dataset")
 def test_a_fixed_run_refuses_other_noise():
     """Another noise multiplier, in a step or in a second training, is not the plan's."""

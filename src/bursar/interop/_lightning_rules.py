@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 from bursar.errors import Unsupported
 from bursar.interop.opacus._rules import RAND_ON_EMPTY
 
-__all__ = ["ACCUMULATED", "metrics_watched", "refuse_loader", "refuse_module", "refuse_trainer"]
+__all__ = ["SEVERAL", "metrics_watched", "refuse_loader", "refuse_module", "refuse_trainer"]
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-ACCUMULATED = "accumulate_grad_batches must be 1: several Poisson batches in one step have no price"
+SEVERAL = "several Poisson batches in one step have no price"
 SAMPLES = "train_dataloader must give poisson(DataLoader(...)), of bursar.interop.lightning: "
 
 
@@ -35,7 +35,7 @@ def refuse_trainer(trainer: Any) -> None:
     _refuse(
         (not alone, f"strategy={type(strategy).__name__} with {trainer.world_size} processes; one device only"),
         (trainer.precision not in PRECISIONS, f"precision={trainer.precision!r}; {', '.join(PRECISIONS)} only"),
-        (trainer.accumulate_grad_batches != 1, ACCUMULATED),
+        (trainer.accumulate_grad_batches != 1, f"accumulate_grad_batches must be 1: {SEVERAL}"),
         (trainer.gradient_clip_val is not None, "gradient_clip_val has no effect; max_grad_norm clips each record"),
         (trainer.overfit_batches, "overfit_batches takes the same records in every epoch"),
         (reloads, "reload_dataloaders_every_n_epochs changes the loader, whose sample rate is charged"),

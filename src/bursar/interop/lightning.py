@@ -30,7 +30,7 @@ with _extras.need("lightning", "opacus", "torch", extra="lightning"):
     from torch.utils.data import DataLoader, IterableDataset
 
     from bursar.interop._lightning_rules import (
-        ACCUMULATED,
+        SEVERAL,
         metrics_watched,
         refuse_loader,
         refuse_module,
@@ -45,7 +45,7 @@ __all__ = ["PrivacyCallback", "poisson"]
 
 LOG = logging.getLogger("bursar.interop.lightning")
 
-OPTIONS = ("batch_first", "clipping", "grad_sample_mode", "loss_reduction")
+OPTIONS = ("batch_first", "grad_sample_mode", "loss_reduction")
 """What is passed on to Opacus's ``make_private`` as it is."""
 
 STALE = (
@@ -79,7 +79,7 @@ class PrivacyCallback(Uncopyable, Callback):
         record: public. A file that has every step before it is taken, whatever checkpoint is resumed.
         checkpoint_is_newest: public. Whether nobody saw anything that was trained after the checkpoint was written;
             then a new process may resume it without its record.
-        options: public. ``batch_first``, ``clipping``, ``grad_sample_mode`` and ``loss_reduction`` of ``make_private``.
+        options: public. ``batch_first``, ``grad_sample_mode`` and ``loss_reduction`` of ``make_private``.
 
     ``training_step`` returns the mean loss of a batch from ``poisson(loader)``, and ``configure_optimizers`` one plain
     optimizer. What else a module or a callback does with records is not charged: losses and metrics that it logs, and
@@ -118,7 +118,7 @@ class PrivacyCallback(Uncopyable, Callback):
             _check.one_of(OPTIONS, option=name)
         if str(options.get("grad_sample_mode", "hooks")) not in ("hooks", "functorch"):
             raise Unsupported("grad_sample_mode must be 'hooks' or 'functorch': ghost clipping needs its own backward")
-        self._engine, self._delta, self._target, self._options = engine, delta, target_epsilon, options
+        self._engine, self._delta, self._target = engine, delta, target_epsilon
         self._make = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, **options}
         self._record = None if record is None else Record(Path(record))
         self._may_be_newest = checkpoint_is_newest
@@ -237,6 +237,8 @@ class PrivacyCallback(Uncopyable, Callback):
         try:
             self._process.check("PrivacyCallback")
             self._refuse_changed(self._trainer)
+            if optimizer._is_last_step_skipped:  # what was clipped then is in this sum too
+                raise Unsupported(f"signal_skip_step: {SEVERAL}")
             if self._target is not None and not self._fits(optimizer):
                 raise BudgetExceeded(
                     f"one more step would exceed target_epsilon={self._target}",
@@ -267,7 +269,7 @@ class PrivacyCallback(Uncopyable, Callback):
         if trainer.train_dataloader is not self._loader or not sampler.sample_rate <= self._rate:
             raise Unsupported("trainer.train_dataloader: the loader or its sample rate is not the one that is charged")
         if trainer.accumulate_grad_batches != 1:
-            raise Unsupported(f"Trainer: {ACCUMULATED}")
+            raise Unsupported(f"accumulate_grad_batches must be 1: {SEVERAL}")
 
 
 def _generator(device: torch.device | str) -> torch.Generator:
