@@ -1,7 +1,7 @@
 """One account for questions and trainings: killed across both doors; and how long a ledger's upkeep takes.
 
     python benchmarks/account.py kills [--kills 500] [--seed N] [--ledger postgresql://...]
-    python benchmarks/account.py upkeep [--people 100000] [--questions 200]
+    python benchmarks/account.py upkeep [--people 100000] [--questions 200] [--pseudonyms]
 
 Prints one JSON object. An account above the budget, a release without its charge, or a lost reservation stops the
 kills with an error. The upkeep is that of a ledger in which every question charged all people.
@@ -37,14 +37,15 @@ def kills(count: int, seed: int | None, place: str | None) -> dict[str, object]:
     return {"kills": count, "seed": seed, **json.loads(run.stdout), "undercharged or lost": 0, "seconds": seconds}
 
 
-def upkeep(people: int, questions: int) -> dict[str, object]:
-    """Seconds for statements, checks, a replay and a backup, and megabytes."""
+def upkeep(people: int, questions: int, *, pseudonyms: bool) -> dict[str, object]:
+    """Seconds for statements, checks, a replay, backups, merging and erasing, and megabytes."""
     table = pa.table({"who": np.arange(people)})
     told: dict[str, object] = {"people": people, "questions": questions}
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder) / "l"
         budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
-        with Session.open(table, person="who", budget=budget, ledger=where) as session:
+        key = Path(folder) / "key" if pseudonyms else None
+        with Session.open(table, person="who", budget=budget, ledger=where, pseudonyms=key) as session:
             start = time.perf_counter()
             for number in range(questions):
                 session.analyst("ann").ask(Count(clip=1, rho=1e-5), key=str(number))
@@ -54,16 +55,28 @@ def upkeep(people: int, questions: int) -> dict[str, object]:
                 ("verify", session.verify),
                 ("verify with replay", lambda: session.verify(replay=True)),
                 ("backup", lambda: ledger.backup(session.ledger, Path(folder) / "copy")),
+                (
+                    "restore of the backup elsewhere",
+                    lambda: ledger.restore(Path(folder) / "copy", Path(folder) / "back"),
+                ),
+                ("erase one person", lambda: ledger.erase(session.ledger, people // 2)),
+                ("compact", lambda: ledger.compact(session.ledger)),
+                ("erase one person, compacted", lambda: ledger.erase(session.ledger, people // 3)),
             ):
-                start = time.perf_counter()
+                if name.startswith("erase") and not pseudonyms:  # names would stay in the record
+                    continue
+                size, start = where.stat().st_size, time.perf_counter()
                 work()
                 told[f"{name}, seconds"] = round(time.perf_counter() - start, 2)
+                if name == "compact":
+                    told["megabytes a question, before and after compact"] = [
+                        round(each / 1e6 / questions, 3) for each in (size, where.stat().st_size)
+                    ]
             start = time.perf_counter()
             session.ledger.witnessed_by(Path(folder).absolute() / "head")
             for number in range(10):
                 session.analyst("bob").ask(Count(clip=1, rho=1e-5), key=f"witnessed {number}")
             told["seconds a question, with a witness"] = round((time.perf_counter() - start) / 10, 3)
-        told["megabytes a question"] = round(where.stat().st_size / 1e6 / (questions + 10), 3)
     return told
 
 
@@ -76,11 +89,13 @@ def main() -> None:
     parser.add_argument("--ledger", default=None)
     parser.add_argument("--people", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--pseudonyms", action="store_true", help="upkeep: of a ledger that holds hashes of names")
     options = parser.parse_args()
     if options.what == "kills":
         print(json.dumps(kills(options.kills, options.seed, options.ledger), indent=1))
     else:
-        print(json.dumps(upkeep(options.people, options.questions), indent=1))
+        told = upkeep(options.people, options.questions, pseudonyms=options.pseudonyms)
+        print(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

@@ -183,6 +183,16 @@ def test_bands_have_columns_of_length_one_and_zeros_below():
     assert not np.triu(matrix, 1).any()
 
 
+def test_independent_noise_is_for_any_number_of_steps():
+    """Band 1 has no optimisation, and so no limit; every row is its own draw."""
+    factor = Banded(1).factor(100_000)
+    assert (factor.band, factor.steps) == (1, 100_000)
+    drawn = factor.noise(lambda step: np.array([float(step)]))
+    assert [float(next(drawn)[0]) for _ in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(errors.ArgumentError, match="steps=4097 must be at most 4,096"):
+        Banded(2).factor(4097)
+
+
 def test_wider_bands_have_less_noise():
     """Error at sigma 1 falls with the band; all factors but the identity beat independent noise at equal privacy."""
     steps = 32

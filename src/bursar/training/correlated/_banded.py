@@ -95,8 +95,10 @@ class Banded:
             raise ArgumentError(f"workload={self.workload!r} must be a Workload, or None for running sums")
 
     def factor(self, steps: int) -> Factor:
-        """The factor for so many steps, at most 4,096; a band of more than the steps is one of as many."""
+        """The factor for so many steps, at most 4,096 (band 1: any); a band of more than the steps is one of as many."""
         _check.whole(1, steps=steps)
+        if self.band == 1:
+            return BandedFactor(np.ones((1, int(steps))))
         if steps > MOST_STEPS:
             raise ArgumentError(f"steps={steps!r} must be at most {MOST_STEPS:,} with Banded: use BandedInverse")
         return _optimised(min(self.band, steps), int(steps), Workload() if self.workload is None else self.workload)
@@ -108,8 +110,6 @@ def _optimised(band: int, steps: int, workload: Workload) -> BandedFactor:
     moves = workload.matrix(steps)
     start = np.repeat(square_root_series(band)[:, None], steps, axis=1)
     inside = _inside(band, steps)
-    if band == 1:
-        return BandedFactor(np.ones((1, steps)))
     scale = _noise_and_slope(_unit_columns(start * inside), moves)[0]
 
     def objective(flat: Array) -> tuple[float, Array]:
