@@ -1,6 +1,6 @@
 """One account for questions and trainings: killed across both doors; and how long a ledger's upkeep takes.
 
-    python benchmarks/account.py kills [--kills 500] [--seed N] [--ledger postgresql://...]
+    python benchmarks/account.py kills [--kills 500] [--seed N] [--server] [--ledger postgresql://...]
     python benchmarks/account.py upkeep [--people 100000] [--questions 200] [--pseudonyms]
 
 Prints one JSON object. An account above the budget, a release without its charge, or a lost reservation stops the
@@ -23,6 +23,8 @@ from bursar import filters, ledger
 from bursar.queries import Count, Session
 
 HELPER = Path(__file__).parent.parent / "tests" / "helpers" / "account_kills.py"
+sys.path.append(str(HELPER.parent))
+from servers import Server  # noqa: E402
 
 
 def kills(count: int, seed: int | None, place: str | None) -> dict[str, object]:
@@ -87,12 +89,19 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--ledger", default=None)
+    parser.add_argument("--server", action="store_true", help="kills: on a PostgreSQL server that is started for it")
     parser.add_argument("--people", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--pseudonyms", action="store_true", help="upkeep: of a ledger that holds hashes of names")
     options = parser.parse_args()
     if options.what == "kills":
-        print(json.dumps(kills(options.kills, options.seed, options.ledger), indent=1))
+        server = Server() if options.server else None
+        try:
+            place = options.ledger if server is None else server.place()
+            print(json.dumps(kills(options.kills, options.seed, place), indent=1))
+        finally:
+            if server is not None:
+                server.stop()
     else:
         told = upkeep(options.people, options.questions, pseudonyms=options.pseudonyms)
         print(json.dumps(told, indent=1))
