@@ -95,7 +95,7 @@ class Banded:
             raise ArgumentError(f"workload={self.workload!r} must be a Workload, or None for running sums")
 
     def factor(self, steps: int) -> Factor:
-        """The factor for so many steps, at most 4,096 (band 1: any); a band of more than the steps is one of as many."""
+        """The factor for so many steps: at most 4,096, but for band 1. A band above the steps is one of as many."""
         _check.whole(1, steps=steps)
         if self.band == 1:
             return BandedFactor(np.ones((1, int(steps))))
