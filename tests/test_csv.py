@@ -76,9 +76,6 @@ def test_files_in_the_fixed_form_are_read(tmp_path, text, names, wanted):
         "who,day\r1,a\r2,b\r",
         "who,day\n1,a\r2,b\n",
         b"who,day\n1,\xff\n",
-        "\nwho,day\n1,x\n",
-        "",
-        b"who,\xff\n1,x\n",
         b"who,a\0\n1,x\n",
         'who,"day\n1,x\n',
         "a note\nwho,day\n1,x\n",
@@ -174,3 +171,20 @@ def test_one_line_changes_how_no_other_is_read(tmp_path_factory, lines, place):
     more = len(read) - len(expected)
     assert read == expected[:place] + read[place : place + more] + expected[place:]
     assert more <= len(strange.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (b"", "has no line of names"),
+        (b"\nwho,day\n1,x\n", "has no line of names"),
+        (b"who,\xff\n1,x\n", "must be text in UTF-8"),
+        ("who,day\n1,x\n".encode("utf-16"), "must be text in UTF-8"),
+        ("wh\u00e9,day\n1,x\n".encode("latin-1"), "must be text in UTF-8"),
+    ],
+)
+def test_a_line_of_names_that_cannot_be_read_is_refused_by_its_own_rule(tmp_path, text, rule):
+    """What is wrong with the first line is told: it has no names, or is not in UTF-8."""
+    with pytest.raises(DataError, match=rule) as refused:
+        _csv.form(written(tmp_path, text))
+    assert refused.value.__context__ is None

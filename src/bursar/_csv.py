@@ -109,7 +109,11 @@ def _form(path: Path, names: tuple[str, ...], skip_rows: int) -> Form:
     line_end = b"\r\n" if lines[-1].endswith(b"\r\n") else b"\n"
     if names:
         return Form(path, names, None, line_end, skip_rows)
-    first = lines[-1].removesuffix(line_end).decode("utf-8")
+    if not lines[-1].strip():
+        raise DataError(f"{path} has no line of names: the first line that is read must name the columns")
+    first = lines[-1].removesuffix(line_end).decode("utf-8", "surrogateescape")  # never in UTF-8 itself
+    if any("\ud800" <= letter <= "\udfff" for letter in first):
+        raise DataError(f"{path} must be text in UTF-8")
     if not first.strip() or "\r" in first or "\0" in first:
         raise ValueError
     delimiter = _delimiter(first, path)

@@ -132,6 +132,7 @@ sigma = 9
         ('every = "day"', "", "need every"),
         ("2011-12-07", '"yesterday"', "from='yesterday' must be a date"),
         ("2011-12-07", "0001-12-07", "years"),
+        ("from = 2011-12-07", "from = 2011-12-07\nto = 2011-12-06", "to=2011-12-06 must not be before from=2011-12-07"),
         ("{day}: {place}", "{day} {week}: {place}", "{week} is not known"),
         ("{day}: ", "", "a key of its own"),
         ("[2, 3.5]", "[]", "table of lists"),

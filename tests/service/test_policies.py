@@ -39,6 +39,8 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ("share = 0.5", "share = nan", "limits.share=nan must be"),
         ("share = 0.5", "share = true", "limits.share=True must be"),
         ("cells = 100", "cells = 0", "limits.cells=0 must be a whole number from 1 to 1000000"),
+        ("rho = 1.0", "rhoo = 1.0", "rhoo is not known; known are"),
+        ("[holder]", "[holders]", "holders is not known; known are"),
         ("cells = 100", "cell = 100", "limits.cell is not known; known are"),
         ("step = 0.02", "step = 0", "service.step=0 must be"),
         ("step = 0.02", "steps = 1", "service.steps is not known"),
@@ -162,3 +164,32 @@ def test_the_policy_of_the_page_serves(tmp_path):
         assert asked.status_code == 201
         again = running.bob.ask("tuesday", json.loads(question)).json()
         assert (again["share"], again["values"]) == (0, asked.json()["values"])
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("ledger = = 'MARKER'", "line 1, column 10"),
+        ("a = 1\nledger = 'MARKER", r"line 2, column \d+|end of document"),
+    ],
+)
+def test_what_is_no_toml_is_refused_with_its_place_and_no_text(tmp_path, text, place):
+    """A syntax error is told with line and column, and none of the file's words, which may be passwords."""
+    with pytest.raises(DataError, match=f"is not a TOML file: look at ({place})") as refused:
+        read(tmp_path, text)
+    assert "MARKER" not in str(refused.value)
+
+
+def test_a_policy_in_another_encoding_is_refused(tmp_path):
+    """A file in UTF-16 is told to be UTF-8."""
+    (tmp_path / "policy.toml").write_bytes(POLICY.encode("utf-16"))
+    with pytest.raises(DataError, match="its text must be in UTF-8"):
+        Policy.read(tmp_path / "policy.toml")
+
+
+def test_both_ports_are_not_the_same(tmp_path):
+    """One port of one host for analysts and holder is refused, before either is opened."""
+    text = changed("holder_port = 0", "holder_port = 8090", changed("\nport = 0", "\nport = 8090"))
+    with pytest.raises(ArgumentError, match=r"service\.holder_port=8090 must differ from the port of analysts"):
+        read(tmp_path, text)
+    assert read(tmp_path, changed("holder_port = 8090", 'holder_port = 8090\nholder_host = "::1"', text)).service.port

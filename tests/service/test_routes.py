@@ -137,6 +137,8 @@ def test_the_data_holder_sees_accounts_and_checks(running):
     (row,) = running.holder.get("/v1/spending").json()["by_analyst"]
     assert (row["analyst"], row["purpose"], row["questions"]) == ("ann", "weekly", 1)
     assert all(check["holds"] for check in running.holder.post("/v1/verify", json={"replay": True}).json())
+    refused = running.holder.post("/v1/verify", json={"replay": "yes"})
+    assert (refused.status_code, refused.json()["detail"]) == (422, "replay must be true or false")
     told = running.holder.post("/v1/statement", json={"person": "MARKER7"}).json()
     assert [line["key"] for line in told["lines"]] == ["ann/one"]
     assert running.holder.get("/v1/alarms").json() == []

@@ -43,6 +43,8 @@ def _periods(every: object, first: object, last: object, today: date) -> Iterato
     """What stands in the places of each period that begins between first and last."""
     _check.one_of(("day", "week", "month"), every=every)
     start = _begin(every, _date("from", first))
+    if last is not None and _date("to", last) < _date("from", first):
+        raise ArgumentError(f"to={last} must not be before from={first}")
     stop = today if last is None else _date("to", last) + timedelta(days=1)
     for place in range(_MOST + 1):
         until = _next(every, start)

@@ -43,7 +43,10 @@ class HolderRoutes:
     async def verify(self, request: Request) -> Response:
         self._check(request)
         values = await self._values(request, {"replay"})
-        return json_response(await self._do(partial(self._desk.verify, replay=values.get("replay") is True)))
+        replay = values.get("replay", False)
+        if not isinstance(replay, bool):
+            raise Refused(422, "body", "replay must be true or false")
+        return json_response(await self._do(partial(self._desk.verify, replay=replay)))
 
     async def statement(self, request: Request) -> Response:
         self._check(request)

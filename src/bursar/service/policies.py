@@ -10,7 +10,7 @@
 
     [tables.visits]                      # a data set: also table =, view =, types =, person =, one_row =
     data = "visits.csv"
-    types = { hours = "number" }
+    types = { hours = "number" }         # text, whole, number, bool, date (2026-12-31), time; other entries are missing
     about = "One row for each visit"     # may be left out
     [tables.visits.columns]              # the columns that questions may use, and what is public about them
     country = { keys = ["FR", "ES"] }
@@ -75,6 +75,7 @@ _PLAN = (
     "ledger", "person", "public", "epsilon", "delta", "rho", "mu", "budget", "keys_delta", "pseudonyms",
     "periods", "spelling", "memory_limit", "create", "spark",
 )  # fmt: skip
+_PARTS = ("tables", "limits", "analysts", "holder", "sharing", "watch", "usual", "service")
 _TABLE = ("data", "table", "view", "types", "person", "one_row")
 
 
@@ -138,6 +139,10 @@ class ServiceSettings:
     step: float = 0.25
     https: bool = False
 
+    def __post_init__(self) -> None:
+        if self.port == self.holder_port != 0 and self.host == self.holder_host:
+            raise ArgumentError(f"service.holder_port={self.holder_port} must differ from the port of analysts")
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -167,14 +172,20 @@ class Policy:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError:
             raise DataError(f"{path} cannot be read") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            raise DataError(f"{path} is not a TOML file") from None  # the reason may quote a secret
+        except UnicodeDecodeError:
+            raise DataError(f"{path} is not a TOML file: its text must be in UTF-8") from None
+        except tomllib.TOMLDecodeError as error:  # its reason may quote a secret; the place does not
+            place = re.search(r"\((at line \d+, column \d+|at end of document)\)$", str(error))
+            raise DataError(f"{path} is not a TOML file{f': look {place[1]}' if place else ''}") from None
         return cls.of(values, path.parent)
 
     @classmethod
     def of(cls, values: Mapping[str, Any], folder: Path) -> "Policy":
         """The same from what the file holds, with the folder that its paths start from."""
         file = Settings("", values)
+        for name in (*_PLAN, *_PARTS):
+            file.take(name)
+        file.done()  # a misspelled key is named before anything is missed under its right name
         plan, data_sets = _plan(file, folder)
         plan_budget(plan)
         defaults = _limits(file.table("limits"), Limits(), alone=True)
@@ -190,7 +201,6 @@ class Policy:
         if usual is not None:
             _check_usual(usual)
         service = _service(file.table("service"))
-        file.done()
         return cls(plan, data_sets, analysts, holder.take("token"), near, sharing, watch, usual, service)
 
 
