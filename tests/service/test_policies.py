@@ -50,6 +50,7 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
         ("low = 0, high = 24", "low = 24, high = 0", "columns.hours must have both low and high"),
         ("low = 0, high = 24", "low = 0", "columns.hours must have both low and high"),
         ('keys = ["FR", "ES"]', "keys = []", "columns.country.keys=\\[\\] must be a list of 1 to"),
+        ('keys = ["FR", "ES"]', 'keys = ["FR", "FR"]', "columns.country.keys=.* must be keys that differ"),
         ("expires = 2020-01-01", 'expires = "2020"', "analysts.old.expires='2020' must be a date"),
         ("rho = 1.0", "rho = -1.0", "rho=-1.0"),
         ("rho = 1.0", "", "rho"),
@@ -106,13 +107,26 @@ def test_the_policy_is_explained_and_a_usual_question_priced(tmp_path):
     usual = '[usual]\nask = "people"\nrho = 0.01\n'
     text = "\n".join(explain(read(folder, POLICY + usual)))
     assert "ann may spend 0.5 of each person's budget for 'weekly'" in text
-    assert "old may spend 0.5 of each person's budget, until 2020-01-01" in text
+    assert "old may spend 0.5 of each person's budget, until 2020-01-01 (the token has expired)" in text
     assert "use no columns but country (text, 2 keys), hours (number, 0 to 24), day (date)" in text
     assert "costs 0.01 of a budget" in text
     assert "100 of them certainly fit a fresh budget, and 100 what is left now" in text
     assert "bob alone: 50 of them." in text
     assert "The analysts' limits add up to 1.5 budgets" in text
     assert not (folder / "people.ledger").exists()
+
+
+def test_entries_that_do_not_fit_their_type_are_told_to_the_holder(tmp_path):
+    """`--check` says how many dates are in another format, marked as private, and quotes none of them."""
+    folder = service_folder(tmp_path)
+    assert not any("count as missing" in line for line in explain(read(folder, POLICY)))
+    path = next(folder.glob("*visits.csv"))
+    path.write_text(path.read_text(encoding="utf-8").replace("2026-01-05", "5.1.2026"), encoding="utf-8")
+    (told,) = [line for line in explain(read(folder, POLICY)) if "count as missing" in line]
+    assert told.startswith(
+        "private: for the data holder: column 'day' of table 'visits': 11 of 300 entries are no 'date'"
+    )
+    assert "5.1.2026" not in told
 
 
 def test_a_usual_question_below_the_least_price_is_told(tmp_path):

@@ -100,6 +100,35 @@ def test_quotes_are_those_of_the_library(running):
     assert running.ann.get("/v1/answers").json()["total"] == 0
 
 
+def test_the_policys_keys_and_bounds_stand_in_for_missing_ones(running):
+    """A question without the keys and bounds that the policy says is the one with them, under the same key too."""
+    short, whole = {**COUNT, "by": ["country"]}, {**COUNT, "by": {"country": ["FR", "ES"]}}
+    assert running.ann.post("/v1/quote", json=short).json() == running.ann.post("/v1/quote", json=whole).json()
+    first, again = running.ann.ask("short", short), running.ann.ask("short", whole)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert len(first.json()["values"]) == 2
+    mean = {"ask": "mean", "column": "hours", "rho": 0.0005}
+    bounded = mean | {"low": 0, "high": 24}
+    assert running.ann.post("/v1/quote", json=mean).json() == running.ann.post("/v1/quote", json=bounded).json()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ask": "count", "by": ["hours"], "clip": 5, "sigma": 60},
+        {"ask": "count", "by": ["planet"], "clip": 5, "sigma": 60},
+        {"ask": "mean", "column": "country", "rho": 0.0005},
+        {"ask": "mean", "column": "hours", "low": 25, "rho": 0.0005},
+        {"ask": "sum", "column": "hours", "per": "total", "rho": 0.0005},
+    ],
+)
+def test_what_the_policy_does_not_say_must_be_given(running, wrong):
+    """Keys and bounds that nobody says are refused, and so is a bound that does not go with the policy's other one."""
+    for response in (running.ann.post("/v1/quote", json=wrong), running.ann.ask("wrong", wrong)):
+        assert response.status_code == 422
+    assert running.ann.get("/v1/answers").json()["total"] == 0
+
+
 def test_answers_are_shared_with_whom_the_policy_names(tmp_path):
     """The same question of another analyst costs nothing, and says so; a noisier one too, but none with less noise."""
     with service(service_folder(tmp_path), lambda text: text + '[sharing]\nanalysts = ["ann", "bob"]\n') as running:

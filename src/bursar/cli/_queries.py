@@ -70,6 +70,27 @@ def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> 
     console().print(table, _ABOUT_QUOTES)
 
 
+@query.command("check", epilog="Example: bursar query check questions.toml")
+def check(plan: PlanFile, as_json: Json = False) -> None:
+    """Count the entries of CSV files that don't fit their column's type. PRIVATE: for the data holder alone.
+
+    Such entries count as missing in every answer. Asks nothing and charges nobody.
+    """
+    from bursar.queries.plans import Plan
+
+    questions = Plan.read(plan)
+    with questions.look():  # refuses what a session would refuse
+        found = questions.misfits()
+    if as_json:
+        print(dumps([each._asdict() for each in found]))
+        return
+    table = table_of("table", "column", "type", "entries", "don't fit")
+    for each in found:
+        table.add_row(each.table or "-", each.column, each.kind, f"{each.entries:,}", f"{each.unfit:,}")
+    console().print(MARK)
+    console().print(table if found else "No column of a CSV file has a type that its entries could miss.")
+
+
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
 def ask(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False

@@ -84,7 +84,9 @@ def train(
         float, typer.Option(help="How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.")
     ] = 1.0,
     max_grad_norm: MaxGradNorm = 1.0,
-    learning_rate: Annotated[float, typer.Option(help="Step size on the mean gradient.")] = 16.0,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Step size on the mean gradient; else as large as the noise allows.")
+    ] = None,
     average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
     individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
     accounting: Annotated[str, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")] = "gaussian",

@@ -82,6 +82,8 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, Periods, on_a_server
 from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
+from bursar.queries._engines.sources import ReadOptions
+from bursar.queries._misfits import Misfit, misfits
 from bursar.queries._plan_tables import check_tables, tables_of
 from bursar.queries._question import Question
 from bursar.queries._questions import described, question
@@ -232,6 +234,23 @@ class Plan:
             memory_limit=self.settings.get("memory_limit"),
             dataset=self.settings.get("dataset") if own else None,
             **tables_of(self.settings, self.folder),
+        )
+
+    def misfits(self) -> list[Misfit]:
+        """How many entries of CSV files don't fit the types that the plan gives their columns. PRIVATE.
+
+        Such entries count as missing in every answer, and nobody is told when a question is asked.
+        """
+        if "spark" in self.settings:
+            return []
+        given = tables_of(self.settings, self.folder)
+        alone = ReadOptions(types=given.get("types"))
+        tables = {**given.get("tables", {}), **(given["public"] or {})}
+        return misfits(
+            [
+                *([(None, given["data"], alone)] if "data" in given else []),
+                *((name, each.data, ReadOptions(types=each.types)) for name, each in tables.items()),
+            ]
         )
 
     def analyst(self, session: Session) -> Analyst:

@@ -176,7 +176,7 @@ class Desk:
         """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
-        question, old = asked(values), self.stored(terms, key)
+        question, old = self._read(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)
             so_far = self.facts.read(terms.name)
@@ -207,7 +207,7 @@ class Desk:
 
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
-        question = self._filled(terms, asked(values))
+        question = self._filled(terms, self._read(values))
         if not question.open:
             cells = question.groups * question.coordinates + question.reports
         else:
@@ -223,6 +223,16 @@ class Desk:
                 "ask with less noise",
             )
         return question, quoted
+
+    def _read(self, values: object) -> Question:
+        """The question that plain values describe; the policy says the keys and bounds that are left out."""
+        question = asked(values)
+        tables = {each.name: each for each in self.policy.data_sets}
+        table = tables.get(question.table or "") if question.table or len(tables) > 1 else next(iter(tables.values()))
+        try:
+            return question if table is None else table.fill(question)
+        except ArgumentError as error:  # a bound that is given does not go with the other one of the policy
+            raise Refused(422, "question", str(error)) from None
 
     def _filled(self, terms: AnalystTerms, question: Question) -> Question:
         """The question with what it leaves to its data set: how many numbers an answer has may depend on that."""

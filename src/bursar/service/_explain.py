@@ -1,7 +1,9 @@
 """A policy in words, with what a usual question costs and how many fit: before anything is served."""
 
+from datetime import UTC, datetime
 from math import floor
 
+from bursar._private import MARK
 from bursar._units import shown
 from bursar.queries import Session
 from bursar.queries.plans import described
@@ -17,6 +19,7 @@ def explain(policy: Policy) -> list[str]:
         return [
             *_budget(session),
             *_data(policy, session),
+            *_misfits(policy),
             *_analysts(policy, session),
             *_usual(policy, session),
             *_rest(policy),
@@ -36,6 +39,11 @@ def _data(policy: Policy, session: Session) -> list[str]:
     return [_data_set(each, session.columns[each.name]) for each in policy.data_sets]
 
 
+def _misfits(policy: Policy) -> list[str]:
+    """Entries that no answer will ever be about; for the data holder alone."""
+    return [f"{MARK}: {each.words()}." for each in policy.plan.misfits() if each.unfit]
+
+
 def _data_set(told: DataSet, kinds: dict[str, str]) -> str:
     columns = []
     for column in told.columns:
@@ -52,7 +60,9 @@ def _analysts(policy: Policy, session: Session) -> list[str]:
 
 def _analyst(terms: AnalystTerms, session: Session) -> str:
     limits = terms.limits
+    over = terms.expires is not None and terms.expires < datetime.now(UTC).date()
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
+    until += " (the token has expired)" if over else ""
     purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"
     return (
         f"{terms.name} may spend {limits.share:.4g} of each person's budget{purpose}{until}: at most "

@@ -64,6 +64,7 @@ from typing import Any
 
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Watch
+from bursar.queries import Question
 from bursar.queries.plans import Plan, question
 from bursar.service._reading import Settings
 from bursar.service._tokens import is_hash
@@ -126,6 +127,19 @@ class DataSet:
     name: str
     about: str | None
     columns: tuple[Column, ...]
+
+    def fill(self, question: Question) -> Question:
+        """The question with the keys and bounds that it leaves out, where this says them of a column."""
+        if not question.unfilled or question.each_person:
+            return question
+        known = {column.name: column for column in self.columns}
+        nothing = Column("")
+        by = {name: keys or known.get(name, nothing).keys or None for name, keys in question.keys}
+        column = known.get(str(getattr(question, "column", "")), nothing)
+        bounds: dict[str, Any] = {}
+        if column.low is not None and getattr(question, "per", None) != "total":
+            bounds = {name: getattr(column, name) for name in question.left_out()}
+        return replace(question, by=by, **bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +269,8 @@ def _column(name: str, told: Settings) -> Column:
         raise ArgumentError(f"{told.where.rstrip('.')} must have both low and high, and low below high, or neither")
     if keys is not None and (not isinstance(keys, list) or not 0 < len(keys) <= 100_000):
         raise told.refuse("keys", "a list of 1 to 100000 keys")
+    if keys is not None and len({str(key) for key in keys}) < len(keys):
+        raise told.refuse("keys", "keys that differ from each other")
     column = Column(name, told.text("about", most=1000), low, high, tuple(keys or ()))
     told.done()
     return column
