@@ -138,6 +138,7 @@ SHOWN = {
     "groups.md": groups,
     "koskela-figures.md": made_table("experiments/koskela_2023/figures", "docs/experiments/koskela-figures.json"),
     "koskela.md": made_table("experiments/koskela_2023/figure1", "docs/experiments/koskela.json"),
+    "learning-rates.md": made_table("experiments/utility/learning_rates", "experiments/utility/learning_rates.jsonl"),
     "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/streams/mini_batches.jsonl"),
     "mnist.md": mnist,
     "odometer.md": made_table("experiments/lecuyer_2021/odometer", "docs/experiments/odometer.json"),

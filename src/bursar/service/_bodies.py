@@ -120,7 +120,7 @@ def asked(values: object) -> Question:
         raise Refused(422, "question", "a question must be an object")
     for name, value in values.items():
         if name not in FIELDS:
-            raise Refused(422, "question", f"{name!r:.60} is nothing that a question takes")
+            raise Refused(422, "question", f"{name!r:.60} is nothing that a question takes: {', '.join(FIELDS)}")
         if value is not None and not any(_IS[kind](value) for kind in FIELDS[name]):
             raise Refused(422, "question", f"{name} must be of type {' or '.join(FIELDS[name])}")
     if values.get("ask") not in ASKS:

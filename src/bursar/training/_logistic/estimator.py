@@ -22,7 +22,7 @@ from bursar.training._logistic import descent
 from bursar.training._logistic.fit_accounts import FitAccounts
 from bursar.training._logistic.gradients import LogisticGradients, probabilities
 from bursar.training._logistic.inputs import labels_of, numbers_of, validated
-from bursar.training._logistic.noise_plan import Plan, check_worst_case, plan
+from bursar.training._logistic.noise_plan import Plan, check_rate, check_worst_case, plan, rate_of
 from bursar.training._logistic.partial import PartialFit, StreamedAccounts
 from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.stopping_rule import Counting
@@ -49,7 +49,8 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
     ----------
     epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
     max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
-    learning_rate : step size, on the mean gradient.
+    learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
+        adds up to a standard deviation of 1 in each parameter; at most 4, and 16 in `fit` without an intercept.
     steps : how many steps a person who contributes the whole clip can pay for.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
@@ -75,7 +76,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
     Attributes
     ----------
     coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
-    n_iter_ : steps taken; public.
+    n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
     counting_ : the last answer to how many people were still active, or None; public.
     card_ : the guarantee (`bursar.training.Card`); public.
     holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
@@ -110,7 +111,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         epsilon: float | None = 1.0,
         delta: float = 1e-5,
         max_grad_norm: float = 1.0,
-        learning_rate: float = 4.0,
+        learning_rate: float | None = None,
         steps: int = 200,
         extra_steps: int = 0,
         pace: float = 1.0,
@@ -182,8 +183,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         check_classification_targets(y)
         self.classes_, codes = labels_of(y, self.classes)
         owners = None if groups is None else column_or_1d(groups)
-        people = None if owners is None else numbers_of(owners, len(codes))
-        names = None if owners is None else np.unique(owners)
+        people, names = (None, None) if owners is None else (numbers_of(owners, len(codes)), np.unique(owners))
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         ids = None if ledger is None or names is None else names.tolist()
         steps = self.steps + (self.extra_steps if self.individual else 0)
@@ -214,15 +214,17 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
         """Take the steps, charged to these accounts, and set the attributes of the model."""
-        extra = self.extra_steps if self.individual else 0
         noise = np.random.default_rng(self.seed)
         divisor = accounts.divisor(self.n_people, noise)
         accounts.stop_by(
             counting,
             most_inactive=None if self.stop_when_inactive is None else self.stop_when_inactive * divisor,
             planned=self.steps,
-            extra=extra,
+            extra=self.extra_steps if self.individual else 0,
             noise=None if self.seed is None else np.random.default_rng([self.seed, 2]),
+        )
+        self.learning_rate_ = rate_of(
+            self.learning_rate, planned.step, self.steps, divisor, momentum=self.momentum, intercept=self.fit_intercept
         )
         parameters = self._descend(gradients, accounts, planned, divisor, noise, observe)
         self._set_model(parameters, planned, accounts, divisor, names is not None)
@@ -254,7 +256,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
             accounts.for_steps,
             planned.step,
             steps=self.steps + (self.extra_steps if self.individual else 0),
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate_,
             divisor=divisor,
             noise=noise,
             average=self.average,
@@ -304,7 +306,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
     def _plan(self, counting: Counting | None) -> Plan:
         """The parameters checked, and the noise and budget that follow; before the data are looked at."""
         _check.whole(0, extra_steps=self.extra_steps)
-        _check.positive(learning_rate=self.learning_rate)
+        check_rate(self.learning_rate)
         _check.within(0, 1, average=self.average, decay=self.decay, pace=self.pace)
         descent.check_momentum(self.momentum)
         if self.n_people is not None:
@@ -368,7 +370,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
             steps=self.steps,
             extra_steps=self.n_iter_ - self.steps,
             pace=self.pace if self.individual else 0.0,
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate_,
             average=self._averaged(rule is not None),
             momentum=self.momentum,
             decay=self.decay,

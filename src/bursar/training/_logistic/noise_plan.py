@@ -10,13 +10,17 @@ from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Repeated
 from bursar.training._counters import SquareRoot
 
-__all__ = ["COUNT_SHARE", "Plan", "check_worst_case", "plan"]
+__all__ = ["COUNT_SHARE", "Plan", "check_rate", "check_worst_case", "plan", "rate_of"]
 
 COUNT_SHARE = 0.01
 """The share of each person's budget that a noisy count of the people costs, where their number is not public; and the
 share that all noisy counts of those who dropped out cost together."""
 
 TINY = 1e-12
+
+MOST_RATE, MOST_RATE_WITHOUT_INTERCEPT = 4.0, 16.0
+"""Learning rates that the rule of :func:`rate_of` does not exceed, however little noise there is. A constant feature,
+which all people share, makes longer steps swing from one side to the other."""
 
 Budget: TypeAlias = filters.Gaussian | filters.Zcdp
 
@@ -107,6 +111,42 @@ def plan(
         sigma = noise_multiplier * max_grad_norm
     reached = budget.epsilon(delta=delta) if epsilon is None else epsilon
     return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
+
+
+def check_rate(given: float | None) -> None:
+    """Refuse a learning rate that is not above 0; None is the rule's."""
+    if given is not None:
+        _check.positive(learning_rate=given)
+
+
+def rate_of(
+    given: float | None,
+    step: Gaussian,
+    steps: int,
+    divisor: float,
+    *,
+    momentum: float = 0.0,
+    intercept: bool = True,
+) -> float:
+    """The learning rate: what is given, else one at which the noise of all steps adds up to 1 in each parameter.
+
+    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))``
+    in a step, and all steps together by the square root of their number times that. With less noise for each person
+    (more people, a larger epsilon) the model may go further. All of it is public. That 1 suits people whose features
+    have a norm of 1 to 10 was found by experiment: docs/experiments/learning-rates.md. Three digits are kept.
+
+    Args:
+        given: public, > 0; None: the rule.
+        step: public. Its sigma is the noise on a sum.
+        steps: public, >= 1. How many there are.
+        divisor: public, > 0. The number of people that a sum is divided by.
+        momentum: public, in [0, 1).
+        intercept: public. Whether there is a constant feature: then the rule gives at most 4, else at most 16.
+    """
+    if given is not None:
+        return given
+    most = MOST_RATE if intercept else MOST_RATE_WITHOUT_INTERCEPT
+    return min(most, float(f"{(1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
 
 
 def check_worst_case(planned: Plan, steps: int) -> None:

@@ -18,7 +18,7 @@ from bursar.training._ledger_run import OnLedger
 from bursar.training._ledger_stream import LedgerStream
 from bursar.training._logistic.gradients import LogisticGradients
 from bursar.training._logistic.inputs import labels_of, validated
-from bursar.training._logistic.noise_plan import Plan, plan
+from bursar.training._logistic.noise_plan import Plan, check_rate, plan, rate_of
 from bursar.training._logistic.stream_folder import Saved, StreamFolder
 from bursar.training._logistic.stream_state import StreamedAccounts, StreamState, book_of, on_book, plain, restored
 from bursar.training._people_there import ids_and_rows
@@ -41,6 +41,7 @@ class PartialFit:
     classes_: NDArray[Any]
     coef_: Floats
     intercept_: Floats
+    learning_rate_: float
     n_iter_: int
     card_: Card
     accounts_: Any
@@ -65,7 +66,7 @@ class PartialFit:
         Each call is one update of a stream, as of ``training.Stream``: a person who is in three of two hundred calls
         pays for three. ``steps`` is in how many calls a person can contribute a gradient of norm ``max_grad_norm``; the
         noise follows from it, and the stream itself never ends. The model is the last iterate; ``average`` and ``pace``
-        are not used. ``learning_rate`` and ``n_people`` may change between calls.
+        are not used. ``learning_rate`` and ``n_people`` may change between calls; a learning rate of None is at most 4.
 
         Args:
             X: (rows, features) array or CSR matrix, private, finite; there may be no rows, and the model is released
@@ -99,7 +100,7 @@ class PartialFit:
             stream.process.check("this model")
             if checkpoint is not None or ledger is not None:
                 raise ArgumentError("checkpoint and ledger are given at the first call of partial_fit, or to resume")
-        _check.positive(learning_rate=self._own("learning_rate"))
+        check_rate(self._own("learning_rate"))
         expected = self._divisor(divisor)
         declared = self._declared(classes, None if stream is None else stream.classes)
         if people is None:
@@ -121,7 +122,7 @@ class PartialFit:
             book, start = book_of(ledger, self._own("seed")), gradients.start
             stream = self._stream = self._begun(planned, found, start, folder, book, self._described(expected))
         with stream.alone():
-            stream.update(ids, gradients, self._own("learning_rate") / expected, self._described(expected))
+            stream.update(ids, gradients, self._rate(stream, expected) / expected, self._described(expected))
         self._set_released(stream, expected)
         return self
 
@@ -188,6 +189,11 @@ class PartialFit:
             raise ArgumentError("n_people or divisor must be given: how many people are expected in a call")
         _check.positive(divisor=expected)
         return float(expected)
+
+    def _rate(self, stream: StreamState, divisor: float) -> float:
+        """The learning rate of a call."""
+        given, step = self._own("learning_rate"), stream.planned.step
+        return rate_of(given, step, self._own("steps"), divisor)
 
     def _declared(self, classes: Sequence[Any] | NDArray[Any] | None, before: NDArray[Any] | None) -> NDArray[Any]:
         """The labels: given here or as a parameter, and the same in all calls."""
@@ -269,6 +275,7 @@ class PartialFit:
         weights = stream.parameters[:-1] if intercept else stream.parameters
         columns = stream.parameters.shape[1]
         self.classes_, self.n_iter_, self.counting_ = stream.classes, stream.updates, None
+        self.learning_rate_ = self._rate(stream, divisor)
         self.coef_ = np.ascontiguousarray(weights.T)
         self.intercept_ = stream.parameters[-1].copy() if intercept else np.zeros(columns)
         self.accounts_ = StreamedAccounts(stream.accounts, stream.planned.delta, stream.book)
@@ -287,7 +294,7 @@ class PartialFit:
             max_grad_norm=step.sensitivity,
             steps=stream.updates,
             extra_steps=0,
-            learning_rate=float(self._own("learning_rate")),
+            learning_rate=self.learning_rate_,
             average=0.0,
             divisor=divisor,
             count_sigma=None,
