@@ -93,7 +93,7 @@ def test_each_kind_of_question_of_the_form_is_answered(running, ann, fields, wan
         ({"clip": "nan"}, "clip must be a number"),
         ({"price": "0"}, "the price must be above 0"),
         ({"price": "0.001"}, "the least price"),
-        ({"price": "60"}, "By its limits".lower()),
+        ({"price": "60"}, "more than your limits"),
         ({"where": "diagnosis = 'x'"}, "diagnosis"),
         ({"where": HOSTILE}, "where"),
         ({"key": "caf\u00e9"}, "printable characters of ASCII"),
