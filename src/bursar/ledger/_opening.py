@@ -9,6 +9,7 @@ from bursar.ledger._accounts.names import Names, check_of, checked_key, new_key
 from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.postgres import PostgresAccounts
 from bursar.ledger._accounts.tables import TableAccounts
+from bursar.ledger._periods import Periods
 from bursar.ledger._record import START, read_rows, sealed
 from bursar.ledger._stores.postgres import Postgres
 from bursar.ledger._terms import TABLES, Terms
@@ -27,6 +28,9 @@ def create_in(store: Store, terms: Terms | None, *, create: bool, pseudonyms: Pa
     if terms.accounts != TABLES and terms.spelling != EXACT:
         raise ArgumentError(f"spelling={terms.spelling!r}: accounts in Parquet files name people letter by letter")
     if pseudonyms is None:
+        whole = terms.periods is not None and terms.names == "BIGINT"
+        if whole and terms.accounts == TABLES and not isinstance(store, Postgres):
+            terms = replace(terms, person=Periods.NUMBERS)
         store.create(terms.person, sealed(0, START, terms.public, {}))
         return
     if terms.accounts != TABLES:
@@ -44,7 +48,7 @@ def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
             raise ArgumentError(
                 f"pseudonyms={str(pseudonyms)!r}: {store.name} was made without, and names people as the data do"
             )
-        return Names(terms.person)
+        return Names(terms.person, units=terms.periods if terms.person == Periods.NUMBERS else None)
     recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
     return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
 

@@ -10,6 +10,7 @@ from bursar._workspace import Query
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.names import Person
 from bursar.ledger._ledger import Ledger
+from bursar.ledger._periods import Periods
 from bursar.ledger._turn import Turn
 from bursar.ledger.interfaces import Offer
 
@@ -48,7 +49,12 @@ def with_people(
     with store.lock:
         workspace = store.workspace
         kind, view = ledger.person_kind, workspace.fresh_name("people")
-        persons = np.array(people, dtype=np.int64 if kind == "BIGINT" else object)
+        stored = (
+            [str(ledger.accounts.listed(ledger.accounts.token(name))) for name in people]
+            if kind == Periods.NUMBERS
+            else people
+        )
+        persons = np.array(stored, dtype=np.int64 if kind == "BIGINT" else object)
         offered = np.broadcast_to(np.asarray(units, np.int64), persons.shape)
         if store.closed:
             raise LedgerError(f"{store.name} is closed; open it again", reason="closed")

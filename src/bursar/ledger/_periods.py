@@ -3,6 +3,7 @@
 Names and symbols
     K             how many periods there are, a public number
     unit          a person in a period, named by the person, a blank and the period's first day: "ann 2026-05-01"
+    number        of a unit, where people are named by whole numbers: person * 8192 + place of the period, in 128 bits
     B             the budget of each unit
 
 Rows of May are charged to the person's account of May, whenever they are asked about: old rows never get a new budget,
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from bursar import _check
 from bursar.errors import ArgumentError
@@ -25,6 +26,8 @@ __all__ = ["Periods"]
 _EVERY = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 """So many days after the first one it is the next period, whatever the year."""
 _MOST = 5000
+_PLACES = 8192
+"""More than there are periods; a power of two, so that numbers of units stay readable in binary."""
 _LENGTH = len("2026-05-01")
 
 
@@ -44,6 +47,9 @@ class Periods:
         the number of periods times that of the budget.
     Source: theory 5.13; docs/proofs/periods.md.
     """
+
+    NUMBERS: ClassVar[str] = "HUGEINT"
+    """The type of ``number_of`` in tables of DuckDB."""
 
     column: str
     every: str
@@ -92,15 +98,30 @@ class Periods:
     def _known(self) -> frozenset[str]:
         return frozenset(self._labels)
 
-    def sql(self, person: str, column: str) -> str:
+    def number_of(self, unit: str) -> int:
+        """The number of a unit whose person is a whole number; different units have different numbers."""
+        label = unit[-_LENGTH:]
+        return int(unit[: -_LENGTH - 1]) * _PLACES + self._labels.index(label)
+
+    def unit_of(self, number: int) -> str:
+        """The unit's name, of its number."""
+        person, place = divmod(number, _PLACES)
+        return f"{person} {self._labels[place]}"
+
+    def sql(self, person: str, column: str, *, whole: bool = False) -> str:
         """SQL of DuckDB for the unit that a row belongs to; NULL for none.
 
         Args:
-            person: SQL that gives the person, as text.
+            person: SQL that gives the person, as text; or as a whole number, where
+            whole: the unit's number is wanted, not its name.
             column: SQL that gives the date or time.
         """
         first, after = self.first, self._next(_date("last", self.last))
         day = f"CAST({column} AS DATE)"
+        if whole:
+            place = f"date_diff('{self.every}', DATE '{first}', {day})"
+            unit = f"CAST({person} AS HUGEINT) * {_PLACES} + {place}"
+            return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {unit} END)"
         start = f"strftime(CAST(date_trunc('{self.every}', {day}) AS DATE), '%Y-%m-%d')"
         return f"(CASE WHEN {day} >= DATE '{first}' AND {day} < DATE '{after}' THEN {person} || ' ' || {start} END)"
 

@@ -79,7 +79,7 @@ class Promises:
 
     @property
     def person_kind(self) -> str:
-        """How the data name people: BIGINT or VARCHAR. Public."""
+        """How accounts are named: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
         return self._rules.terms.person
 
     def refuse_other(

@@ -189,7 +189,7 @@ class Store(Protocol):
         """Make a ledger, whole or not at all.
 
         Args:
-            person: the type of people's names: BIGINT, VARCHAR, or BLOB for keyed hashes.
+            person: the type of people's names: BIGINT, VARCHAR, BLOB for keyed hashes, or HUGEINT for numbers of units.
             first: the row of the record's first entry.
         """
 

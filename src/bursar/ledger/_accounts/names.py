@@ -13,7 +13,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bursar._disk import PRIVATE_FILE, sync
 from bursar.errors import ArgumentError, LedgerError
@@ -33,16 +33,27 @@ _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 _CHECKED = b"\xffbursar: the key of a ledger"  # no name in UTF-8 begins with this byte
 
 
+class Units(Protocol):
+    """Names of units and their numbers."""
+
+    def number_of(self, unit: str) -> int:
+        """The number of a unit."""
+
+    def unit_of(self, number: int) -> str:
+        """The unit of a number."""
+
+
 class Names:
     """How people are named in the tables of a ledger. Private.
 
     Args:
-        kind: how the data name them: BIGINT or VARCHAR.
+        kind: how the data name them: BIGINT or VARCHAR; or the type of the numbers of units.
+        units: people in periods, whose numbers are stored in place of their names; None: names are stored.
         key: of the keyed hashes; None: they are stored as the data name them.
     """
 
-    def __init__(self, kind: str, key: bytes | None = None) -> None:
-        self._kind, self._key = kind, key
+    def __init__(self, kind: str, key: bytes | None = None, units: "Units | None" = None) -> None:
+        self._kind, self._key, self._units = kind, key, units
 
     def __repr__(self) -> str:
         return f"Names({self._kind!r})"
@@ -63,14 +74,22 @@ class Names:
 
     def stored(self, person: Person) -> Any:
         """A person's name as the tables have it."""
+        if self._units is not None:
+            return self._units.number_of(str(person))
         return person if self._key is None else _hash(self._key, str(person).encode())
 
     def named(self, stored: Any) -> Person:
         """What ``token`` gives, of a name as the tables have it."""
         if self._key is not None:
             return bytes(stored).hex()
+        if self._units is not None:
+            return self._units.unit_of(int(stored))
         name: Person = stored
         return name
+
+    def listed(self, token: Person) -> Any:
+        """A name as the tables have it, of what ``token`` gave."""
+        return bytes.fromhex(str(token)) if self._key is not None else self.stored(token)
 
     def sql(self, person: str) -> str:
         """The stored name, as SQL over SQL of the name as the data have it. Private: the key is in it."""

@@ -80,7 +80,8 @@ class AccountReader:
         return self._names.kind
 
     def listed(self, token: Person) -> object:
-        return bytes.fromhex(str(token)) if self._names.hashed else token
+        stored: object = self._names.listed(token)
+        return stored
 
     def stored_sql(self, person: str) -> str:
         return self._names.sql(person)

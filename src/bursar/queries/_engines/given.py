@@ -63,12 +63,14 @@ class Given:
     def found_by(self, kinds: Mapping[str, str], person_kind: str, dialect: Dialect) -> str:
         """Whose row it is, or the key of a public one, as SQL over the alias d."""
         if self.person is not None:
-            who = dialect.person[person_kind].format(dialect.columns[self.person])
+            whole = person_kind == Periods.NUMBERS
+            who = dialect.person["BIGINT" if whole else person_kind].format(dialect.columns[self.person])
             if self.spelling != EXACT:  # DuckDB's alone; a function's result has no collation of its own
                 who = dialect.letters.format(spelling_sql(self.spelling, who))
             if self.periods is None:
                 return who
-            return dialect.letters.format(self.periods.sql(who, dialect.columns[self.periods.column]))
+            unit = self.periods.sql(who, dialect.columns[self.periods.column], whole=whole)
+            return unit if whole else dialect.letters.format(unit)
         return cast(self.key, kinds[self.key], dialect)
 
 
