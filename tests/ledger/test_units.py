@@ -114,6 +114,26 @@ def test_a_training_charges_units(tmp_path):
         assert all(each.holds for each in session.verify(replay=True))
 
 
+def test_a_stream_charges_units(tmp_path):
+    """Updates of a model on the ledger: each person's January pays as far as it has something left."""
+    with opened(tmp_path / "people.ledger") as session:
+        book = session.ledger
+        groups = [f"{person} 2026-01-01" for person in (LEAST, 0, MOST)]
+        model = training.LogisticRegression(epsilon=None, noise_multiplier=2.0, classes=[0, 1], n_people=3, steps=3)
+        on = training.OnLedger(book, "model", "ann")
+        x, y = np.full((3, 1), 5.0), [0, 1, 0]
+        model.partial_fit(x, y, groups, ledger=on)
+        once = [book.spent(unit) for unit in groups]
+        assert min(once) > 0
+        for _ in range(20):
+            model.partial_fit(x, y, groups)
+        spent = [book.spent(unit) for unit in groups]
+        assert all(before < after <= book.budget_units for before, after in zip(once, spent, strict=True))
+        charged = {unit for person in WHO for unit in book.accounts_of(person) if book.spent(unit)}
+        assert charged == set(groups)
+        assert all(each.holds for each in session.verify(replay=True))
+
+
 def test_many_random_people_are_charged_once_each(tmp_path):
     """A thousand random persons of 64 bits: one account for each person and month that has rows."""
     who = np.unique(np.random.default_rng(1).integers(LEAST, MOST, 1000)).tolist()

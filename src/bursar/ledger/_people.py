@@ -14,7 +14,7 @@ from bursar.ledger._periods import Periods
 from bursar.ledger._turn import Turn
 from bursar.ledger.interfaces import Offer
 
-__all__ = ["named", "with_people"]
+__all__ = ["named", "offered_as", "with_people"]
 
 Result = TypeVar("Result")
 
@@ -29,6 +29,13 @@ def named(ledger: Ledger, people: Sequence[object]) -> list[Person]:
     if len(set(names)) < len(names):
         raise ArgumentError("people: two of them are one person in this ledger: give each person once")
     return names
+
+
+def offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
+    """What the rows of an offer call these people: their names, or the numbers of people in periods."""
+    if ledger.person_kind != Periods.NUMBERS:
+        return list(people)
+    return [ledger.accounts.listed(ledger.accounts.token(name)) for name in people]
 
 
 def with_people(
@@ -49,12 +56,8 @@ def with_people(
     with store.lock:
         workspace = store.workspace
         kind, view = ledger.person_kind, workspace.fresh_name("people")
-        stored = (
-            [str(ledger.accounts.listed(ledger.accounts.token(name))) for name in people]
-            if kind == Periods.NUMBERS
-            else people
-        )
-        persons = np.array(stored, dtype=np.int64 if kind == "BIGINT" else object)
+        shown = [str(name) for name in offered_as(ledger, people)] if kind == Periods.NUMBERS else people
+        persons = np.array(shown, dtype=np.int64 if kind == "BIGINT" else object)
         offered = np.broadcast_to(np.asarray(units, np.int64), persons.shape)
         if store.closed:
             raise LedgerError(f"{store.name} is closed; open it again", reason="closed")

@@ -18,7 +18,7 @@ from bursar._uncopyable import Uncopyable
 from bursar.errors import ArgumentError, LedgerError
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._ledger import Ledger
-from bursar.ledger._people import named, with_people
+from bursar.ledger._people import named, offered_as, with_people
 from bursar.ledger._record import Entry, read_rows
 from bursar.ledger._rules import Streamed
 from bursar.ledger._terms import exceeded
@@ -142,6 +142,7 @@ class Updates(Uncopyable):
         """
         _check.whole(1, price=price, pace=pace)
         names = named(self._ledger, people)
+        called = offered_as(self._ledger, names)
 
         def once() -> Entry | None:
             def left(turn: Turn, offer: Offer) -> tuple[int, Units]:
@@ -149,7 +150,7 @@ class Updates(Uncopyable):
                 admitted = turn.admit(offer, payment=Payment(pace=int(pace)), **asked)
                 rows = self._ledger.store.workspace.run(f"SELECT person, units FROM {admitted.people.rows}")
                 most = dict(rows.fetchall())
-                return turn.number, np.array([most.get(name, 0) for name in names], dtype=np.int64)
+                return turn.number, np.array([most.get(name, 0) for name in called], dtype=np.int64)
 
             before, most = with_people(self._ledger, names, int(price), left)
             units = np.asarray(contribute(most))
