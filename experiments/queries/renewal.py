@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from bursar import filters
@@ -47,24 +48,31 @@ def ask(session: Session, weeks: int) -> None:
         analyst.ask(People(rho=session.ledger.budget, where=where), key=f"week of {start}")
 
 
+def customers_of(path: Path, last: date) -> list[str]:
+    """The customers who bought something from the first week to this day, in the order of their names."""
+    with duckdb.connect() as rows:
+        rows.execute("CREATE TABLE data AS SELECT * FROM read_csv(?)", [str(path)])
+        found = rows.execute(f"SELECT DISTINCT customer FROM ({ROWS}) r WHERE day BETWEEN ? AND ?", [FIRST, last])
+        return sorted(str(customer) for (customer,) in found.fetchall() if customer is not None)
+
+
 def result(given: Path | None, weeks: int, customers: int) -> dict[str, Any]:
     """The distribution of lifetime epsilons over customers who bought something in these weeks."""
+    path, last = folder("online_retail", given) / "online_retail.csv.gz", FIRST + timedelta(days=7 * weeks - 1)
     with (
         tempfile.TemporaryDirectory() as place,
         Session.open(
-            folder("online_retail", given) / "online_retail.csv.gz",
+            path,
             person="customer",
             view=ROWS,
             budget=filters.Gaussian(epsilon=EPSILON, delta=DELTA),
             ledger=Path(place) / "ledger",
-            periods=Periods("day", every="week", first=FIRST, last=FIRST + timedelta(days=7 * weeks - 1)),
+            periods=Periods("day", every="week", first=FIRST, last=last),
         ) as session,
     ):
         ask(session, weeks)
         sigma = 1 / np.sqrt(2 * session.ledger.budget)
-        workspace = session.ledger.store.workspace
-        names = workspace.run("SELECT DISTINCT person FROM ledger.charges WHERE units > 0").fetchall()
-        people = sorted({name.rpartition(" ")[0] for (name,) in names})
+        people = customers_of(path, last)
         drawn = np.random.default_rng(0).choice(people, size=min(customers, len(people)), replace=False)
         lifetimes = [session.statement(str(person), delta=DELTA).lifetime for person in drawn]
         known = {"promise": session.ledger.lifetime(DELTA), "customers": len(people)}

@@ -233,6 +233,24 @@ def test_a_plan_that_cannot_be_asked_to_its_end_charges_nobody(folder):
     assert set(json.loads(run("query", "list", plan, "--json"))) == {"rows", "middle"}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "code", "words"),
+    [
+        (PLAN.replace("place = 'x'", "plaice = 'x'"), 2, "plaice"),
+        (PLAN.replace('"ann"', '""'), 2, "analyst"),
+        (PLAN + MORE.replace("0.001", "3.0"), 1, "rho = 3"),
+    ],
+)
+def test_a_plan_that_cannot_be_asked_makes_no_ledger(folder, wrong, code, words):
+    """A first run that is refused leaves no ledger, which would keep the budget of that run."""
+    plan = folder / "plan.toml"
+    plan.write_text(wrong)
+    assert words in run("query", "ask", plan, code=code)
+    assert not list(folder.glob("people*"))
+    plan.write_text(PLAN.replace("rho = 1.0", "rho = 2.0"))
+    assert set(json.loads(run("query", "ask", plan, "--json"))) == {"rows", "middle"}
+
+
 def test_an_export_with_line_separators_in_text_is_unbroken(folder):
     """Some characters end lines for Python and not for JSON."""
     plan = folder / "plan.toml"

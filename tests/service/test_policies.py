@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bursar.errors import ArgumentError, DataError
-from bursar.service import explain, hash_of
+from bursar.service import explain, hash_of, opened
 from bursar.service.policies import Limits, Policy
 from services import POLICY, TOKENS, service, service_folder
 
@@ -127,6 +127,24 @@ def test_entries_that_do_not_fit_their_type_are_told_to_the_holder(tmp_path):
         "private: for the data holder: column 'day' of table 'visits': 11 of 300 entries are no 'date'"
     )
     assert "5.1.2026" not in told
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ('["FR", "ES"]', "[1, 2]", "columns.country: 1 cannot be compared with a column of kind text"),
+        ("day = {}", "day = { low = 0, high = 9 }", "columns.day: "),
+        ("day = {}", "day = { keys = ['5.1.2026'] }", "columns.day: '5.1.2026' cannot be compared"),
+        ("hours = { low = 0, high = 24", "hours = { keys = ['long']", "columns.hours: "),
+    ],
+)
+def test_keys_and_bounds_fit_the_types_of_their_columns(tmp_path, right, wrong, words):
+    """A policy whose keys or bounds no question could use is refused when it is checked, and makes no ledger."""
+    policy = read(service_folder(tmp_path), POLICY.replace(right, wrong))
+    for refuses in (explain, opened):
+        with pytest.raises(ArgumentError, match=words):
+            refuses(policy)
+    assert not list(tmp_path.glob("people*"))
 
 
 def test_a_usual_question_below_the_least_price_is_told(tmp_path):

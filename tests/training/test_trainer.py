@@ -192,11 +192,11 @@ def test_several_records_of_a_person_are_sampled_together(data):
 def test_dropouts_stand_in_front_of_the_accounts(data):
     """A noisy count of the people who dropped out is public during the run."""
     x, y = data
-    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0, extra_steps=10)
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0, extra_steps=10, pace=0.0)
     run = job.fit(x, y, counting=lambda people: stopping.Dropouts(people, stopping.Tree(steps=30, sigma=20.0)))
     assert run.step == 30
     gone = int((np.asarray(job.accounts.allowance(mechanisms.Gaussian(4.0))) < 0.01).sum())
-    assert gone > 50
+    assert gone > 6 * run.counting.standard_error
     assert abs(run.counting.count - gone) < 5 * run.counting.standard_error
 
 

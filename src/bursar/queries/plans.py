@@ -208,8 +208,16 @@ class Plan:
         return [self.folder / each["data"] for each in tables if "data" in each]
 
     def open(self, *, create: bool = True) -> Session:
-        """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no."""
-        return self._open(self.ledger, create=create and self.settings.get("create", True))
+        """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no.
+
+        Raises:
+            BursarError: the ledger is not there, and a question can't be asked whatever the data: none is made.
+        """
+        create = create and self.settings.get("create", True)
+        if create and self.questions and not Ledger.exists(self.ledger):
+            with self.look() as session:
+                self.check(session)
+        return self._open(self.ledger, create=create)
 
     @contextmanager
     def look(self) -> Iterator[Session]:
@@ -262,15 +270,24 @@ class Plan:
         analyst = self.analyst(session)
         return {key: analyst.quote(asked) for key, asked in self.questions}
 
-    def ask(self, session: Session) -> dict[str, Answer]:
-        """Every question's answer, in order; those asked before cost nothing.
+    def check(self, session: Session) -> None:
+        """Refuse questions that could not be asked whatever the data. Asks nothing.
 
-        A question that does not fit the data, costs more than the whole budget, or has a key that was used for another
-        one, stops all before the first is charged.
+        Raises:
+            ArgumentError: a question does not fit the data's columns, or its key was used for another one.
+            BudgetExceeded: it costs more than the whole budget.
         """
         analyst = self.analyst(session)
         for key, asked in self.questions:
             analyst.check(asked, key=key)
+
+    def ask(self, session: Session) -> dict[str, Answer]:
+        """Every question's answer, in order; those asked before cost nothing.
+
+        A question that ``check`` refuses stops all before the first is charged.
+        """
+        self.check(session)
+        analyst = self.analyst(session)
         return {key: analyst.ask(asked, key=key) for key, asked in self.questions}
 
     def verify(self, ledger: Path | str, *, head: str | None = None) -> list[Finding]:

@@ -21,7 +21,7 @@ from bursar.service._problems import Refused
 from bursar.service._rates import Rates
 from bursar.service.policies import AnalystTerms, Policy, fixed_part
 
-__all__ = ["Desk", "Given", "apply_policy", "usual_question"]
+__all__ = ["Desk", "Given", "apply_policy", "check_columns", "usual_question"]
 
 KEY_CHARACTERS = 120
 SEPARATOR = "/"
@@ -283,8 +283,32 @@ def usual_question(policy: Policy, session: Session) -> Question:
     """The policy's usual question, or else a count of people that costs a hundredth of the budget."""
     if policy.usual is not None:
         return asked(dict(policy.usual))
+    return asked({"ask": "people"} | _hundredth(session))
+
+
+def _hundredth(session: Session) -> dict[str, float]:
+    """The price of a question that costs a hundredth of the budget."""
     amount = to_float(session.ledger.budget_units // 100, down=True)
-    return asked({"ask": "people", ("epsilon" if session.ledger.symbol == "epsilon" else "rho"): amount})
+    return {("epsilon" if session.ledger.symbol == "epsilon" else "rho"): amount}
+
+
+def check_columns(policy: Policy, session: Session) -> None:
+    """Refuse public keys and bounds that do not fit the types of their columns. Asks nothing.
+
+    Raises:
+        ArgumentError: with the place in the policy.
+    """
+    analyst, price = session.analyst("nobody"), _hundredth(session)
+    for table in policy.data_sets:
+        for column in table.columns:
+            fitting = [{"ask": "people", "by": {column.name: list(column.keys)}}] if column.keys else []
+            if column.low is not None:
+                fitting += [{"ask": "mean", "column": column.name, "low": column.low, "high": column.high}]
+            for fields in fitting:
+                try:
+                    analyst.quote(asked({**fields, "table": table.name, **price}))
+                except ArgumentError as error:
+                    raise ArgumentError(f"tables.{table.name}.columns.{column.name}: {error}") from None
 
 
 def apply_policy(policy: Policy, session: Session) -> None:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from bursar import _extras
 from bursar.errors import ArgumentError, BursarError
+from bursar.ledger import Ledger
 from bursar.queries import Session
 from bursar.service._analyst_routes import AnalystRoutes
 from bursar.service._console import Console
-from bursar.service._desk import Desk, apply_policy
+from bursar.service._desk import Desk, apply_policy, check_columns
 from bursar.service._holder_desk import HolderDesk
 from bursar.service._holder_routes import HolderRoutes
 from bursar.service._http import Guard, application
@@ -43,8 +44,12 @@ class Doors(NamedTuple):
 
 def opened(policy: Policy) -> Doors:
     """Open the data and the ledger of a policy, and make its two applications; makes a ledger that is not there."""
+    if not Ledger.exists(policy.plan.ledger):
+        with policy.plan.look() as session:  # a policy that is refused makes no ledger
+            check_columns(policy, session)
     session = policy.plan.open()
     try:
+        check_columns(policy, session)
         apply_policy(policy, session)
         return _doors(policy, session)
     except BaseException:
