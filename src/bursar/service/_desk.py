@@ -301,7 +301,9 @@ def check_columns(policy: Policy, session: Session) -> None:
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for table in policy.data_sets:
         for column in table.columns:
-            fitting = [{"ask": "people", "by": {column.name: list(column.keys)}}] if column.keys else []
+            fitting: list[dict[str, Any]] = []
+            if column.keys:
+                fitting += [{"ask": "people", "by": {column.name: list(column.keys)}}]
             if column.low is not None:
                 fitting += [{"ask": "mean", "column": column.name, "low": column.low, "high": column.high}]
             for fields in fitting:
