@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "bursar"
 FLOORS = {
     "errors": 0,
     "_arrays": 0,
+    "_calendar": 0,
     "_check": 0,
     "_csv": 0,
     "_disk": 0,

@@ -12,12 +12,12 @@ from bursar.ledger._backup import backup, restore
 from bursar.ledger._compact import Size, compact, size
 from bursar.ledger._datasets import Dataset, Domain
 from bursar.ledger._erase import erase
+from bursar.ledger._history import Answered
 from bursar.ledger._holds import Hold, Training, new_claim, trainings, write_off
 from bursar.ledger._ledger import Ledger
 from bursar.ledger._periods import Periods
 from bursar.ledger._protect import protect
 from bursar.ledger._record import Entry
-from bursar.ledger._rules import Answered
 from bursar.ledger._stores.store import on_a_server
 from bursar.ledger._streams import Stream, Updates, last_update, streams
 from bursar.ledger._summary import Summary, check_export_file, left_at_worst, summary

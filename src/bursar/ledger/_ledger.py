@@ -13,10 +13,11 @@ from bursar.ledger._accounts.parquet import ParquetAccounts
 from bursar.ledger._accounts.tables import TableAccounts
 from bursar.ledger._charged import Charged
 from bursar.ledger._declared import Declared
+from bursar.ledger._history import Answered, history
 from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
 from bursar.ledger._periods import Periods
 from bursar.ledger._record import Entry, Row, find, read_rows
-from bursar.ledger._rules import CHARGING, EVERYTHING, Answered, Rules, history, scope_of
+from bursar.ledger._rules import CHARGING, EVERYTHING, Rules, scope_of
 from bursar.ledger._stores.store import open_store
 from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
 from bursar.ledger._turn import Turn
@@ -207,7 +208,7 @@ class Ledger(Declared, Charged):
         def work(turn: Turn) -> None:
             if scope in self._rules.watches:
                 raise ArgumentError(f"{scope or 'this ledger'} is watched already")
-            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged)
+            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged.most())
             price = watch.price(self.measure)
             if price > left:
                 raise exceeded(price, self.budget_units, left, self.symbol)
@@ -333,13 +334,19 @@ class Ledger(Declared, Charged):
                 self._tell_witness()  # its writer may have been killed before it did
             return entry
 
-    def left_at_worst(self, analyst: str, purpose: str | None = None) -> int:
-        """Units that every person has left at least for a new question of an analyst, by what is public."""
+    def left_by_period(self, analyst: str, purpose: str | None = None) -> dict[str, int]:
+        """Units that every person has left at least for a new question of an analyst, by what is public.
+
+        Returns:
+            By the first day of the period from which on it is so much, in order; without periods, under "".
+        """
         with self.store.lock:
             if not self.store.inside:
                 self.store.snapshot(self._catch_up)
             rules = self._rules if not self.store.inside else Rules.of(read_rows(self.store.run, answers=False))
-            return max(0, rules.left(rules.allowance(analyst=analyst, purpose=purpose, reserved=None)))
+            left = rules.left_by_period(rules.allowance(analyst=analyst, purpose=purpose, reserved=None))
+            labels = ("",) if self.periods is None else self.periods.labels
+            return {labels[place]: max(0, units) for place, units in left if place < len(labels)}
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""

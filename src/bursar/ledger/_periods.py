@@ -12,6 +12,7 @@ and new rows bring one of their own.
 Source: theory 5.13; docs/proofs/periods.md
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -19,6 +20,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from bursar import _check
+from bursar._calendar import start_of
 from bursar.errors import ArgumentError
 
 __all__ = ["Periods"]
@@ -60,7 +62,7 @@ class Periods:
         _check.name(column=self.column)
         _check.one_of(tuple(_EVERY), every=self.every)
         for name in ("first", "last"):
-            object.__setattr__(self, name, self._start(_date(name, getattr(self, name))))
+            object.__setattr__(self, name, start_of(self.every, _date(name, getattr(self, name))))
         if self.first > self.last:  # type: ignore[operator]  # both are dates now
             raise ArgumentError(f"first={self.first} must not be after last={self.last}")
         if self.count > _MOST:
@@ -85,6 +87,22 @@ class Periods:
         """(K,) the first day of each period, in order."""
         return self._labels
 
+    @cached_property
+    def days(self) -> tuple[tuple[date, date], ...]:
+        """(K,) the first and the last day of each period, in order."""
+        starts = [date.fromisoformat(label) for label in self._labels]
+        return tuple((start, self._next(start) - timedelta(days=1)) for start in starts)
+
+    def place_of(self, label: str) -> int:
+        """The place, from 0, of the period that begins on this day.
+
+        Raises:
+            ArgumentError: none does.
+        """
+        if label not in self._known:
+            raise ArgumentError(f"{label!r:.40} must be the first day of a period, such as {self._labels[0]!r}")
+        return bisect_left(self._labels, label)
+
     def units_of(self, person: str) -> list[str]:
         """The names of a person's accounts, one for each period."""
         return [f"{person} {label}" for label in self._labels]
@@ -101,7 +119,7 @@ class Periods:
     def number_of(self, unit: str) -> int:
         """The number of a unit whose person is a whole number; different units have different numbers."""
         label = unit[-_LENGTH:]
-        return int(unit[: -_LENGTH - 1]) * _PLACES + self._labels.index(label)
+        return int(unit[: -_LENGTH - 1]) * _PLACES + self.place_of(label)
 
     def unit_of(self, number: int) -> str:
         """The unit's name, of its number."""
@@ -135,23 +153,9 @@ class Periods:
         """The periods that ``public`` described."""
         return cls(str(public["column"]), str(public["every"]), str(public["first"]), str(public["last"]))
 
-    def _start(self, day: date) -> date:
-        """The first day of the period that a day is in."""
-        match self.every:
-            case "day":
-                return day
-            case "week":
-                return day - timedelta(days=day.weekday())
-            case "month":
-                return day.replace(day=1)
-            case "quarter":
-                return day.replace(month=day.month - (day.month - 1) % 3, day=1)
-            case _:
-                return day.replace(month=1, day=1)
-
     def _next(self, start: date) -> date:
         """The first day of the next period."""
-        return self._start(start + timedelta(days=_EVERY[self.every]))
+        return start_of(self.every, start + timedelta(days=_EVERY[self.every]))
 
 
 def _date(name: str, value: object) -> date:

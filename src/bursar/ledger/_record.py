@@ -60,7 +60,7 @@ _TERMS = (
     "'{' || "
     + " || ',' || ".join(
         f"'\"{name}\":' || coalesce(CAST((CAST(public AS JSON) -> '{name}') AS VARCHAR), 'null')"
-        for name in ("price", "pace", "time")
+        for name in ("price", "pace", "time", "periods")
     )
     + " || '}'"
 )  # of an answer, as JSON
@@ -111,7 +111,7 @@ def read_rows(run: Run, where: str = "TRUE", parameters: Sequence[object] = (), 
         run: executes SQL where the ledger is.
         where, parameters: which rows.
         answers: whether the public parts of answers are wanted in full; they may be long. Else only their terms are
-            read: price, pace and time.
+            read: price, pace, time and periods.
     """
     public = "public" if answers else f"CASE WHEN kind = 'answered' THEN {_TERMS} ELSE public END"
     columns = COLUMNS.replace("public", public, 1)

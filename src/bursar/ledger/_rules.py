@@ -5,8 +5,9 @@ all use it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple, Self
 from unicodedata import normalize
 
@@ -18,19 +19,18 @@ from bursar.ledger._datasets import Dataset
 from bursar.ledger._record import START, Entry, Row
 from bursar.ledger._terms import PURE, Terms, delta_exceeded, exceeded
 from bursar.ledger._watch import Watch
+from bursar.ledger._worst import Places, Worst
 from bursar.ledger.interfaces import Payment, Share
 
 __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
-    "Answered",
     "Reservation",
     "Rules",
     "Streamed",
     "Training",
     "Watched",
-    "history",
     "scope_of",
 ]
 
@@ -98,22 +98,6 @@ class Allowance(NamedTuple):
     shares: tuple[Share, ...]
 
 
-class Answered(NamedTuple):
-    """An entry that charges people, and what was in force before it. Private, because of ``gone``.
-
-    Fields:
-        entry: a question's; or a training's, where it reserved or settled.
-        allowance: the most that each person may have spent after it.
-        gone: the people who had left.
-        left: units that every person had left for it at least, by what is public; see ``Rules.left``.
-    """
-
-    entry: Entry
-    allowance: Allowance
-    gone: frozenset[Person]
-    left: int
-
-
 class Rules:
     """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
 
@@ -135,7 +119,7 @@ class Rules:
         witness: the file that remembers the newest entry, if there is one.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
         delta: what questions for keys have cost in delta, exactly.
-        charged: the most units that any person can have been charged, by what is public.
+        charged: the most units that any person can have been charged, by what is public, in each period.
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
             an erasure, whose whole total counts in each.
         came_back: whether somebody returned after an erasure.
@@ -160,8 +144,8 @@ class Rules:
         self.accounts: str | None = None
         self.witness: str | None = None
         self.delta = Fraction(0)
-        self.charged = 0
-        self.charged_by_scope: dict[str, int] = {}
+        self.charged = Worst()
+        self.charged_by_scope: dict[str, Worst] = {}
         self.came_back = False
         self.datasets: dict[str, Dataset] = {}
 
@@ -174,7 +158,7 @@ class Rules:
         return rules
 
     def read(self, row: Row) -> None:
-        """Take in the next entry. Of an answer's public part only the terms are read: price and pace."""
+        """Take in the next entry. Of an answer's public part only the terms are read: price, pace, periods."""
         private = json.loads(row.private)
         self.accounts = private.get("accounts", self.accounts)
         if row.kind in CHARGING:
@@ -203,11 +187,29 @@ class Rules:
         allowance = self.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
         limits = dict(allowance.shares)
         price = min([price, payment.allowed(allowance.most), *map(payment.allowed, limits.values())])
-        self.charged = payment.after(self.charged, allowance.most, price)
+        places = self.places(terms.get("periods") if row.kind == "answered" else None)
+        self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
         for scope in _scopes(str(row.analyst), row.purpose):
-            before = self.charged_by_scope.get(scope, 0)
-            most = limits.get(scope, before + price * (payment.pace or 1))
-            self.charged_by_scope[scope] = payment.after(before, most, price)
+            worst = self.charged_by_scope.setdefault(scope, Worst())
+            if scope in limits:
+                worst.charge(places, partial(payment.after, most=limits[scope], price=price))
+            else:
+                worst.charge(places, lambda spent: spent + price)
+
+    def places(self, periods: Sequence[str] | None) -> Places | None:
+        """The places of the first and the last period that a question can be about; None for all.
+
+        Raises:
+            ArgumentError: the ledger has no such periods.
+        """
+        if periods is None:
+            return None
+        if self.terms.periods is None:
+            raise ArgumentError(f"periods={periods!r}: this ledger has none")
+        first, last = map(self.terms.periods.place_of, periods)
+        if first > last:
+            raise ArgumentError(f"periods={periods!r} must have the first before the last")
+        return first, last
 
     def _read(self, entry: Entry) -> None:
         public = entry.public
@@ -276,17 +278,31 @@ class Rules:
         shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
         return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
 
-    def left(self, allowance: Allowance) -> int:
+    def left(self, allowance: Allowance, places: Places | None = None) -> int:
         """Units that every person has left for a question at least: the least over the budget and its limits.
 
-        Guarantee: nobody has less; it is known from the public parts of the record alone.
+        Args:
+            allowance: of the question.
+            places: of the periods that it can be about; None for all.
+
+        Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
-        charged = {share.scope: self.charged_by_scope.get(share.scope, 0) for share in allowance.shares}
-        if self.came_back:
-            charged = dict.fromkeys(charged, self.charged)
-        shares = [share.most - charged[share.scope] for share in allowance.shares]
-        return min([allowance.most - self.charged, *shares])
+        return min(most - worst.most(places) for most, worst in self._worst(allowance))
+
+    def left_by_period(self, allowance: Allowance) -> tuple[tuple[int, int], ...]:
+        """The same for each run of periods: (place of the first of them, units), in order."""
+        worst = self._worst(allowance)
+        starts = sorted({start for _, each in worst for start, _ in each.runs()})
+        return tuple((place, min(most - each.most((place, place)) for most, each in worst)) for place in starts)
+
+    def _worst(self, allowance: Allowance) -> list[tuple[int, Worst]]:
+        """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
+        charged = self.charged_by_scope
+        shares = [
+            (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
+        ]
+        return [(allowance.most, self.charged), *shares]
 
     def allow_delta(self, delta: float) -> None:
         """Refuse a question that costs a delta which is not declared, or not left.
@@ -325,17 +341,6 @@ class Rules:
             units = self.reserved[reserved].units
             raise exceeded(price, units, units, self.terms.symbol)
         return allowance
-
-
-def history(rows: Iterable[Row]) -> Iterator[Answered]:
-    """Every entry that charged people or gave something back, in order, with what was in force before it."""
-    rules = Rules()
-    for row in rows:
-        if row.kind in CHARGING:
-            allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
-            entry, gone, left = row.entry(private=True), frozenset(rules.gone), rules.left(allowance)
-            yield Answered(entry, allowance, gone, left)
-        rules.read(row)
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:

@@ -58,12 +58,13 @@ def summary(ledger: Ledger) -> Summary:
 def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
     """What is left for new questions of an analyst to a person who paid the highest price of every question so far.
 
-    In units, public: from the budget, limits, reservations and prices alone. Most people have more left.
+    In units, public: from the budget, limits, reservations and prices alone. Most people have more left; with periods,
+    most periods have.
 
     Guarantee: every person who has not left can still pay a question of at most this price, whatever their rows are.
     Source: docs/proofs/individual-filter.md, "How complete an answer is".
     """
-    return ledger.left_at_worst(analyst, purpose)
+    return min(ledger.left_by_period(analyst, purpose).values())
 
 
 def check_export_file(path: Path) -> tuple[int, str]:

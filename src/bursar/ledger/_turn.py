@@ -26,6 +26,7 @@ class Admission:
         floor: units, at most the price, that every person could still pay for the question.
         scopes: the limited scopes that the question falls under.
         delta: what it costs beside its price.
+        periods: the first and the last that the question can be about; None for all.
     """
 
     people: Admitted
@@ -39,6 +40,7 @@ class Admission:
     floor: int
     scopes: tuple[str, ...]
     delta: float
+    periods: tuple[str, str] | None
 
 
 class Turn:
@@ -70,6 +72,7 @@ class Turn:
         purpose: str | None = None,
         reserved: str | None = None,
         delta: float = 0.0,
+        periods: tuple[str, str] | None = None,
     ) -> Admission:
         """Choose who takes part in a question, out of what was offered.
 
@@ -82,6 +85,8 @@ class Turn:
             analyst, purpose: who asks, and what for.
             reserved: the key under which budget was set aside for this question.
             delta: what the question costs beside its price, public, of what the ledger declares for keys.
+            periods: public, of a ledger with periods: the first and the last one that the question can be about,
+                whatever the data; None for all.
 
         Raises:
             BudgetExceeded: by public facts alone, nobody can pay the full price.
@@ -104,9 +109,9 @@ class Turn:
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
-        floor = payment.floor(self._rules.left(allowance) - spare, price)
+        floor = payment.floor(self._rules.left(allowance, self._rules.places(periods)) - spare, price)
         asked = (key, analyst, purpose, reserved, price, spare)
-        self._admission = Admission(people, *asked, payment, floor, scopes, delta)
+        self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
         return self._admission
 
     def settle(
@@ -150,6 +155,7 @@ class Turn:
         paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
         asked |= {name: units for name, units in paid.items() if units}
         asked |= {"delta": admission.delta} if admission.delta else {}
+        asked |= {"periods": list(admission.periods)} if admission.periods is not None else {}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
         entry["kind"] = "answered" if training is None else "training"
         entry |= {} if update is None else {"kind": "update", "update": update}

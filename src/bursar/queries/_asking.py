@@ -20,6 +20,7 @@ from bursar.queries._questions import described, recorded
 from bursar.queries._releases import release
 from bursar.queries._sharing import share_earlier
 from bursar.queries._so_far import SoFar
+from bursar.queries._spans import span_of
 
 __all__ = ["Asking"]
 
@@ -93,6 +94,8 @@ class Asking(Uncopyable):
             about = {"dataset": closed.table, "declared": {name: each.number for name, each in self.datasets.items()}}
             public = {**public, **about}
 
+        periods = self._span(closed)
+
         def work(turn: Turn, offer: Offer) -> Entry:
             earlier = turn.find(key)
             if earlier is not None:  # another writer came first
@@ -108,6 +111,7 @@ class Asking(Uncopyable):
                 purpose=who.purpose,
                 reserved=reserved,
                 delta=closed.reveals,
+                periods=periods,
             )
             released = release(self._rows, plan, admission.people.rows, closed)
             return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
@@ -181,10 +185,15 @@ class Asking(Uncopyable):
         if asked.open:
             closed = with_known_auto(asked, who.analyst, who.purpose, find)
             if closed is None:
-                return quote_of_price(trial, self._ledger.budget_units, left=facts.left)
+                return quote_of_price(trial, self._ledger.budget_units, left=facts.left_in(self._span(trial)))
             trial = closed
         released = facts.released(described(trial))
-        return quote(trial, self._ledger.budget_units, left=facts.left, released=released)
+        left = facts.left_in(self._span(trial))
+        return quote(trial, self._ledger.budget_units, left=left, released=released)
+
+    def _span(self, asked: Question) -> tuple[str, str] | None:
+        """The periods that a question can be about."""
+        return span_of(asked, self._ledger.periods, self._rows.schema)
 
     def _refuse_measure(self, asked: Question) -> None:
         if asked.pure != (self._ledger.symbol == "epsilon"):

@@ -13,6 +13,7 @@ from bursar.queries._engines.compiler import Compiled
 from bursar.queries._engines.rows import Rows
 from bursar.queries._question import Question
 from bursar.queries._questions import described, recorded
+from bursar.queries._spans import span_of
 
 __all__ = ["replayed"]
 
@@ -208,4 +209,9 @@ class _Again:
             ],
         )
         workspace.drop(table.name for table in charges.tables)
-        return asked.price == int(answered.entry.public["price"])
+        return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)
+
+    def _says_periods(self, asked: Question, entry: Entry) -> bool:
+        """Whether the periods that an entry says hold all rows that its question can be about."""
+        said, span = entry.public.get("periods"), span_of(asked, self._ledger.periods, self._rows.schema)
+        return said is None or (span is not None and said[0] <= span[0] and span[1] <= said[1])

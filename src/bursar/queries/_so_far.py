@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bursar.ledger import Entry, Ledger, left_at_worst
+from bursar.ledger import Entry, Ledger
 from bursar.queries._answers import Answer, answer_of
 from bursar.queries._questions import recorded
 from bursar.queries._widths import same_question
@@ -20,15 +20,15 @@ class SoFar:
     """What is public about a ledger for one analyst and purpose, as of its entry ``head``.
 
     Fields:
-        left: of each person's budget at worst, units: what a person has left for this analyst's questions who paid the
-            highest price of every question so far.
+        left_by_period: units of each person's budget, at worst: what a person has left for this analyst's questions who
+            paid the highest price of every question so far; by the first day of the period from which on it is so much.
         answers: the public parts of this analyst's answers for this purpose, in order.
     """
 
     head: str
     analyst: str
     purpose: str | None
-    left: int
+    left_by_period: Mapping[str, int]
     answers: tuple[Mapping[str, Any], ...] = field(repr=False)
 
     @classmethod
@@ -38,14 +38,27 @@ class SoFar:
         def work() -> SoFar:
             head, own = ledger.head, before
             if own is None or (own.analyst, own.purpose) != (analyst, purpose):
-                own = SoFar("-1:", analyst, purpose, 0, ())
+                own = SoFar("-1:", analyst, purpose, {"": 0}, ())
             if own.head == head:
                 return own
             new = answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))
-            left = left_at_worst(ledger, analyst=analyst, purpose=purpose)
+            left = ledger.left_by_period(analyst, purpose)
             return cls(head, analyst, purpose, left, (*own.answers, *(entry.public for entry in new)))
 
         return ledger.snapshot(work)
+
+    @property
+    def left(self) -> int:
+        """The least of ``left_by_period``."""
+        return min(self.left_by_period.values())
+
+    def left_in(self, periods: tuple[str, str] | None) -> int:
+        """What is left at worst to a question about the periods from a first to a last one; to any, for None."""
+        if periods is None:
+            return self.left
+        starts = [*self.left_by_period, "9999"]
+        runs = zip(starts, starts[1:], self.left_by_period.values(), strict=False)
+        return min(units for start, beyond, units in runs if start <= periods[1] and beyond > periods[0])
 
     def find(self, key: str) -> Entry | None:
         """The entry of the answer under a key, if it is one of these; without its number and hash."""

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from bursar import _check
+from bursar._calendar import start_of
 from bursar.errors import ArgumentError
 
 __all__ = ["written_out"]
@@ -42,7 +43,7 @@ def written_out(entry: Mapping[str, Any], today: date) -> list[dict[str, Any]]:
 def _periods(every: object, first: object, last: object, today: date) -> Iterator[dict[str, Any]]:
     """What stands in the places of each period that begins between first and last."""
     _check.one_of(("day", "week", "month"), every=every)
-    start = _begin(every, _date("from", first))
+    start = start_of(str(every), _date("from", first))
     if last is not None and _date("to", last) < _date("from", first):
         raise ArgumentError(f"to={last} must not be before from={first}")
     stop = today if last is None else _date("to", last) + timedelta(days=1)
@@ -54,13 +55,6 @@ def _periods(every: object, first: object, last: object, today: date) -> Iterato
         named = {"day": start.isoformat(), "week": f"{year:04d}-W{week:02d}", "month": f"{start:%Y-%m}"}
         yield {str(every): named[str(every)], "from": start.isoformat(), "until": until.isoformat()}
         start = until
-
-
-def _begin(every: object, day: date) -> date:
-    """The first day of the period that a day is in; weeks begin on Monday."""
-    if every == "week":
-        return day - timedelta(days=day.weekday())
-    return day.replace(day=1) if every == "month" else day
 
 
 def _next(every: object, start: date) -> date:
