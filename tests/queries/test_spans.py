@@ -145,9 +145,9 @@ def test_nobody_is_charged_in_other_periods_and_everybody_has_what_is_said(tmp_p
     assert narrow > 5
 
 
-def test_each_week_has_a_whole_budget_of_complete_answers(tmp_path):
+def test_each_week_has_a_whole_budget_of_complete_answers(where):
     """Counts of one week each spend the whole budget: each is complete, and fits before it is asked."""
-    with opened(tmp_path / "l") as session:
+    with opened(where) as session:
         analyst = session.analyst("a")
         for monday in WEEKS.labels:
             question = queries.People(where=f"week(day) = '{monday}'", rho=BUDGET)
@@ -157,7 +157,7 @@ def test_each_week_has_a_whole_budget_of_complete_answers(tmp_path):
         assert analyst.quote(queries.People(rho=1e-6)).fits == 0
         assert ledger.left_at_worst(session.ledger, analyst="a") <= 1  # units
         assert all(finding.holds for finding in session.verify(replay=True))
-    with opened(tmp_path / "l") as session:  # what was read again from the record
+    with opened(where) as session:  # what was read again from the record
         assert session.analyst("a").quote(question).fits == 0
 
 
