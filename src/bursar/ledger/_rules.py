@@ -294,7 +294,7 @@ class Rules:
         """The same for each run of periods: (place of the first of them, units), in order."""
         worst = self._worst(allowance)
         starts = sorted({start for _, each in worst for start, _ in each.runs()})
-        return tuple((place, min(most - each.most((place, place)) for most, each in worst)) for place in starts)
+        return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
 
     def _worst(self, allowance: Allowance) -> list[tuple[int, Worst]]:
         """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""

@@ -1,5 +1,6 @@
 """What can have been charged to anybody at most, by what is public, in each period of the rows."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import groupby
 
@@ -36,24 +37,27 @@ class Worst:
             places: of the periods.
             after: the most that anybody has been charged afterwards who had been charged so much, or less, before.
         """
-        self._runs = (
-            [(start, after(units)) for start, units in self._runs] if places is None else self._split(places, after)
-        )
-
-    def _split(self, places: Places, after: Callable[[int], int]) -> list[tuple[int, int]]:
+        if places is None:
+            self._runs = [(start, after(units)) for start, units in self._runs]
+            return
         first, beyond = places[0], places[1] + 1
-        before = [run for run in self._runs if run[0] < first]
-        behind = [run for run in self._runs if run[0] > beyond]
+        low, high = max(0, self._next(first - 1) - 1), self._next(beyond)
+        before = [run for run in self._runs[low : low + 1] if run[0] < first]
         charged = [(start, after(units)) for start, units in self._within(places)]
-        runs = [*before, *charged, (beyond, self._at(beyond)), *behind]
-        return [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        runs = [*before, *charged, (beyond, self.at(beyond))]
+        self._runs[low:high] = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+
+    def at(self, place: int) -> int:
+        """The units of one period."""
+        return self._runs[self._next(place) - 1][1]
 
     def _within(self, places: Places | None) -> list[tuple[int, int]]:
         """The runs from the first to the last of these places; they begin there at the earliest."""
         if places is None:
             return self._runs
         first, last = places
-        return [(first, self._at(first)), *((start, units) for start, units in self._runs if first < start <= last)]
+        return [(first, self.at(first)), *self._runs[self._next(first) : self._next(last)]]
 
-    def _at(self, place: int) -> int:
-        return next(units for start, units in reversed(self._runs) if start <= place)
+    def _next(self, place: int) -> int:
+        """Which run is the first that begins after a place."""
+        return bisect_right(self._runs, place, key=lambda run: run[0])
