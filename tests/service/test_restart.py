@@ -10,57 +10,12 @@ import time
 import httpx2
 import pytest
 
-from bursar.ledger import Ledger
-from service_processes import ERRORS, started
+from service_load import checked, load
+from service_processes import started
 from services import COUNT, POLICY, TOKENS, service, service_folder
 
 KILLS = int(os.environ.get("BURSAR_KILLS", "3"))
 """How often a process is killed; the environment can ask for more, and gets more questions too."""
-
-
-def ask(client, address, who, key):
-    """Ask until there is an answer, as a client does that retries with the same key."""
-    headers = {"authorization": f"Bearer {TOKENS[who]}", "idempotency-key": key}
-    gives_up = time.monotonic() + 600
-    while time.monotonic() < gives_up:
-        try:
-            response = client.post(f"{address()}/v1/answers", json=COUNT, headers=headers)
-            if response.status_code in (200, 201):
-                return response.json()["values"]
-            assert response.status_code in (429, 503), response.text
-        except ERRORS:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(key)
-
-
-def load(address, keys, told):
-    """Two analysts, two clients each, all asking the same keys in orders of their own."""
-
-    def client(who, seed):
-        order = list(keys)
-        random.Random(seed).shuffle(order)
-        with httpx2.Client(timeout=30) as http:
-            for key in order:
-                told[who, key].append(ask(http, address, who, key))
-
-    clients = [threading.Thread(target=client, args=(who, seed)) for who in ("ann", "bob") for seed in (1, 2)]
-    for each in clients:
-        each.start()
-    return clients
-
-
-def checked(ledger, told):
-    """Whether each key of each analyst has one answer, the same for everyone who asked; and all accounts are right."""
-    for (who, key), values in told.items():
-        assert len(values) >= 2, (who, key)
-        assert all(each == values[0] for each in values), (who, key)
-    with Ledger.open(ledger, create=False) as book:
-        entries = book.entries("answered")
-        assert sorted(entry.public["key"] for entry in entries) == sorted(f"{who}/{key}" for who, key in told)
-        from bursar.ledger import verify
-
-        assert all(finding.holds for finding in verify(book))
 
 
 def test_killed_under_load_every_key_is_answered_once(tmp_path):
@@ -102,7 +57,7 @@ def test_a_stop_finishes_the_question_in_hand(tmp_path):
 
 
 def test_two_processes_on_one_server_answer_every_key_once(tmp_path, server):
-    """Two services over one ledger on PostgreSQL, one of them killed: each key has one answer."""
+    """Two services over one ledger on PostgreSQL; one of them, and the server, are killed: each key has one answer."""
     place = server.place()
     folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
     keys = [str(key) for key in range(3 * KILLS)]
@@ -114,9 +69,51 @@ def test_two_processes_on_one_server_answer_every_key_once(tmp_path, server):
             time.sleep(random.uniform(0.05, 0.4))
             processes[0].kill()
             processes[0].begin()
+            server.kill()
+            server.start()
         for each in clients:
             each.join()
     checked(place, told)
+
+
+def test_a_service_goes_on_when_its_server_is_there_again(tmp_path, server):
+    """While the ledger's server is away, answers may be fetched, but nothing asked; afterwards all is well."""
+    place = server.place()
+    folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
+    with service(folder) as running:
+        first = running.ann.ask("first")
+        server.kill()
+        try:
+            refused = [running.ann.ask("second") for _ in range(2)]
+            again = running.ann.get("/v1/answer?key=first")
+            told = running.ann.get("/v1/me")
+        finally:
+            server.start()
+        assert [each.status_code for each in refused] == [503, 503]
+        assert (again.status_code, told.status_code) == (200, 200)
+        second = running.ann.ask("second")
+        assert second.status_code == 201
+        assert running.ann.ask("second").json()["values"] == second.json()["values"]
+        assert running.ann.ask("first").json()["values"] == first.json()["values"]
+        assert running.holder.get("/v1/overview").status_code == 200
+
+
+def test_a_key_that_another_process_answers_at_the_same_time_has_its_answer(tmp_path, server):
+    """Another process answers between the two looks at the ledger: its answer is given, and not a refusal."""
+    place = server.place()
+    folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
+    with service(folder) as running, service(folder) as other:
+        desk, theirs = running.desk, []
+        find = desk.session.ledger.find
+
+        def found(key):
+            if not theirs:
+                theirs.append(other.ann.ask("key").json()["values"])
+            return find(key)
+
+        desk.session.ledger.find = found
+        given = running.ann.ask("key")
+    assert (given.status_code, given.json()["values"]) == (200, theirs[0])
 
 
 def test_a_port_that_is_taken_is_refused_before_the_ledger_is_made(tmp_path):

@@ -49,7 +49,7 @@ class Desk:
         self.metrics, self.rates = Metrics(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
-        self._take_over(policy)
+        self._take_over(policy, session)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
 
     def change(self, policy: Policy) -> None:
@@ -63,15 +63,36 @@ class Desk:
             raise ArgumentError(f"{different} must be as before while the service runs: stop it, and start it again")
 
         def work() -> None:
+            self.reopen()
             apply_policy(policy, self.session)
-            self._take_over(policy)
+            self._take_over(policy, self.session)
 
         self.clerk.submit("", work, padded=False).result()
 
-    def _take_over(self, policy: Policy) -> None:
+    def reopen(self) -> None:
+        """Open data and ledger again, where the ledger was closed because its server or disk failed.
+
+        The clerk does it: nobody else uses the ledger.
+
+        Raises:
+            LedgerError: it still cannot be used; the next question tries again.
+        """
+        before = self.session
+        if not before.ledger.store.closed:
+            return
+        session = self.policy.plan.open(create=False)
+        try:
+            apply_policy(self.policy, session)
+            self._take_over(self.policy, session)
+        except BaseException:
+            session.close()
+            raise
+        before.close()
+
+    def _take_over(self, policy: Policy, session: Session) -> None:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
-        made = {name: self.session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()}
-        views, usual = self._views | made, usual_question(policy, self.session)
+        made = {name: session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()}
+        views, usual = (self._views if session is self.session else {}) | made, usual_question(policy, session)
         facts = Facts(views)
         facts.catch_up()
         for name in policy.analysts:
@@ -79,7 +100,7 @@ class Desk:
                 views[name].quote(usual, so_far=facts.of(name))
             except ArgumentError as error:
                 raise ArgumentError(f"usual: {error}") from None
-        self.facts, self._views, self.usual, self.policy = facts, views, usual, policy
+        self.facts, self._views, self.usual, self.policy, self.session = facts, views, usual, policy, session
 
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
@@ -176,16 +197,20 @@ class Desk:
         """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
+        self.reopen()
         question, old = self._read(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)
             so_far = self.facts.read(terms.name)
             old = self.stored(terms, key)  # another process may have answered
-            if old is None:
-                if self.session.ledger.find(_filed(terms, key)) is not None:  # for a purpose that the policy had before
-                    raise Refused(409, "key", _OTHER)
+            if old is None and self.session.ledger.find(_filed(terms, key)) is None:
                 self._refuse_beyond(terms, question, so_far)
                 return self._answered(terms, question, key, fresh=fresh)
+            if old is None:
+                self.facts.read(terms.name)
+                old = self.stored(terms, key)  # another process has answered just now
+            if old is None:  # it was for a purpose that the policy had before
+                raise Refused(409, "key", _OTHER)
         if not self._same(terms, key, question):
             raise Refused(409, "key", _OTHER)
         return old

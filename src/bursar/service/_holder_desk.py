@@ -41,7 +41,12 @@ class HolderDesk:
 
     def _do(self, work: Any) -> Any:
         """Have the clerk do it, in the data holder's queue."""
-        return self.desk.clerk.submit("", work, padded=False).result()
+
+        def opened() -> Any:
+            self.desk.reopen()
+            return work()
+
+        return self.desk.clerk.submit("", opened, padded=False).result()
 
     def people(self) -> dict[str, Any]:
         """How many people have spent how much: counts by twentieths of the budget, and of those near the end."""
