@@ -10,7 +10,7 @@ import pytest
 from bursar import _html
 from page_reader import Reader
 from service_processes import started
-from services import COUNT, MARKER, TOKENS, Door, service, service_folder
+from services import COUNT, MARKER, POLICY, TOKENS, Door, service, service_folder
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -111,6 +111,24 @@ def test_what_is_refused_is_said_beside_the_form(running, ann, fields, words):
     if "where" in fields:
         assert page.forms["/ask"]["where"] == fields["where"]
     assert running.desk.session.ledger.entries("answered") == []
+
+
+def test_what_is_left_in_each_period(tmp_path):
+    """With periods, a question about one week leaves the other weeks as they were, over HTTP and on the page."""
+    periods = '[periods]\ncolumn = "day"\nevery = "week"\nfirst = "2026-01-05"\nlast = "2026-02-01"\n\n[tables.visits]'
+    usual = "\n[usual]\nask = \"people\"\nwhere = \"day >= '2026-01-19' and day < '2026-01-26'\"\nrho = 0.1\n"
+    policy = POLICY.replace("[tables.visits]", periods, 1) + usual
+    with service(service_folder(tmp_path, policy)) as running:
+        assert running.ann.get("/v1/me").json()["left"]["by_period"] == [{"from": "2026-01-05", "share": 0.5}]
+        week = {"ask": "people", "where": "week(day) = '2026-01-12'", "rho": 0.3}
+        assert running.ann.ask("week", week).status_code == 201
+        left = running.ann.get("/v1/me").json()["left"]
+        assert [each["from"] for each in left["by_period"]] == ["2026-01-05", "2026-01-12", "2026-01-19"]
+        assert [each["share"] for each in left["by_period"]] == pytest.approx([0.5, 0.2, 0.5])
+        assert (left["share"], left["usual_questions"]) == (pytest.approx(0.2), 5)
+        page = entered(running.doors.analysts, TOKENS["ann"]).get("/").text
+        assert "by the day of the data" in page
+        assert "2026-01-12" in page
 
 
 def test_forms_from_elsewhere_are_refused(running, ann, holder):

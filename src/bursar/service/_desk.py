@@ -133,6 +133,9 @@ class Desk:
             "shares_answers": terms.name in self.policy.sharing,
             "left": {
                 "share": so_far.left / budget,
+                "by_period": [
+                    {"from": start, "share": units / budget} for start, units in so_far.left_by_period.items() if start
+                ],
                 "usual_questions": quote_of(usual)["fits"],
                 "questions_today": max(0, terms.limits.questions - today),
                 "seconds_today": max(0.0, terms.limits.seconds - self._worked.get((terms.name, _today()), 0.0)),

@@ -72,7 +72,9 @@ def _schemas() -> dict[str, Any]:
     column = {"name": _TEXT, "kind": _TEXT, "about": _MAYBE_TEXT, "low": _NUMBER, "high": _NUMBER, "keys": _list({})}
     listed = {"key": _TEXT, "day": _TEXT, "question": {"type": "object"}, "share": _SHARE}
     limits = {name: {"type": "number"} for name in ("share", "least", "questions", "cells", "seconds", "requests")}
-    left = {"share": _SHARE, "usual_questions": _WHOLE, "questions_today": _WHOLE, "seconds_today": {"type": "number"}}
+    period = {"from": _TEXT, "share": _SHARE}
+    left = {"share": _SHARE, "by_period": _list(_object(**period)), "usual_questions": _WHOLE}
+    left |= {"questions_today": _WHOLE, "seconds_today": {"type": "number"}}
     return {
         "Question": _question(),
         "Quote": _object(**_quote()),

@@ -22,6 +22,7 @@ __all__ = ["AnalystPages", "login_page"]
 Handler = Callable[[Request], Awaitable[Response]]
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
+_MOST_PERIODS = 60
 
 
 class AnalystPages:
@@ -172,11 +173,12 @@ def login_page(title: str, label: str, said: str | None = None) -> str:
 
 def _left(left: dict[str, Any]) -> list[str]:
     share, limit = left["left"]["share"], left["limits"]["share"]
-    usual = left["usual"]
+    usual, periods = left["usual"], left["left"]["by_period"]
+    least = " in the period where it is least" if periods else ""
     return [
         _html.bar(1 - share / limit if limit else 1.0, f"{1 - share / limit:.1%} of your share of the budgets is used"),
         _html.paragraph(
-            f"{share:.2%} of each person's budget is certainly left to you, of the {limit:.2%} that you may use.",
+            f"{share:.2%} of each person's budget is certainly left to you{least}, of the {limit:.2%} you may use.",
             f"That is {left['left']['usual_questions']} usual questions ({_words(usual['question'])}) "
             f"at {usual['share']:.3%} each.",
             f"Today you may ask {left['left']['questions_today']} more questions.",
@@ -185,7 +187,14 @@ def _left(left: dict[str, Any]) -> list[str]:
             "This follows from prices and limits.",
             "When nothing is left, answers may miss people who have paid much; each answer says so.",
         ),
+        *([_periods(periods)] if len(periods) > 1 else []),
     ]
+
+
+def _periods(periods: list[dict[str, Any]]) -> str:
+    """What is left in the last periods; rows stand for all periods up to the next row."""
+    rows = [(_html.text(each["from"]), _html.text(f"{each['share']:.2%}")) for each in periods[-_MOST_PERIODS:]]
+    return _html.table("Left of each person's budget, by the day of the data", ["from", "certainly left"], rows)
 
 
 def _data_set(told: dict[str, Any]) -> str:
