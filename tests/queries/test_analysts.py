@@ -48,7 +48,7 @@ def test_facts_are_read_once_and_then_what_is_new(where):
             assert ann.so_far(facts) is facts
         assert [facts.answer(key) for key in ("a", "b")] == ann.answers()
         assert facts.answer("a of bob") is None
-        assert facts.left == session.ledger.left_at_worst("ann")
+        assert facts.left_by_period == session.ledger.left_by_period("ann") == {"": facts.left}
         assert ann.so_far(session.analyst("bob").so_far()) == facts
 
 
