@@ -98,6 +98,52 @@ def test_a_service_goes_on_when_its_server_is_there_again(tmp_path, server):
         assert running.holder.get("/v1/overview").status_code == 200
 
 
+def test_a_ledger_that_lost_entries_is_not_opened_again(tmp_path, server):
+    """A server that comes back with an older copy: what was answered would not be charged, so nothing is answered."""
+    import psycopg
+
+    place = server.place()
+    folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
+    with service(folder) as running:
+        assert running.ann.ask("first").status_code == 201
+        server.kill()
+        server.start()
+        schema = place.rpartition("schema=")[2]
+        with psycopg.connect(server.uri(), autocommit=True) as connection:
+            newest = f"(SELECT max(number) FROM {schema}.record)"
+            kept = connection.execute(f"DELETE FROM {schema}.record WHERE number = {newest} RETURNING *").fetchall()
+        assert [running.ann.ask("second").status_code for _ in range(3)] == [503] * 3
+        assert running.ann.get("/v1/answer?key=first").status_code == 200
+        with psycopg.connect(server.uri(), autocommit=True) as connection:
+            places = ", ".join(["%s"] * len(kept[0]))
+            connection.execute(f"INSERT INTO {schema}.record VALUES ({places})", kept[0])
+        assert running.ann.ask("second").status_code == 201
+
+
+def test_after_unreadable_data_nothing_is_opened_again(tmp_path, server):
+    """That data cannot be read tells something about them: once, and not once more whenever the server was away."""
+    place = server.place()
+    view = "SELECT *, CAST(CASE WHEN country = 'ES' THEN 'x' ELSE '1' END AS INTEGER) AS one FROM data"
+    policy = POLICY.replace('"people.ledger"', f'"{place}"')
+    policy = policy.replace('about = "One row', f'view = "{view}"\nabout = "One row').replace("day = {}", "one = {}")
+    with service(service_folder(tmp_path, policy)) as running:
+        asked = {"ask": "count", "where": "one = 1", "clip": 5, "sigma": 60}
+        assert running.ann.ask("bad", asked).json()["code"] == "data"
+        server.kill()
+        server.start()
+        assert {running.ann.ask(f"good {place}").json()["code"] for place in range(3)} <= {"data", "ledger"}
+        assert running.ann.ask("last").json()["code"] == "data"
+
+
+def test_a_file_that_was_closed_is_not_opened_again(tmp_path):
+    """A ledger's file may have been moved or replaced: somebody must start the service again."""
+    with service(service_folder(tmp_path)) as running:
+        assert running.ann.ask("first").status_code == 201
+        running.desk.session.ledger.close()
+        assert [running.ann.ask("second").status_code for _ in range(2)] == [503, 503]
+        assert running.ann.get("/v1/me").json()["left"]["seconds_today"] > 599
+
+
 def test_a_key_that_another_process_answers_at_the_same_time_has_its_answer(tmp_path, server):
     """Another process answers between the two looks at the ledger: its answer is given, and not a refusal."""
     place = server.place()

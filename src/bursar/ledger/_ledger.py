@@ -16,7 +16,7 @@ from bursar.ledger._declared import Declared
 from bursar.ledger._history import Answered, history
 from bursar.ledger._opening import accounts_of, create_in, names_of, terms_of
 from bursar.ledger._periods import Periods
-from bursar.ledger._record import Entry, Row, find, read_rows
+from bursar.ledger._record import START, Entry, Row, find, read_rows
 from bursar.ledger._rules import CHARGING, EVERYTHING, Rules, scope_of
 from bursar.ledger._stores.store import open_store
 from bursar.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
@@ -43,6 +43,7 @@ class Ledger(Declared, Charged):
     def __init__(self, store: Store, accounts: AccountStore) -> None:
         self.store, self.accounts = store, accounts
         self._rules = Rules()
+        self._written = (-1, START)
         self._turn: Turn | None = None  # while a transaction is open
         self._catch_up()
         self._tell_witness()
@@ -244,12 +245,16 @@ class Ledger(Declared, Charged):
 
         Guarantee: either all of it is written, or nothing; limits and reservations in it are those in force.
         """
+        written = self._written
 
         def begun() -> Result:
+            nonlocal written
             self._catch_up()
             self._turn = Turn(self.store, self._rules)
             try:
-                return work(self._turn)
+                result = work(self._turn)
+                written = self._turn.last
+                return result
             finally:
                 self._turn = None
 
@@ -258,6 +263,7 @@ class Ledger(Declared, Charged):
             if open_turn is not None:
                 return work(open_turn)
             result = self.store.transact(begun)
+            self._written = written
             self._tell_witness()
             return result
 
@@ -297,6 +303,16 @@ class Ledger(Declared, Charged):
     def head(self) -> str:
         """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
         return str(self._newest())
+
+    @property
+    def last_seen(self) -> tuple[int, str]:
+        """Number and hash of the newest entry that was read or written here; also of a ledger that is closed."""
+        return max((self._rules.number, self._rules.hash), self._written)
+
+    def continues(self, seen: tuple[int, str]) -> bool:
+        """Whether the record has an entry of this number and hash, so that nothing up to it was lost or changed."""
+        number, digest = seen
+        return number < 0 or [row.hash for row in read_rows(self.store.run, "number = ?", (number,))] == [digest]
 
     def __repr__(self) -> str:
         return f"Ledger({self.store.name!r}, {self.symbol}={self.budget!r})"

@@ -237,6 +237,11 @@ class Turn:
         """The scopes that are limited."""
         return list(self._rules.limits)
 
+    @property
+    def last(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+        return self._number, self._hash
+
     def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
         """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
         row = sealed(self._number + 1, self._hash, public, private or {})

@@ -50,8 +50,8 @@ class Quote:
     it depends on how many rows there are, and this analyst has no earlier answer to the same question that tells."""
     fits: int | None = None
     """How many questions of this price every person can certainly still pay, even one who paid the highest price of
-    every question so far. Most people can pay more. With periods it is counted as if all questions so far had been
-    about one and the same period, since nothing says which periods a question is about: a new one can pay for more."""
+    every question so far. Most people can pay more. With periods, every question so far about the same periods, as the
+    filters say: another period can pay for more."""
     table: str | None = None
     """The table that the question is about, where a session has several."""
 

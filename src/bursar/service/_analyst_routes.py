@@ -101,6 +101,8 @@ async def ask(desk: Desk, terms: AnalystTerms, values: Any, key: str, *, fresh: 
     """Ask in the clerk's turn; a refusal is told as late as an answer would be."""
     try:
         known = await asyncio.to_thread(desk.known, terms, values, key)
+        if desk.session.ledger.store.closed:  # which takes no time of the analyst's
+            await asyncio.shield(asyncio.wrap_future(desk.clerk.submit(terms.name, desk.reopen, padded=False)))
         work = partial(desk.ask, terms, values, key, fresh=fresh)
         done = desk.clerk.submit(terms.name, work, padded=not known, count=partial(desk.worked, terms))
         return await asyncio.shield(asyncio.wrap_future(done))

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from bursar import _check
 from bursar._units import exact, to_float
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError, LedgerError
+from bursar.ledger import on_a_server
 from bursar.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from bursar.queries.plans import described
 from bursar.service._bodies import answer_of, asked, quote_of
@@ -49,6 +50,7 @@ class Desk:
         self.metrics, self.rates = Metrics(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
+        self._unreadable = False
         self._take_over(policy, session)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
 
@@ -70,22 +72,33 @@ class Desk:
         self.clerk.submit("", work, padded=False).result()
 
     def reopen(self) -> None:
-        """Open data and ledger again, where the ledger was closed because its server or disk failed.
+        """Open data and ledger again, where the ledger was closed because its server failed. The clerk does it.
 
-        The clerk does it: nobody else uses the ledger.
+        A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
+        the data could not be read, which may tell something about them each time, nor a file.
 
         Raises:
-            LedgerError: it still cannot be used; the next question tries again.
+            DataError: the data could not be read before. Somebody must start the service again.
+            LedgerError: the ledger still cannot be used. The next question tries again, if it is on a server.
         """
-        before = self.session
+        before, plan = self.session, self.policy.plan
         if not before.ledger.store.closed:
             return
-        session = self.policy.plan.open(create=False)
+        if self._unreadable:
+            raise DataError("the data could not be read for an earlier question: start the service again")
+        if not on_a_server(str(plan.ledger)):
+            raise LedgerError(f"{before.ledger.store.name} was closed: start the service again", reason="closed")
+        session = plan.open(create=False)
         try:
+            if not session.ledger.continues(before.ledger.last_seen):
+                raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
+            check_columns(self.policy, session)
             apply_policy(self.policy, session)
             self._take_over(self.policy, session)
-        except BaseException:
+        except BaseException as error:
             session.close()
+            if isinstance(error, ArgumentError):  # the service's, not the analyst's
+                raise LedgerError(f"{before.ledger.store.name}: {error}", reason="unavailable") from None
             raise
         before.close()
 
@@ -200,7 +213,6 @@ class Desk:
         """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
-        self.reopen()
         question, old = self._read(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)
@@ -221,7 +233,11 @@ class Desk:
     def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Given:
         """A new answer."""
         sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
-        answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
+        try:
+            answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
+        except DataError:
+            self._unreadable = True
+            raise
         self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
         price = answer.question.price if answer.earlier is None else 0
         body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)

@@ -53,8 +53,8 @@ class HolderDesk:
         with self._lock:
             kept = self._people
         if kept is None or time.monotonic() - kept[0] > _REMEMBER:
-            near, book = self.desk.policy.near, self.desk.session.ledger
-            *above, ended = self._do(lambda: book.above([*SHARES, near]))
+            near = self.desk.policy.near
+            *above, ended = self._do(lambda: self.desk.session.ledger.above([*SHARES, near]))
             kept = time.monotonic(), above, ended
             with self._lock:
                 self._people = kept
@@ -71,12 +71,12 @@ class HolderDesk:
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
-        book = self.desk.session.ledger
-        entries = self._do(lambda: book.entries("answered", "training", "update", "watched"))
+        kinds = ("answered", "training", "update", "watched")
+        entries = self._do(lambda: self.desk.session.ledger.entries(*kinds))
         days: Counter[tuple[str, str]] = Counter()
         for entry in entries:
             days[str(entry.public["time"])[:10], _who(entry)] += _price(entry)
-        budget = book.budget_units
+        budget = self.desk.session.ledger.budget_units
         return {
             "by_analyst": [
                 {"analyst": who, "purpose": purpose, "questions": number, "share": units / budget}
@@ -100,7 +100,9 @@ class HolderDesk:
                 {"code": "data", "text": "The data could not be read for a question. Start the service again."}
             )
         if metrics.total("refusals", code="ledger"):
-            found.append({"code": "ledger", "text": "The ledger could not be used. Start the service again."})
+            found.append(
+                {"code": "ledger", "text": "The ledger could not be used. If it still can't, start the service again."}
+            )
         if number := metrics.total("refusals", code="internal"):
             found.append({"code": "internal", "text": f"{number} requests failed for no known reason."})
         if number := metrics.total("refusals", code="token"):

@@ -44,6 +44,8 @@ AGAIN = ("40001", "40P01")
 """What the server says where it finds no order for transactions, and where two wait for each other."""
 
 OLDEST = 130000
+_PATIENCE = 10
+"""Seconds until a server that does not answer is given up, where the connection string says nothing else."""
 _SURE = ("on", "remote_apply")
 _SETTINGS = (
     ("search_path", "pg_catalog, pg_temp"),  # names of ours are found in no other schema
@@ -116,7 +118,9 @@ def connected(conninfo: str, name: str) -> Connection:
     reason = "the connection string makes no sense"
     with suppress(psycopg().Error, UnicodeError):
         try:
-            connection = psycopg().connect(conninfo, autocommit=True, prepare_threshold=None)
+            said = psycopg().conninfo.conninfo_to_dict(conninfo)
+            patience = {} if "connect_timeout" in said else {"connect_timeout": _PATIENCE}
+            connection = psycopg().connect(conninfo, autocommit=True, prepare_threshold=None, **patience)
         except psycopg().Error as error:
             reason = _reason(str(error))
             raise
