@@ -17,7 +17,7 @@ import numpy as np
 
 from bursar import calibrate, filters, mechanisms
 from bursar.curves import gaussian, losses
-from bursar.report.figures import figure
+from bursar.report import figures
 
 EPSILON, DELTA, RATE = 1.0, 1e-5, 0.01
 SIGMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -77,19 +77,19 @@ def table(rows: list[dict[str, float]]) -> list[str]:
     return lines + [f"| {row['sigma']:g} | " + " | ".join(f"{int(row[key]):,}" for key in NAMES) + " |" for row in rows]
 
 
+@figures.styled()
 def draw(rows: list[dict[str, float]]) -> None:
     """Each number as a share of what is certified for a number of steps fixed in advance."""
-    picture = figure(7, 4.5)
+    picture = figures.figure(7, 4.5)
     panel = picture.subplots()
     for key, name in NAMES.items():
         shares = [row[key] / row["fixed"] for row in rows]
-        style = {"fixed": "k-", "clt": "r:"}.get(key, "-")
+        style = {"clt": ":"}.get(key, "-")
         panel.plot([row["sigma"] for row in rows], shares, style, marker=".", label=name)
     panel.set(xlabel="noise multiplier sigma", ylabel="steps, as a share of those fixed in advance", ylim=(0, None))
     panel.set_title(f"rate {RATE:g}, epsilon = {EPSILON:g}, delta = {DELTA:g}")
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=8)
-    picture.savefig(FOLDER / "adaptive_steps.svg", metadata={"Date": None})
+    panel.legend()
+    figures.save(picture, FOLDER / "adaptive_steps.svg")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bursar.report import figures
+
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 
 
@@ -29,5 +31,10 @@ def save(name: str, numbers: Any, table: str, picture: Any = None, out: Path = D
     (out / f"{name}.json").write_text(json.dumps(numbers) + "\n", encoding="utf-8")
     insert(out / f"{name}.md", table)
     if picture is not None:
-        picture.savefig(out / f"{name}.svg", metadata={"Date": None})
-        picture.savefig(out / f"{name}.png", dpi=120)
+        save_picture(picture, name, out)
+
+
+def save_picture(picture: Any, name: str, out: Path = DOCS) -> None:
+    """Write a picture as NAME.svg and NAME.png."""
+    for ending in ("svg", "png"):
+        figures.save(picture, out / f"{name}.{ending}")

@@ -28,6 +28,7 @@ import pyarrow as pa
 from bursar import filters
 from bursar.curves import zcdp
 from bursar.queries import People, Session
+from bursar.report import figures
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -119,19 +120,15 @@ def judged(days: list[dict[str, float]], full_days: int, sigma: float) -> dict[s
     }
 
 
+@figures.styled()
 def picture(days: list[dict[str, float]], full_days: int, title: str) -> "Figure":
-    """The truth and the answers by day, and the day on which one budget for all people is used up.
-
-    On white, with colours that colour-blind readers can tell apart, so that it can be read on a dark page too.
-    """
-    from matplotlib.figure import Figure
-
+    """The truth and the answers by day, and the day on which one budget for all people is used up."""
     truth, answers = ([day[name] for day in days] for name in ("truth", "answer"))
-    figure = Figure(figsize=(9, 3.6), layout="constrained", facecolor="white")
-    axes = figure.subplots()
-    axes.axvspan(0.5, full_days + 0.5, color="#e69f00", alpha=0.3, lw=0)
-    axes.plot(range(1, len(days) + 1), truth, color="#555555", lw=0.8, label="truth")
-    axes.plot(range(1, len(days) + 1), answers, ".", color="#0072b2", ms=4, label="answers with an account per person")
+    drawn = figures.figure(9, 3.6)
+    axes = drawn.subplots()
+    axes.axvspan(0.5, full_days + 0.5, color="C4", alpha=0.3, lw=0)
+    axes.plot(range(1, len(days) + 1), truth, color="#808080", lw=0.9, label="truth")
+    axes.plot(range(1, len(days) + 1), answers, ".", color="C0", ms=4, label="answers with an account per person")
     axes.annotate(
         f"one budget for all people: answers end on day {full_days}",
         (full_days + 0.5, 0.93),
@@ -139,14 +136,13 @@ def picture(days: list[dict[str, float]], full_days: int, title: str) -> "Figure
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
         va="center",
-        color="#8a5a00",
-        arrowprops={"arrowstyle": "->", "color": "#8a5a00"},
+        arrowprops={"arrowstyle": "->", "color": figures.INK},
     )
     axes.set(xlabel="day", ylabel="people counted", xlim=(0, len(days) + 1), ylim=(0, 1.3 * max(truth)))
-    axes.set_title(title, loc="left", fontsize="medium")
-    axes.legend(loc="upper right", frameon=False, fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    axes.set_title(title)
+    figures.thousands(axes.yaxis)
+    axes.legend(loc="upper right")
+    return drawn
 
 
 def recorded(path: Path) -> list[dict[str, float]]:
@@ -159,8 +155,7 @@ def draw() -> None:
     for name, title, place in RUNS:
         days = recorded(HERE / f"{name}.jsonl")
         drawn = picture(days, json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[FULL], title)
-        drawn.savefig(pages.DOCS / f"{place}.svg", metadata={"Date": None})
-        drawn.savefig(pages.DOCS / f"{place}.png", dpi=120)
+        pages.save_picture(drawn, place)
 
 
 def main() -> None:

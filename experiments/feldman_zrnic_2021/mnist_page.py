@@ -13,7 +13,7 @@ import numpy as np
 from mnist import ALL, FILTER_SIZE, LOOKS, PRINTED
 from scipy import stats
 
-from bursar.report.figures import figure
+from bursar.report.figures import INK, figure, styled
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -96,6 +96,7 @@ def look_table(runs):
     return "\n".join(lines) + "\n"
 
 
+@styled()
 def picture(runs):
     """Figure 1 above, a panel for each epsilon that was run, figure 2 below."""
     image = figure(13, 8)
@@ -104,27 +105,27 @@ def picture(runs):
     panels = above.subplots(1, len(epsilons), squeeze=False)[0], below.subplots(1, len(LOOKS))
     for panel, epsilon in zip(panels[0], epsilons, strict=True):
         row = PRINTED[epsilon]
+        sizes = sorted({one["people"] for one in runs if one["epsilon"] == epsilon}, reverse=True)
         for one in (each for each in runs if each["epsilon"] == epsilon):
             step, found = zip(*[point[:2] for point in one["curve"]], strict=True)
-            whole = one["people"] == ALL
-            panel.plot(
-                step, found, linewidth=1.5 if whole else 0.8, label=f"seed {one['seed']}, {one['people']:,} people"
-            )
+            panel.plot(step, found, color=f"C{0 if one['people'] == ALL else 1}", linewidth=1.0)
+        for people in sizes:
+            seeds = len({one["seed"] for one in runs if (one["epsilon"], one["people"]) == (epsilon, people)})
+            label = f"{people:,} people, {seeds} run{'s' * (seeds > 1)}"
+            panel.plot([], [], color=f"C{0 if people == ALL else 1}", label=label)
         for place, (step, found) in enumerate(ONE_RUN.get(epsilon, ())):
-            panel.plot(step, found, "kx", label="the paper's run" if place == 0 else None)
+            panel.plot(step, found, "x", color=INK, label="the paper's run" if place == 0 else None)
         panel.axvline(row.steps, linewidth=0.8, color="gray")
-        panel.set(title=f"epsilon {epsilon:g}, as printed: k = {row.steps}", xlabel="step", ylim=(80, 98))
-        if panel.has_data() and panel.get_legend_handles_labels()[0]:
-            panel.legend(loc="lower right", fontsize=7)
+        panel.set(title=f"epsilon {epsilon:g}", xlabel=f"step (the line: {row.steps}, as printed)", ylim=(80, 98))
+        panel.legend(loc="lower right")
     panels[0][0].set_ylabel("accuracy on the test images, %")
     looked = sorted((one for one in runs if one.get("odometers")), key=lambda one: (-one["people"], one["seed"]))
     for panel, at in zip(panels[1], looked[0]["odometers"] if looked else (), strict=False):
         step, counts = at
         panel.bar(FILTER_SIZE * np.arange(len(counts)), counts, width=FILTER_SIZE)
         panel.axvline(0.113, linewidth=0.8, color="gray")
-        title = f"odometers after {step} steps, {looked[0]['people']:,} people"
-        panel.set(title=title, xlabel="RDP of order 63 (the line: the budget, 0.113)", xlim=(0, 0.14), yscale="log")
-    panels[1][0].set_ylabel("people")
+        panel.set(title=f"after {step} steps", xlabel="RDP of order 63", xlim=(0, 0.14), yscale="log")
+    panels[1][0].set_ylabel("people, by their odometer\n(the line: the budget, 0.113)")
     return image
 
 
@@ -144,8 +145,7 @@ def main():
     runs = recorded(HERE / "mnist.jsonl")
     pages.insert(pages.DOCS / "mnist.md", sections(runs))
     image = picture([one for one in runs if one["kind"] == "printed"])
-    image.savefig(pages.DOCS / "mnist.svg", metadata={"Date": None})
-    image.savefig(pages.DOCS / "mnist.png", dpi=110)
+    pages.save_picture(image, "mnist")
 
 
 if __name__ == "__main__":

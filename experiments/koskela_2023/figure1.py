@@ -204,6 +204,7 @@ def table(data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@figures.styled()
 def draw(data: dict[str, Any]) -> Any:
     """Histograms of the accountings on the left, and one person's curves on the right."""
     picture = figures.figure(12, 4.5)
@@ -215,14 +216,15 @@ def draw(data: dict[str, Any]) -> Any:
     for name in names:
         left.hist(data["people"][name], bins=edges, histtype="step", lw=1.5, label=name)
     left.set_xscale("log")
+    figures.one_two_five(left.xaxis)
+    figures.thousands(left.yaxis)
     left.set(xlabel=f"epsilon at delta = {DELTA:g}", ylabel="people", title=f"{len(data['labels'])} random people")
     person = data["one person"]
-    for name, style in (("composition", "k-"), ("dominating Gaussian", "C2--"), ("fitted Gaussian", "C3:")):
+    for name, style in (("composition", "C0-"), ("dominating Gaussian", "C1--"), ("fitted Gaussian", "C2:")):
         right.semilogy(person["epsilon"], person[name], style, label=name)
     right.set(xlabel="epsilon", ylabel="delta", title="the median person")
     for axes in (left, right):
-        axes.legend(fontsize=8)
-        axes.grid(alpha=0.3)
+        axes.legend()
     return picture
 
 

@@ -11,12 +11,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bursar import mechanisms
 from bursar.curves import gaussian, renyi, zcdp
-from bursar.report.figures import figure
+from bursar.report.figures import figure, one_two_five, styled
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -97,6 +98,31 @@ def table(figures: dict[str, dict[str, list[float]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@styled()
+def draw(figures: dict[str, Any]) -> Any:
+    """The three figures side by side; lines that lie on each other are dashed differently."""
+    about = {
+        "figure 3": ("delta after 420 rounds, by epsilon", "delta"),
+        "figure 4": ("epsilon, by rounds", "epsilon"),
+        "figure 5": ("rounds that fit, by epsilon", "rounds"),
+    }
+    picture = figure(13, 4.2)
+    panels = picture.subplots(1, 3)
+    for axes, (name, data) in zip(panels, figures.items(), strict=True):
+        (across, x), *lines = data.items()
+        for place, (label, y) in enumerate(lines):
+            dashes = (("-", 2.6), ("--", 1.6), (":", 1.6), ("-.", 1.2))[place % 4]
+            axes.plot(x, y, dashes[0], lw=dashes[1], label=label)
+        title, upward = about[name]
+        axes.set(xlabel=across, ylabel=upward, title=f"{title} ({name})")
+        if name != "figure 4":
+            axes.set_yscale("log")
+        if name == "figure 5":
+            one_two_five(axes.yaxis)
+    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return picture
+
+
 def main() -> None:
     """Compute, write and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,19 +134,8 @@ def main() -> None:
         print(table({"figure 5": figure_5()}))
         return
     figures = {"figure 3": figure_3(), "figure 4": figure_4(), "figure 5": figure_5()}
-    picture = figure(15, 4.5)
-    panels = picture.subplots(1, 3)
-    for axes, (name, data) in zip(panels, figures.items(), strict=True):
-        (across, x), *lines = data.items()
-        for label, y in lines:
-            axes.plot(x, y, label=label)
-        upward = {"figure 3": "delta after 420 rounds", "figure 4": "epsilon", "figure 5": "rounds"}[name]
-        axes.set(xlabel=across, ylabel=upward, title=name)
-        axes.set_yscale("log" if name != "figure 4" else "linear")
-        axes.grid(alpha=0.3)
-    panels[0].legend(fontsize=8)
     print(table(figures))
-    pages.save("koskela-figures", figures, table(figures), picture, out)
+    pages.save("koskela-figures", figures, table(figures), draw(figures), out)
 
 
 if __name__ == "__main__":

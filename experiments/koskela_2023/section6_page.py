@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bursar.report.figures import figure
+from bursar.report.figures import figure, styled, thousands
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -134,7 +134,7 @@ def tables(lines: Sequence[Line]) -> dict[str, str]:
 # Pictures
 
 
-def band(axes: Any, x: Any, values: Any, label: str, color: str) -> None:
+def band(axes: Any, x: Any, values: Any, label: str, color: Any) -> None:
     """A mean over seeds with its 95 % interval."""
     mean, half = interval(values)
     axes.plot(x, mean, color=color, label=label, lw=1.5)
@@ -143,9 +143,8 @@ def band(axes: Any, x: Any, values: Any, label: str, color: str) -> None:
 
 def finish(axes: Any, title: str, start: int, ylabel: str) -> None:
     """Mark where filtering starts, and name the axes."""
-    axes.axvline(start, color="red", lw=1)
+    axes.axvline(start, color="gray", lw=1, ls="--")
     axes.set(title=title, xlabel="epoch", ylabel=ylabel)
-    axes.grid(alpha=0.3)
 
 
 def group_curves(axes: Any, runs: list[Line], name: str) -> None:
@@ -155,6 +154,7 @@ def group_curves(axes: Any, runs: list[Line], name: str) -> None:
             band(axes, runs[0]["epoch"], [run[name][group] for run in runs], group, f"C{number}")
 
 
+@styled()
 def draw_groups(lines: Sequence[Line]) -> Any:
     """Figure 2: losses and mean epsilon of each group, over the epochs."""
     runs = chosen(lines)
@@ -163,29 +163,35 @@ def draw_groups(lines: Sequence[Line]) -> Any:
     for axes, (name, title) in zip(picture.subplots(1, 3), titles.items(), strict=True):
         group_curves(axes, runs, name)
         finish(axes, title, runs[0]["epochs"], title)
-    axes.legend(fontsize=8)
+    axes.legend()
     return picture
 
 
+@styled()
 def draw_clips(lines: Sequence[Line]) -> Any:
     """Figure 6: AUC-ROC and who takes part over the epochs, at each clip."""
+    from matplotlib import colormaps
+
     picture = figure(11, 4)
     left, right = picture.subplots(1, 2)
     multiples = sorted({line["multiple"] for line in lines if line["epsilon"] == MAIN and "multiple" in line})
-    for number, multiple in enumerate(multiples):
-        auc_and_active(left, right, chosen(lines, multiple=multiple), f"{multiple:g} times", f"C{number}")
-    right.legend(fontsize=8)
+    for number, multiple in enumerate(multiples):  # in the order of the colours: from dark to light
+        colour = colormaps["viridis"](0.9 * number / max(1, len(multiples) - 1))
+        auc_and_active(left, right, chosen(lines, multiple=multiple), f"{multiple:g} times", colour)
+    right.legend()
     return picture
 
 
-def auc_and_active(left: Any, right: Any, runs: list[Line], label: str, color: str) -> None:
+def auc_and_active(left: Any, right: Any, runs: list[Line], label: str, color: Any) -> None:
     """AUC-ROC on the left, people who take part on the right."""
     band(left, runs[0]["epoch"], [run["auc"] for run in runs], label, color)
     band(right, range(1, len(runs[0]["active"]) + 1), [run["active"] for run in runs], label, color)
     finish(left, f"AUC-ROC (test), budget {runs[0]['epsilon']:g}", runs[0]["epochs"], "AUC-ROC, macro-averaged")
     finish(right, "people who take part", runs[0]["epochs"], "people")
+    thousands(right.yaxis)
 
 
+@styled()
 def draw_histograms(lines: Sequence[Line]) -> Any:
     """Figures 7 and 8: each person's epsilon when filtering starts, at the best clip and at five times that."""
     picture = figure(11, 3.5)
@@ -193,14 +199,16 @@ def draw_histograms(lines: Sequence[Line]) -> Any:
         runs = chosen(lines, multiple=multiple)
         bars, edges = np.sum([run["histogram"] for run in runs], axis=0), np.linspace(0, MAIN, 41)
         axes.bar(edges[:-1], bars / len(runs), width=edges[1], align="edge")
-        axes.axvline(MAIN, color="red", lw=1)
+        axes.axvline(MAIN, color="gray", lw=1, ls="--")
         name = "the best clip" if multiple == 1 else f"{multiple:g} times the best clip"
         axes.set(
             title=f"{name}, {runs[0]['clip']:g}", xlabel=f"epsilon after {runs[0]['epochs']} epochs", ylabel="people"
         )
+        thousands(axes.yaxis)
     return picture
 
 
+@styled()
 def draw_budgets(lines: Sequence[Line]) -> Any:
     """Figures 9 and 10: budgets of 0.5 and 10, with the mean epsilon of each group."""
     picture = figure(13, 7)
@@ -209,7 +217,7 @@ def draw_budgets(lines: Sequence[Line]) -> Any:
         auc_and_active(row[0], row[1], runs, "", "C0")
         group_curves(row[2], runs, "mean epsilon")
         finish(row[2], "mean individual epsilon", runs[0]["epochs"], "epsilon")
-        row[2].legend(fontsize=8)
+        row[2].legend()
     return picture
 
 
@@ -234,5 +242,4 @@ def write(lines: Sequence[Line], out: Path | None, name: str) -> None:
         if (out / PAGE).is_file() and pages.marked(out / PAGE, prefix + mark):
             pages.insert(out / PAGE, table, prefix + mark)
     for ending, picture in pictures(lines).items():
-        picture.savefig(out / f"{name}{ending}.svg", metadata={"Date": None})
-        picture.savefig(out / f"{name}{ending}.png", dpi=100)
+        pages.save_picture(picture, f"{name}{ending}", out)

@@ -30,6 +30,7 @@ import torch
 from torch import nn
 
 from bursar import filters, mechanisms, odometers, training
+from bursar.report import figures
 from bursar.training import policies
 
 HERE = Path(__file__).parent
@@ -266,14 +267,11 @@ def cells() -> list[tuple[str, str, str]]:
     return [(part, name, noise) for part in PARTS for name in STARTS for noise in NOISES]
 
 
+@figures.styled()
 def draw(results: list[dict[str, Any]], size: Size, out: Path) -> None:
     """Test accuracy over the epochs and over epsilon, as figures 2(a) to 2(d); a dot where the run stops."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharey=True, sharex="col")
+    picture = figures.figure(10, 7)
+    axes = picture.subplots(2, 2, sharey=True, sharex="col")
     colours = {name: f"C{number}" for number, name in enumerate((s, n) for s in STARTS for n in NOISES)}
     for panels, part in zip(axes, PARTS, strict=True):
         for row in [row for row in results if row["part"] == part]:
@@ -287,12 +285,10 @@ def draw(results: list[dict[str, Any]], size: Size, out: Path) -> None:
                     axis.plot(stop[key], stop["accuracy"], "o", color=colour, ms=4)
         panels[0].set(title=part, ylabel="test accuracy, %")
         panels[1].axvline(plan_epsilon(size), color="0.5", ls=":", lw=1)
-    axes[0][0].legend(frameon=False, fontsize=8)
+    axes[0][0].legend()
     axes[1][0].set_xlabel("epochs")
     axes[1][1].set_xlabel(f"ex-post epsilon at delta = {size.delta:g}; dotted: the plan's")
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"finetune.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None)
-    plt.close(figure)
+    pages.save_picture(picture, "finetune", out)
 
 
 def write(size: Size, results: list[dict[str, Any]], out: Path) -> None:

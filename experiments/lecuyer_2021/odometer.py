@@ -17,7 +17,7 @@ from typing import Any
 
 from bursar import mechanisms, odometers
 from bursar.curves import renyi
-from bursar.report.figures import figure
+from bursar.report.figures import figure, styled
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -78,17 +78,18 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@styled()
 def draw(results: dict[str, dict[str, list[float]]]) -> Any:
     """Epsilon over the epochs, a panel for each run."""
     picture = figure(10, 3.8)
     panels = picture.subplots(1, 2, sharey=True)
     for axes, (run, bounds) in zip(panels, results.items(), strict=True):
         for name, values in bounds.items():
-            style = {"color": "0.4"} if name == "filter" else {"linestyle": ":" if "ex-post" in name else "--"}
+            style = {"color": "gray"} if name == "filter" else {"linestyle": ":" if "ex-post" in name else "--"}
             axes.plot(range(1, EPOCHS + 1), values, label=name, lw=1.5, **style)
         axes.set(title=run, xlabel="epochs")
     panels[0].set_ylabel(f"epsilon at delta = {DELTA:g}")
-    panels[0].legend(frameon=False, fontsize=8)
+    panels[0].legend()
     return picture
 
 

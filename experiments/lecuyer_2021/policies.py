@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from bursar import filters, mechanisms, training
+from bursar.report import figures
 from bursar.training import features, policies
 
 HERE = Path(__file__).parent
@@ -275,26 +276,23 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@figures.styled()
 def draw(size: Size, results: list[dict[str, Any]], out: Path) -> None:
     """Accuracy, noise and sample rate over the epochs, as the paper's figure 1."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-    colours = dict(zip(POLICIES, ("0.4", "C0", "C1"), strict=True))
+    picture = figures.figure(11, 3.6)
+    axes = picture.subplots(1, 3)
+    colours = dict(zip(POLICIES, ("C2", "C0", "C1"), strict=True))
     for row in results:
         at = [step / size.epoch for step, *_ in row["looks"]]
         for axis, place in zip(axes, (3, 1, 2), strict=True):
             label = row["policy"] if row["seed"] == 0 else None
             axis.plot(at, [look[place] for look in row["looks"]], color=colours[row["policy"]], lw=1, label=label)
     for axis, text in zip(axes, ("test accuracy, %", "noise multiplier", "sample rate"), strict=True):
-        axis.set(xlabel="epochs of the fixed run", ylabel=text)
-    axes[0].legend(frameon=False)
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"policies.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None)
-    plt.close(figure)
+        axis.set(xlabel="epochs of the fixed run", title=text)
+    handles, labels = axes[0].get_legend_handles_labels()
+    names = [f"{label}, one line for each run" for label in labels]
+    picture.legend(handles, names, loc="outside lower center", ncols=len(names))
+    pages.save_picture(picture, "policies", out)
 
 
 def record(name: str, size: Any, results: list[dict[str, Any]], text: str, out: Path) -> None:

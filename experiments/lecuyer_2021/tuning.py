@@ -28,6 +28,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from bursar import filters, individual, training
+from bursar.report import figures
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent), str(HERE.parent / "koskela_2023")]
@@ -195,12 +196,11 @@ def interval(values: list[float]) -> str:
     return f"{np.mean(values):+.2f} [{np.mean(values) - half:+.2f}, {np.mean(values) + half:+.2f}]"
 
 
+@figures.styled()
 def draw(results: list[dict[str, Any]]) -> Any:
     """Test accuracy of each run: a column for each rate and for the tuned runs, a panel for each budget."""
-    from bursar.report.figures import figure
-
     epsilons = list(dict.fromkeys(row["epsilon"] for row in results))
-    picture = figure(4.5 * len(epsilons), 3.4)
+    picture = figures.figure(4.5 * len(epsilons), 3.4)
     ways = [*(f"{rate:g}" for rate in RATES), "tuned"]
     for axes, epsilon in zip(picture.subplots(1, len(epsilons), squeeze=False)[0], epsilons, strict=True):
         for row in (row for row in results if row["epsilon"] == epsilon):

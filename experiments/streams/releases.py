@@ -257,6 +257,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@figures.styled()
 def draw(rows: list[dict[str, Any]]) -> Any:
     """Accuracy by rule on diabetes130, a group of bars for each cell."""
     picture = figures.figure(8, 3.6)
@@ -269,7 +270,7 @@ def draw(rows: list[dict[str, Any]]) -> Any:
     labels = [f"epsilon {cell.epsilon:g}\n{cell.releases} releases" for cell in DIABETES]
     panel.set_xticks(range(len(DIABETES)), labels)
     panel.set(ylabel="accuracy, percent", ylim=(50, 64), title="Readmission, one model released after each day")
-    panel.legend(fontsize=8)
+    panel.legend(ncols=3)
     return picture
 
 

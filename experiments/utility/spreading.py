@@ -10,12 +10,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "koskela_2023")]
+import pages
 from groups import Data, Settings, adult, diabetes130, part
 from journal import record, recorded
 
@@ -23,6 +24,9 @@ from bursar import filters, individual, mechanisms
 from bursar.curves import gaussian
 from bursar.report import figures
 from bursar.training import LogisticGradients, descend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 DELTA = 1e-5
@@ -105,22 +109,23 @@ def table(recorded: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def draw(recorded: list[dict[str, Any]], path: Path) -> None:
+@figures.styled()
+def draw(recorded: list[dict[str, Any]]) -> "Figure":
     """Accuracy over steps on diabetes130, and who is out of budget; the mean over seeds."""
     picture = figures.figure(10, 3.6)
     left, right = picture.subplots(1, 2)
-    for rule, style in zip(RULES, ("k-", "C1-", "C1:", "C0-", "C0:"), strict=True):
+    for rule, style in zip(RULES, ("C2-", "C1-", "C1:", "C0-", "C0:"), strict=True):
         runs = [row for row in recorded if (row["data"], row["rule"]) == ("diabetes130", rule)]
         left.plot(*np.mean([row["curve"] for row in runs], axis=0).T, style, label=rule)
     left.set(xlabel="step", ylabel="accuracy on test people, percent", title="diabetes130, epsilon 0.3")
-    left.legend(fontsize=8)
+    left.legend()
     eight = [row for row in recorded if (row["data"], row["rule"]) == ("diabetes130", "Algorithm 8, twice as many")]
     out = np.mean([row["out_of_budget"] for row in eight], axis=0)
-    right.plot(out[:, 0], out[:, 1], "C2-", label="label: not readmitted")
-    right.plot(out[:, 0], out[:, 2], "C3-", label="label: readmitted")
+    right.plot(out[:, 0], out[:, 1], "C0-", label="label: not readmitted")
+    right.plot(out[:, 0], out[:, 2], "C1-", label="label: readmitted")
     right.set(xlabel="step", ylabel="percent of people", title="out of budget under Algorithm 8")
-    right.legend(fontsize=8)
-    picture.savefig(path, dpi=110)
+    right.legend()
+    return picture
 
 
 def main() -> None:
@@ -139,7 +144,7 @@ def main() -> None:
         row = {"data": name, **run(loaded[name], SETTINGS[name], rule, seed)}
         record(path, row)
         print(name, rule, seed, f"{row['accuracy']:.2f}", flush=True)
-    draw(recorded(path), given.out / "spreading.png")
+    pages.save_picture(draw(recorded(path)), "spreading", pages.DOCS if given.out == HERE else given.out)
     print(table(recorded(path)))
 
 

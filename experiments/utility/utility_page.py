@@ -144,6 +144,7 @@ def max_of(runs: list[dict[str, Any]], data: str, epsilon: float, rule: str) -> 
     return float(max(row["accuracy"] for row in of(runs, "tune", data, epsilon, rule)))
 
 
+@figures.styled()
 def draw(runs: list[dict[str, Any]]) -> Any:
     """Accuracy over epsilon, with published numbers."""
     shown = [data for data in IMAGES if any(each[0] == data for each in cells(runs))]
@@ -152,12 +153,12 @@ def draw(runs: list[dict[str, Any]]) -> Any:
         own = [row for row in summary(runs) if (row["data"], row["rule"]) == (NAMES[data], "plain")]
         axes.plot([row["epsilon"] for row in own], [row["mean"] for row in own], "o-", label="this page")
         others = [(epsilon, value) for (name, epsilon), each in PUBLISHED.items() if name == data for value, _ in each]
-        axes.plot(*zip(*others, strict=True), "kx", label="published")
+        axes.plot(*zip(*others, strict=True), "x", color=figures.INK, label="published")
         axes.set(xlabel="epsilon (delta 1e-5)", title=NAMES[data], xscale="log")
         axes.set_xticks(sorted({row["epsilon"] for row in own}))
         axes.set_xticklabels([f"{each:g}" for each in sorted({row["epsilon"] for row in own})])
         axes.minorticks_off()
-        axes.legend(fontsize=8)
+        axes.legend()
     picture.supylabel("accuracy on test images, percent", fontsize=9)
     return picture
 

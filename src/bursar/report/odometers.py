@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bursar.compare import Comparison
-from bursar.report.figures import figure
+from bursar.report.figures import INK, figure, one_two_five, save, styled
 
 __all__ = ["draw"]
 
@@ -15,10 +15,11 @@ _PANELS = (
 _MARKS = "osv^Dx+<>*"
 
 
+@styled()
 def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
     """Draw all bounds against the number of rounds, a panel for each promise, and save the picture.
 
-    The smallest bound for rounds fixed in advance is the black reference in every panel. Restarts, whose promise is for
+    The smallest bound for rounds fixed in advance is the dark reference in every panel. Restarts, whose promise is for
     a number of filters fixed in advance, are dotted lines beside the filters.
 
     Args:
@@ -34,7 +35,7 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
     reference = [min(column) for column in zip(*fixed, strict=True)]
     for panel, (heading, bounds) in zip(panels, groups, strict=False):
         if reference:
-            panel.plot(comparison.rounds, reference, "k-", lw=2, label="rounds fixed in advance")
+            panel.plot(comparison.rounds, reference, "-", color=INK, lw=2, label="rounds fixed in advance")
         for bound, mark in zip(bounds, _MARKS * len(bounds), strict=False):
             style = ":" if bound.promise == "restarts" else "-"
             every = max(1, len(comparison.rounds) // 12)
@@ -42,8 +43,9 @@ def draw(comparison: Comparison, path: str | Path, *, title: str | None = None) 
                 comparison.rounds, bound.epsilons, style, marker=mark, markevery=every, ms=4, lw=1, label=bound.name
             )
         panel.set(xscale="log", yscale="log", xlabel="rounds", title=heading)
-        panel.grid(alpha=0.3)
+        one_two_five(panel.xaxis)
+        one_two_five(panel.yaxis)
         panel.legend(fontsize=7, loc="upper left")
     panels[0].set_ylabel("epsilon")
     picture.suptitle(title or f"{comparison.mechanism!r}, delta = {comparison.delta:g}")
-    picture.savefig(path, dpi=120)
+    save(picture, path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bursar._private import LEVELS
-from bursar.report.figures import figure, private_title
+from bursar.report.figures import figure, private_title, save, styled, thousands
 from bursar.training import HolderReport
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["spends"]
 
 
+@styled()
 def spends(report: HolderReport, path: Path, *, title: str = "") -> list[Path]:
     """Draw how people's budgets are used up over time, and write the numbers beside the picture.
 
@@ -36,7 +37,7 @@ def spends(report: HolderReport, path: Path, *, title: str = "") -> list[Path]:
     _shares_now(right, report)
     private_title(picture, title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.savefig(path, dpi=130)
+    save(picture, path)
     numbers = path.with_suffix(".json")
     numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
     return [path, numbers]
@@ -51,14 +52,17 @@ def _shares_over_time(axes: "Axes", report: HolderReport) -> None:
             report.steps, lower_quartile, upper_quartile, alpha=0.35, lw=0, color="C0", label="middle half"
         )
         axes.plot(report.steps, median, color="C0", label="median person")
-        axes.plot(report.steps, largest, color="C3", lw=1, label="largest share of one person")
+        axes.plot(report.steps, largest, color="C1", lw=1, label="largest share of one person")
         right_axes = axes.twinx()
         (line,) = right_axes.plot(report.steps, report.active, color="C2", ls="--")
         right_axes.set_ylabel("people with budget left")
+        right_axes.grid(visible=False)
+        right_axes.spines["right"].set_visible(True)
+        thousands(right_axes.yaxis)
         right_axes.set_ylim(0, 1.05 * len(report.shares))
         handles, labels = axes.get_legend_handles_labels()
         handles, labels = [*handles, line], [*labels, "people with budget left"]
-        axes.figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=5)
     axes.set_xlabel("step")
     axes.set_ylabel("% of the person's budget used")
     axes.set_ylim(0, 105)
@@ -68,3 +72,4 @@ def _shares_now(axes: "Axes", report: HolderReport) -> None:
     axes.hist(100 * report.shares, bins=20, range=(0, 100))
     axes.set_xlabel("% of the person's budget used at the end")
     axes.set_ylabel("people")
+    thousands(axes.yaxis)

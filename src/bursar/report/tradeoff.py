@@ -7,11 +7,12 @@ import numpy as np
 
 from bursar.curves.tradeoff import Curve
 from bursar.errors import ArgumentError
-from bursar.report.figures import figure
+from bursar.report.figures import INK, figure, save, styled
 
 __all__ = ["draw"]
 
 
+@styled()
 def draw(curves: Mapping[str, Curve], path: str | Path, *, title: str = "") -> None:
     """Draw curves side by side: the error rates of the best attack, and delta against epsilon, and save the picture.
 
@@ -34,11 +35,10 @@ def draw(curves: Mapping[str, Curve], path: str | Path, *, title: str = "") -> N
         left.plot(alpha, curve.beta(alpha), label=name)
         delta = curve.delta(epsilon)
         right.plot(epsilon[delta > 0], delta[delta > 0], label=name)
-    left.plot([0, 1], [1, 0], "k--", lw=0.8)
+    left.plot([0, 1], [1, 0], "--", color=INK, lw=0.8)
     left.set(xlabel="false positive rate", ylabel="false negative rate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     right.set(xlabel="epsilon", ylabel="delta", yscale="log", ylim=(1e-10, 1))
     for panel in (left, right):
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=8)
+        panel.legend()
     picture.suptitle(title)
-    picture.savefig(path, dpi=120)
+    save(picture, path)
