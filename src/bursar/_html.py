@@ -18,6 +18,9 @@ __all__ = [
     "anchor",
     "bar",
     "choice",
+    "details",
+    "drawing",
+    "exact",
     "facts",
     "field",
     "form",
@@ -28,8 +31,11 @@ __all__ = [
     "page",
     "paragraph",
     "percent",
+    "points",
+    "question",
     "table",
     "text",
+    "tiles",
     "when",
 ]
 
@@ -44,14 +50,14 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #ececec; --paper: #14171a; --line: #8c959e; --soft: #252b31;
   --used: #6db3f2; --mark: #ffc2a1; --warm: #3a2013; } }
 @media print { :root { color-scheme: light; --ink: #000000; --paper: #ffffff; --soft: #ffffff; --warm: #ffffff;
-  --used: #0b5cad; --mark: #7a1f00; } section, tr, svg { break-inside: avoid; } }
+  --used: #0b5cad; --mark: #7a1f00; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
 main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0.8rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.5rem; }
-p { max-width: 42rem; margin: 0.5rem 0; } .large { font-size: 1.2rem; }
-.mark { max-width: none; border: 2px solid var(--mark); background: var(--warm); color: var(--mark);
-  padding: 0.5rem 0.8rem; font-weight: 600; }
+p, li { max-width: 42rem; margin: 0.5rem 0; } ul { padding-left: 1.2rem; } .large { font-size: 1.2rem; }
+.mark p { max-width: none; margin: 0; border: 2px solid var(--mark); background: var(--warm); color: var(--mark);
+  padding: 0.5rem 0.8rem; font-weight: 600; overflow-wrap: anywhere; }
 .bar { display: block; width: 100%; height: 1.6rem; margin: 0.6rem 0; }
 .bar .all { fill: var(--soft); stroke: var(--line); vector-effect: non-scaling-stroke; }
 .bar .used { fill: var(--used); } .bar .tick { fill: var(--ink); }
@@ -59,10 +65,20 @@ p { max-width: 42rem; margin: 0.5rem 0; } .large { font-size: 1.2rem; }
   fill: var(--ink); }
 .chart .truth { fill: none; stroke: var(--line); stroke-width: 1.5; } .chart .used { fill: var(--used); }
 .chart .stop { fill: var(--warm); } a { color: var(--used); }
+.columns { display: block; width: 100%; height: 250px; margin: 0.6rem 0; } .columns .used { fill: var(--used); }
+.columns text { font: 13px system-ui, sans-serif; fill: var(--ink); } .columns line { stroke: var(--line); }
+.columns .limit { stroke: var(--mark); stroke-width: 2; stroke-dasharray: 6 4; } .columns .named { fill: var(--mark); }
+.said { display: block; min-width: 11rem; overflow-wrap: anywhere; } .name { font-weight: 600; }
+details { margin: 0.2rem 0; } summary { cursor: pointer; color: var(--used); }
+.exact { font: 0.9em/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
+.tiles { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.8rem; margin: 1rem 0; }
+.tiles div { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.6rem 0.8rem; background: var(--soft);
+  display: flex; flex-direction: column-reverse; justify-content: flex-end; break-inside: avoid; }
+.tiles dt { font-weight: 400; } .tiles dd { font-size: 1.5rem; font-weight: 600; margin: 0; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 caption { text-align: left; padding: 0.3rem 0; }
 th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.7rem 0.35rem 0; }
-td { overflow-wrap: break-word; } th, td { border-bottom: 1px solid var(--line); }
+td { overflow-wrap: break-word; font-variant-numeric: tabular-nums; } th, td { border-bottom: 1px solid var(--line); }
 thead th { border-bottom-width: 2px; }
 @media screen and (max-width: 36rem) { table, caption, tbody, tr, td { display: block; } thead { display: none; }
   tr { border-bottom: 1px solid var(--line); padding: 0.5rem 0; } td { border: none; padding: 0.1rem 0; }
@@ -81,8 +97,18 @@ button { background: var(--soft); font-weight: 600; cursor: pointer; margin: 0 0
 .span .reach { stroke: var(--used); stroke-width: 3; }
 .span .value { fill: var(--ink); }
 dl { display: grid; grid-template-columns: minmax(8rem, 14rem) 1fr; gap: 0.35rem 1rem; margin: 0.5rem 0; }
-dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 36rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.7rem; } }
+dt { font-weight: 600; } dd { grid-column: 2; margin: 0; overflow-wrap: anywhere; }
+@media screen and (max-width: 36rem) { dl:not(.tiles) { grid-template-columns: 1fr; gap: 0; }
+  dl:not(.tiles) > dd { grid-column: 1; margin-bottom: 0.7rem; } }
+@media print { html { font-size: 10pt; } main { max-width: none; padding: 0; } p, li { max-width: none; }
+  section, tr, svg, dd { break-inside: avoid; } h2, dt, caption, thead { break-after: avoid; }
+  main:has(> .mark) { display: table; width: 100%; table-layout: fixed; }
+  .mark { display: table-header-group; break-inside: avoid; } .wide { overflow: visible; }
+  .mark p { max-height: 7rem; overflow: hidden; margin-bottom: 1rem; }
+  .short { display: inline-block; max-width: 8.5rem; overflow-wrap: break-word; } .said { min-width: 9rem; }
+  .aside { display: none; } details, summary { display: inline; } summary { color: inherit; }
+  summary::after { content: ": "; } details::details-content { display: inline; content-visibility: visible; } }
+@supports not selector(::details-content) { @media print { details { display: none; } } }
 """.strip()
 
 
@@ -90,9 +116,13 @@ STYLE_HASH = "sha256-" + b64encode(sha256(f"\n{_STYLE}\n".encode()).digest()).de
 """Of the style of every page, for a Content-Security-Policy that allows no other."""
 
 
-def text(value: object) -> str:
-    """A value as text and nothing else; a text that runs from right to left changes nothing around it."""
-    return f"<bdi>{_plain(value)}</bdi>"
+def text(value: object, *, short: bool = False) -> str:
+    """A value as text and nothing else; a text that runs from right to left changes nothing around it.
+
+    What is short by its nature, as a name is, takes a narrow column on paper however long it is.
+    """
+    kind = ' class="short"' if short else ""
+    return f"<bdi{kind}>{_plain(value)}</bdi>"
 
 
 def page(title: str, body: Sequence[str], *, mark: str | None = None) -> str:
@@ -113,7 +143,7 @@ def page(title: str, body: Sequence[str], *, mark: str | None = None) -> str:
         f"<title>{_plain(title)}</title>",
         f"<style>\n{_STYLE}\n</style>",
     ]
-    above = [] if mark is None else [f'<p class="mark">{_plain(mark)}</p>']
+    above = [] if mark is None else [f'<div class="mark"><p>{_plain(mark)}</p></div>']
     inner = ["<main>", *above, f"<h1>{_plain(title)}</h1>", *body, "</main>"]
     lines = ["<!DOCTYPE html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *inner, "</body>", "</html>"]
     return "\n".join(lines) + "\n"
@@ -141,6 +171,11 @@ def bar(share: float, label: str, *, tick: float | None = None) -> str:
     )
 
 
+def drawing(kind: str, label: str, inner: Iterable[str]) -> str:
+    """A picture of SVG elements, which are HTML, with a label for those who do not see it."""
+    return f'<svg class="{kind}" role="img" aria-label="{_plain(label)}">{"".join(inner)}</svg>'
+
+
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table with a caption and headers; the cells are HTML."""
     header = "".join(f'<th role="columnheader" scope="col">{_plain(column)}</th>' for column in columns)
@@ -162,9 +197,40 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and what they are; the second of each pair is HTML."""
-    lines = [f"<dt>{_plain(name)}</dt><dd>{said}</dd>" for name, said in pairs]
+    """Names and what they are; the second of each pair is HTML. The same name again is not written again."""
+    lines, before = [], None
+    for name, said in pairs:
+        lines.append(f"<dd>{said}</dd>" if name == before else f"<dt>{_plain(name)}</dt><dd>{said}</dd>")
+        before = name
     return "\n".join(["<dl>", *lines, "</dl>"])
+
+
+def points(words: Iterable[str]) -> str:
+    """Sentences one below the other."""
+    return "\n".join(["<ul>", *(f"<li>{_plain(each)}</li>" for each in words), "</ul>"])
+
+
+def tiles(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and their values, the values in large type."""
+    lines = [f"<div><dt>{_plain(name)}</dt><dd>{text(value)}</dd></div>" for name, value in pairs]
+    return "\n".join(['<dl class="tiles">', *lines, "</dl>"])
+
+
+def details(summary: str, inner: str, *, aside: bool = False) -> str:
+    """HTML that a reader opens with a click; on paper it is open, or, where it repeats something, left out."""
+    kind = ' class="aside"' if aside else ""
+    return f"<details{kind}><summary>{_plain(summary)}</summary>{inner}</details>"
+
+
+def exact(value: object) -> str:
+    """A text in the letters of a program."""
+    return f'<code class="exact">{text(value)}</code>'
+
+
+def question(name: str, words: str, *more: str) -> str:
+    """What was asked: its name, what that is in words, and HTML below; the name may be empty."""
+    titled = [f'<span class="said name">{text(name)}</span>'] if name else []
+    return "".join([*titled, f'<span class="said">{_plain(words)}</span>', *more])
 
 
 def link(name: str, words: str) -> str:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from bursar import individual
+from bursar._units import shown
 from bursar.errors import ArgumentError
-from bursar.report.losses import from_norms, histogram, means, quantiles, side_by_side
+from bursar.report.losses import from_norms, histogram, means, page, quantiles, side_by_side
+from page_reader import Reader
 
 RUN = {"noise_multiplier": 2.0, "sample_rate": 0.005, "delta": 1e-5}
 
@@ -89,3 +91,62 @@ def test_histograms_name_what_they_leave_out(tmp_path):
     for wrong in ({"one": [1.0], "two": [1.0, 2.0]}, {"one": [np.inf]}, {"one": [[1.0]]}):
         with pytest.raises(ArgumentError):
             histogram(wrong, path)
+
+
+def columns_of(text):
+    """The columns of a page's picture, where the dashed line stands, and the table of numbers below."""
+    read = Reader(text)
+    (picture,) = (named for named in read.all("svg") if named["class"] == "columns")
+    heights = [float(each["height"]) for each in read.all("rect")]
+    limit = [float(each["x1"].rstrip("%")) for each in read.all("line") if each.get("class") == "limit"]
+    table = text[text.index("<details") : text.index("</details>")]
+    cells = [data for tag, data in Reader(table + "</details>").texts if tag == "bdi"]
+    return picture, heights, limit, {cells[k]: int(cells[k + 1].replace(",", "")) for k in range(0, len(cells), 2)}
+
+
+def test_the_page_s_picture_counts_everybody_once():
+    """Each finite epsilon is in one column, as high as its share; those without a bound are told beside it."""
+    values = np.concatenate([np.repeat([0.05, 0.55, 1.0], [10, 20, 40]), [np.inf]])
+    told = page({"one": values, "two": values}, delta=1e-5)
+    picture, heights, limit, table = columns_of(told)
+    assert len(heights) == 30
+    assert sorted(table.values()) == [10, 20, 40]
+    assert sum(table.values()) == 70
+    tall = sorted(height for height in heights if height)
+    assert tall[1] == pytest.approx(2 * tall[0], abs=0.02)
+    assert tall[2] == pytest.approx(4 * tall[0], abs=0.03)
+    assert limit == []
+    assert picture["aria-label"] == "histogram of the epsilons of 70 people, from 0.05 to 1"
+    text = Reader(told).text
+    assert "1 person has no bound and is not in the picture." in text
+    assert "The largest" in text
+    assert "inf" not in text.split()
+
+
+def test_the_page_says_which_run_it_is_of():
+    """With noise, rate and steps the page describes the run, and a line that no column passes is its worst case."""
+    epsilons = from_norms(np.array([1.0, 0.5, 0.0]), steps=1000, **RUN)
+    told = page(epsilons, steps=1000, **RUN)
+    worst = float(individual.losses([[1000]], [2.0], sample_rate=0.005, delta=1e-5)[0])
+    assert f"Somebody who adds the whole clip to every step has epsilon {shown(worst, 4)}." in Reader(told).text
+    _, heights, (limit,), _ = columns_of(told)
+    wide = 81 / 30
+    last = max(place for place, height in enumerate(heights) if height)
+    assert 13 + wide * last <= limit <= 13 + wide * (last + 1)
+    for words in ("People", "Sigma: noise, in clips", "Sampling rate", "Steps", "Delta"):
+        assert f"<dt>{words}</dt>" in told
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-12, 3e7])
+def test_the_page_draws_tiny_and_huge_epsilons(value):
+    """Equal epsilons of any size are one column."""
+    _, heights, _, table = columns_of(page({"one": np.full(5, value)}, delta=1e-5))
+    assert sum(height > 0 for height in heights) == 1
+    assert list(table.values()) == [5]
+
+
+def test_a_page_where_nobody_has_a_bound():
+    """There is no picture, and the page says why."""
+    told = page({"one": np.full(2, np.inf)}, delta=1e-5, noise_multiplier=1.0, sample_rate=1.0, steps=1)
+    assert "2 people have no bound and are not in the picture." in told
+    assert "<svg" not in told

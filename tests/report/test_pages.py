@@ -92,7 +92,8 @@ def test_names_are_text(name):
     read = Reader(page)
     assert [tag for tag, _ in read.tags] == [tag for tag, _ in plain.tags]
     shown = [data for _, data in read.texts]
-    assert sum(name == data for data in shown) == 4
+    assert sum(name == data for data in shown) == 3
+    assert sum(data == f"where {name}" for data in shown) == 1
     assert any(name in data and data.startswith("Private") for data in shown)
 
 
@@ -126,8 +127,8 @@ def test_the_statement_says_what_was_used_and_what_it_means():
     text = Reader(page).text
     assert "12.4 % of your budget is used." in text.replace("\u00a0", " ")
     assert 'class="used" x="0" y="0" width="12.346"' in page
-    assert "right at most 60.5 times in 100. In odds, that is 60.5 to 39.5." in text  # 0.6049, rounded up
-    assert "week 1 : a number of people , where week = 1" in text
+    assert "right at most 60.5 times in 100." in text  # 0.6049, rounded up
+    assert "week 1 a number of people exact question where week = 1" in text
     assert "1 March 2026, 08:30 UTC" in text
     assert "1 result has used your records." in text
     for each in ("ann", "weekly", "(2, 1e-06)-differential privacy"):
@@ -190,7 +191,22 @@ def test_a_model_s_statement():
     text = Reader(pages.statement(BudgetStatement("Ann", 0.4012, 1.0, 1e-5, 1.0), person="Ann")).text
     assert "40.2 % of your budget is used." in text.replace("\u00a0", " ")
     assert "A model was trained on data about you." in text
-    assert "right at most 100 times in 100. In odds, that is 100 to 0." in text
+    assert "right at most 100 times in 100." in text
+
+
+def test_only_plain_names_stand_in_a_sentence():
+    """A column or a table that is no plain name is part of the exact question, where the condition is."""
+
+    def asked(**question):
+        line = Line(1, WHEN, "ann", "weekly", "k", {"ask": "sum", **question}, 0.25)
+        return Reader(pages.statement(Statement((line,), 0.25, 1.0, 2.0, 1e-6, "rho", 0.6), person="Ann"))
+
+    plain = asked(column="visits.hours", table="visits")
+    assert "k a sum of visits.hours in visits" in plain.text
+    assert plain.all("details") == []
+    computed = asked(column="hours * 2", table="(select 1)", where="day = 3")
+    assert "k a sum exact question of hours * 2, in (select 1), where day = 3" in computed.text
+    assert ("bdi", "of hours * 2, in (select 1), where day = 3") in computed.texts
 
 
 @pytest.mark.parametrize("kind", [*_KINDS, "training", "update", "watch", "earlier"])

@@ -57,7 +57,7 @@ def test_the_card_says_who_counts_as_a_person(data):
     x, y = data
     job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
     job.fit(x, y)
-    assert "each record is one person, so the caller declares" in job.card().to_markdown()
+    assert "each record is treated as a different person; the caller declared this" in job.card().to_markdown()
     assert job.card().people_from == "record"
     job = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=2)
     job.fit(x, y, torch.arange(N) // 2)
@@ -108,6 +108,23 @@ def test_a_card_is_stated_at_the_budgets_own_delta(data):
     job.fit(*data)
     with pytest.raises(errors.ArgumentError, match="its own delta=1e-05"):
         job.card(delta=1e-9)
+
+
+def test_the_card_s_page_has_a_place_for_each_fact():
+    """Whatever a card says stands once on its page, below one of its headings, with what nobody can check."""
+    (_, card), *_ = training_cards.cards()
+    every = dataclasses.replace(
+        card, why="It fits.", tuned="one of two runs", record="training 'a'", batches="Batches()", pace=0.5, decay=0.1,
+        released=((mechanisms.Gaussian(2.0, 1.0), 2), (mechanisms.Gaussian(3.0, 1.0), 1)),
+    )  # fmt: skip
+    page = every.to_html()
+    for name, said in every._facts():
+        assert page.count(f"<dt>{html.escape(name)}</dt>") == (name != "In other words"), name
+        assert html.escape(f"{said}.") in page
+    assert "That each row is a different person. The caller said so." in page
+    assert "That all rows of a person" in dataclasses.replace(every, people_from="group").to_html()
+    assert page.index("How well it predicts.") > page.index("What this card cannot show")
+    assert "<dd><bdi>2</bdi></dd>" in page  # the noise, in clips
 
 
 @pytest.mark.parametrize(("budget", "card"), training_cards.cards(), ids=repr)

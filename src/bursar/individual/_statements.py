@@ -39,7 +39,7 @@ class BudgetStatement:
         return (
             f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. "
             f"{meaning.sentence(self.guess)} "
-            "That includes what will be published while your budget lasts. (In technical terms: your budget is "
+            "That includes what will be published while your budget lasts. (For specialists: your budget is "
             f"({shown(self.epsilon, 4)}, {self.delta:.3g})-differential privacy.) {PRIVATE}"
         )
 

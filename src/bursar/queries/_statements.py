@@ -54,17 +54,17 @@ class Lifetime:
         """In words for that person; ``share`` is of the period that used most, in percent."""
         if not self.used:
             return f"Each {self.every} brings you a budget of its own, and none has been used."
-        where = _counted(len(self.used), self.every)
-        most, epsilon, at_most = (
-            max(self.used, key=lambda each: each[1])[0],
-            shown(self.epsilon, 3),
-            shown(self.at_most, 3),
-        )
+        where, most = _counted(len(self.used), self.every), max(self.used, key=lambda each: each[1])[0]
         return (
             f"Each {self.every} brings you a budget of its own, which will never be exceeded. {where} of yours "
-            f"{'was' if len(self.used) == 1 else 'were'} used, at most {share} % of it (the {self.every} from {most}). "
-            f"All of it together means epsilon = {epsilon} so far, and never more than {at_most}."
+            f"{'was' if len(self.used) == 1 else 'were'} used, at most {share} % of it (the {self.every} from {most})."
         )
+
+    @property
+    def technical(self) -> str:
+        """What all periods together mean, for those who know what an epsilon is."""
+        epsilon, at_most = shown(self.epsilon, 3), shown(self.at_most, 3)
+        return f"all {self.every}s together mean epsilon = {epsilon} so far, and never more than {at_most}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,17 +102,19 @@ class Statement:
         earlier = "Besides earlier uses, of which the sum alone is kept, " if kinds.pop("earlier", 0) else ""
         told = [(kinds.total(), "answer"), (trained, "training"), (updates, "model update")]
         used = earlier + " and ".join(_counted(*each) for place, each in enumerate(told) if each[0] or not place)
-        rho, budget, epsilon, delta = (shown(each, 6) for each in (self.rho, self.budget, self.epsilon, self.delta))
+        epsilon, delta = shown(self.epsilon, 6), shown(self.delta, 6)
         share = shown(100 * self.rho / self.budget, 3)
         whose = "the budget" if self.lifetime is None else f"the budget of a {self.lifetime.every}"
-        spent = f"They used {share} % of your budget, which will never be exceeded. {sentence(self.guess)}"
+        they = "It" if sum(number for number, _ in told) == 1 and not earlier else "They"
+        spent = f"{they} used {share} % of your budget, which will never be exceeded. {sentence(self.guess)}"
         if self.lifetime is not None:
             spent = f"{self.lifetime.words(share)} {sentence(self.guess)}"
         if not earlier and not any(number for number, _ in told):
             spent = f"If that is a surprise: names count letter by letter, as they are in the data. {spent}"
+        together = "" if self.lifetime is None else f"; {self.lifetime.technical}"
         return (
-            f"{used} used your records. {spent} (In technical terms: {self.symbol} = {rho} of {budget}; {whose} is "
-            f"({epsilon}, {delta})-differential privacy.)"
+            f"{used} used your records. {spent} "
+            f"(For specialists: {whose} is ({epsilon}, {delta})-differential privacy{together}.)"
         )
 
 

@@ -15,7 +15,8 @@ from bursar._private import LEVELS, MARK
 from bursar._units import shown
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError
-from bursar.report.figures import figure, private_title
+from bursar.report._columns import columns
+from bursar.report.figures import figure, private_title, save, styled, thousands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,6 +159,7 @@ def means(
             yield name, str(group), float(np.mean(column[labels == group]))
 
 
+@styled()
 def histogram(
     epsilons: Mapping[str, ArrayLike], path: str | Path, *, groups: ArrayLike | None = None, title: str = ""
 ) -> None:
@@ -185,9 +187,10 @@ def histogram(
         infinite = int(np.sum(~np.isfinite(values)))
         panel.set_title(f"{name} ({infinite} without a bound)" if infinite else name)
         panel.set_ylabel("people")
+        thousands(panel.yaxis)
     axes[-1, 0].set_xlabel("epsilon")
     private_title(picture, title)
-    picture.savefig(path, dpi=130)
+    save(picture, path)
 
 
 def _panel(panel: "Axes", values: Floats, labels: NDArray[np.generic] | None, edges: list[float]) -> None:
@@ -197,29 +200,42 @@ def _panel(panel: "Axes", values: Floats, labels: NDArray[np.generic] | None, ed
     names = np.unique(labels)
     each = [values[(labels == name) & np.isfinite(values)] for name in names]
     panel.hist(each, bins=edges, stacked=True, label=[str(name) for name in names])
-    panel.legend(frameon=False)
+    panel.legend()
 
 
-def page(epsilons: Mapping[str, Floats], *, delta: float, groups: Sequence[str] | ArrayLike | None = None) -> str:
+def page(
+    epsilons: Mapping[str, Floats],
+    *,
+    delta: float,
+    groups: Sequence[str] | ArrayLike | None = None,
+    noise_multiplier: float | None = None,
+    sample_rate: float | None = None,
+    steps: int | None = None,
+) -> str:
     """People's epsilons as a page: how many people have at most how much. PRIVATE: for the data holder.
 
     Args:
         epsilons: name of the accounting -> (people,), private, as ``from_norms`` gives them.
         delta: public, at which they are stated.
         groups: (people,) a label for each person, private; None for no groups.
+        noise_multiplier, sample_rate, steps: public, of the run that the norms are from, for its description. With all
+            three the picture shows the epsilon of somebody who adds the whole clip to every step.
 
     Returns:
         HTML that stands alone. Numbers are rounded up.
     """
-    levels = [f"{level:.0%} have at most" if level < 1 else "the most" for level in LEVELS]
-    averages = [mean for _, _, mean in means(epsilons, groups=groups)]
-    rows = [
-        (_html.text(name), _html.text("all" if group is None else group), *(shown(each, 4) for each in (*found, mean)))
-        for (name, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
-    ]
+    run = {"Sigma: noise, in clips": noise_multiplier, "Sampling rate": sample_rate, "Steps": steps}
+    told = [(name, f"{each:,.10g}") for name, each in run.items() if each is not None]
+    limit = None
+    if noise_multiplier is not None and sample_rate is not None and steps is not None:
+        (limit,) = individual.losses([[steps]], [noise_multiplier], sample_rate=sample_rate, delta=delta)
     body = [
         _html.paragraph(f"Each person's epsilon at delta = {delta:g}, by what their own data added.", large=True),
-        _html.table("Over people", ("Accounting", "Group", *levels, "Mean"), rows),
+        _html.heading("The run"),
+        _html.tiles([("People", f"{len(next(iter(epsilons.values()))):,}"), *told, ("Delta", f"{delta:g}")]),
+        *_picture(epsilons, limit),
+        _html.heading("In numbers"),
+        _levels(epsilons, groups),
         _html.heading("What this is"),
         _html.paragraph(
             "An epsilon says how well somebody who knows everything else can tell whether a person's data were used.",
@@ -228,3 +244,41 @@ def page(epsilons: Mapping[str, Floats], *, delta: float, groups: Sequence[str] 
         ),
     ]
     return _html.page("Privacy losses of people", body, mark=f"{MARK[0].upper()}{MARK[1:]}. It names no person.")
+
+
+def _picture(epsilons: Mapping[str, Floats], limit: float | None) -> list[str]:
+    """How many people have which epsilon, by the first accounting, and the same as a table."""
+    name, values = next(iter(epsilons.items()))
+    finite = values[np.isfinite(values)]
+    words, missing = [f"By {name}."], len(values) - len(finite)
+    if limit is not None and limit < np.inf:
+        words.append(f"Somebody who adds the whole clip to every step has epsilon {shown(limit, 4)}.")
+    if missing:
+        words.append(f"{_people(missing)} no bound and {'is' if missing == 1 else 'are'} not in the picture.")
+    body = [_html.heading("How many people have which epsilon"), _html.paragraph(*words)]
+    if not len(finite):
+        return body
+    label = f"histogram of the epsilons of {len(finite):,} people, from {finite.min():.4g} to {finite.max():.4g}"
+    drawn, numbers = columns(finite, limit if limit is not None and limit < np.inf else None, label)
+    cells = [tuple(map(_html.text, row)) for row in numbers]
+    table = _html.table(f"By {name}", ("Epsilon", "People"), cells)
+    return [*body, drawn, _html.details("the numbers of the picture", table, aside=True)]
+
+
+def _people(number: int) -> str:
+    return "1 person has" if number == 1 else f"{number:,} people have"
+
+
+def _levels(epsilons: Mapping[str, Floats], groups: Sequence[str] | ArrayLike | None) -> str:
+    """The table of quantiles and means."""
+    levels = [f"{level:.0%} have at most" if level < 1 else "The largest" for level in LEVELS]
+    averages = [mean for _, _, mean in means(epsilons, groups=groups)]
+    rows = [
+        (
+            _html.text(name),
+            _html.text("all" if group is None else group, short=True),
+            *(shown(each, 4) if each < np.inf else "no\u00a0bound" for each in (*found, mean)),
+        )
+        for (name, group, found), mean in zip(quantiles(epsilons, groups=groups), averages, strict=True)
+    ]
+    return _html.table("Epsilons of people", ("Accounting", "Group", *levels, "Mean"), rows)

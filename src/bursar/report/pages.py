@@ -3,6 +3,7 @@
 Each page is one file that asks for nothing from elsewhere. Names, keys and questions on it are escaped.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import ceil
@@ -39,6 +40,9 @@ _ASKED = {
     "watch": "a check whether totals can still be trusted",
 }
 """What each kind of question asks for, in words."""
+
+_PLAIN = re.compile(r"[^\W\d_][\w.]{0,63}")
+"""Names of columns and tables that stand in a sentence."""
 
 
 def statement(told: Statement | BudgetStatement, *, person: object) -> str:
@@ -84,6 +88,7 @@ def _told(told: Statement | BudgetStatement) -> list[str]:
         _html.paragraph(
             f"For specialists: the budget is ({shown(told.epsilon, 6)}, {shown(told.delta, 6)})-differential privacy.",
             "It is for adding or removing one person, with all of their records.",
+            *([] if lifetime is None else [f"{lifetime.technical[0].upper()}{lifetime.technical[1:]}."]),
         ),
     ]
 
@@ -116,10 +121,7 @@ def _meaning(guess: float) -> list[str]:
             "Without any results they can only toss a coin, and are right 50 times in 100.",
         ),
         _html.bar(guess, f"with all results a guess is right at most {right:g} times in 100", tick=0.5),
-        _html.paragraph(
-            f"With all results they are right at most {right:g} times in 100.",
-            f"In odds, that is {right:g} to {round(100 - right, 1):g}.",
-        ),
+        _html.paragraph(f"With all results they are right at most {right:g} times in 100."),
         _html.paragraph("This holds for your whole budget, also for results that are still to come."),
     ]
 
@@ -130,9 +132,9 @@ def _asked(told: Statement) -> list[str]:
     rows = [
         (
             _html.when(line.time),
-            _what(line.question, line.key),
+            _what(line.question, line.key, hidden=True),
             _html.percent(_percent(line.rho / told.budget)),
-            *map(_html.text, _who_and_why(line)),
+            *(_html.text(each, short=True) for each in _who_and_why(line)),
         )
         for line in told.lines
     ]
@@ -147,17 +149,23 @@ def _who_and_why(line: Line) -> tuple[str, str]:
     return line.analyst or "the data holder", line.purpose or "not stated"
 
 
-def _what(question: Mapping[str, Any], key: str) -> str:
-    """A question in words; everything that an analyst wrote is escaped."""
+def _what(question: Mapping[str, Any], key: str, *, hidden: bool) -> str:
+    """A question in words: its key, what it asks for, and the condition as it was written, which may be hidden.
+
+    Everything that an analyst wrote is escaped. A column or table that is no plain name is part of the condition.
+    """
     kind = str(question.get("ask", ""))
-    words = _html.text(_ASKED.get(kind, kind))
-    if question.get("column"):
-        words += f" of {_html.text(question['column'])}"
-    if question.get("table"):
-        words += f" in {_html.text(question['table'])}"
-    if question.get("where"):
-        words += f", where {_html.text(question['where'])}"
-    return f"{_html.text(key)}: {words}" if key else words
+    words, exact = _ASKED.get(kind, kind), []
+    for before, name in (("of", "column"), ("in", "table"), ("where", "where")):
+        told = question.get(name)
+        if told and name != "where" and _PLAIN.fullmatch(str(told)):
+            words += f" {before} {told}"
+        elif told:
+            exact.append(f"{before} {told}")
+    if not exact:
+        return _html.question(key, words)
+    written = _html.exact(", ".join(exact))
+    return _html.question(key, words, _html.details("exact question", written) if hidden else written)
 
 
 def ledger(book: Ledger, *, head: str | None = None, made: datetime | None = None) -> str:
@@ -286,11 +294,11 @@ def _questions(book: Ledger, entries: list[Entry]) -> str:
             (
                 _html.text(entry.number),
                 _html.when(public["time"]),
-                _what(question, key),
+                _what(question, key, hidden=False),
                 _html.percent(_percent(_price(entry) / book.budget_units)),
                 _html.text("everybody" if full else "perhaps not everybody" if entry.kind == "answered" else "-"),
-                _html.text(public.get("analyst") or "the data holder"),
-                _html.text(public.get("purpose") or "not stated"),
+                _html.text(public.get("analyst") or "the data holder", short=True),
+                _html.text(public.get("purpose") or "not stated", short=True),
             )
         )
     columns = ("Number", "When", "What", "Highest price, of a budget", "Who could pay in full", "Analyst", "Purpose")

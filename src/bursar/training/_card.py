@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bursar import _html, filters, meaning, mechanisms
+from bursar import filters, meaning, mechanisms
 from bursar._units import shown
 from bursar.errors import ArgumentError, DataError
 from bursar.meaning import sentence
 from bursar.mechanisms import Gaussian, Mechanism
 from bursar.odometers import FeldmanZrnic, GaussianRestarts, Odometer
+from bursar.training._card_page import card_page
 
 __all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
 
@@ -38,7 +39,7 @@ LISTED = 5
 ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 
 PEOPLE = {
-    "record": "each record is one person, so the caller declares",
+    "record": "each record is treated as a different person; the caller declared this, and it cannot be checked",
     "group": "all records of one person together, as the caller says whose each is",
 }
 
@@ -53,6 +54,14 @@ PREPROCESSING = {
     "schema": "row by row, by the public schema: nothing was read from the data",
     "drawings": "image by image, by pictures that a public rule draws: nothing was read from the data",
 }
+
+UNCHECKED = {
+    "record": "That each row is a different person. The caller said so.",
+    "group": "That all rows of a person carry the same name. The caller said whose each row is.",
+    "caller": "That the features were made without looking at the data. The caller said so.",
+    "schema": "That the schema was written without looking at the data.",
+}
+"""What the caller declares and nothing can check, by the fields of the card that say it."""
 
 READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
 
@@ -172,15 +181,21 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        body = [
-            *([_html.paragraph(NOT_PRIVATE, large=True)] if self.reproducible else []),
-            _html.paragraph(f"{self._promise}-differential privacy: {READER}", large=True),
+        tiles = [
+            ("Epsilon", shown(self.epsilon, 6)),
+            ("Delta", shown(self.delta, 6)),
+            ("Steps", f"{self.steps:,}"),
+            ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
+            ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
         ]
-        if self.guess is not None:
-            body += [_html.bar(self.guess, sentence(self.guess), tick=0.5), _html.paragraph(sentence(self.guess))]
-        told = [(name, _html.text(f"{said}.")) for name, said in self._facts() if name != MEANING]
-        body += [_html.heading("What is promised, why it holds, and how it was paid"), _html.facts(told)]
-        return _html.page("What this model promises", body)
+        return card_page(
+            f"{self._promise}-differential privacy: {READER}",
+            self._facts(),
+            tiles=tiles,
+            warning=NOT_PRIVATE if self.reproducible else "",
+            guess=self.guess,
+            unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         """What the card says, in order, by name."""
