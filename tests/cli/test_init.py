@@ -49,7 +49,7 @@ def test_the_questions_are_answered(tmp_path):
     quoted = json.loads(call("query", "quote", folder / "questions.toml", "--json"))
     assert [key[:8] for key in quoted] == [f"2026-W{week:02d}" for week in range(2, 9)]
     table = call("query", "quote", folder / "questions.toml")
-    assert "95 % margin" in table
+    assert "95 % within" in table
     assert f"{1.96 * 12:.1f}" in table
     answers = json.loads(call("query", "ask", folder / "questions.toml", "--json"))
     first, last = answers["2026-W02: patients"], answers["2026-W08: patients"]

@@ -19,6 +19,7 @@ SHARED = {
     "epsilon",
     "force",
     "as_json",
+    "csv",
     "max_grad_norm",
     "noise_multiplier",
     "sample_rate",
@@ -78,6 +79,8 @@ def commands(group=None, prefix=""):
 
 
 COMMANDS = commands()
+ROOT = typer.main.get_command(app)
+GROUPS = {"": ROOT, **{name: each for name, each in ROOT.commands.items() if hasattr(each, "commands")}}
 
 
 PIPELINE = """
@@ -137,6 +140,15 @@ def test_the_example_of_every_command_runs(folder):
             assert words[: len(name.split())] == name.split()
             run(words, REFUSED.get(name, 0))
             assert example.split()[1] in " ".join(run([*name.split(), "--help"]).split())
+
+
+def test_the_examples_of_groups_are_examples_of_their_commands():
+    """What the help of a group shows runs, because a command of the group shows the same; all but its --json."""
+    shown = " ".join(" ".join(command.epilog.replace(" --json", "").split()) + " " for command in COMMANDS.values())
+    for name, group in GROUPS.items():
+        for example in group.epilog.split("Example: ")[1:]:
+            assert example.startswith(f"bursar {name}".rstrip() + " ")
+            assert example.strip() in shown
 
 
 def test_an_option_means_the_same_in_every_command():

@@ -142,7 +142,7 @@ def test_a_file_that_expects_a_ledger_makes_none(folder):
     plan = folder / "plan.toml"
     plan.write_text("create = false\n" + PLAN)
     for command in ("quote", "ask", "list"):
-        assert "is not there" in " ".join(run("query", command, plan, code=1).split())
+        assert "there is no ledger at" in " ".join(run("query", command, plan, code=1).split())
     assert not (folder / "people.ledger").exists()
     plan.write_text("create = true\n" + PLAN)
     first = run("query", "ask", plan, "--json")
@@ -211,7 +211,7 @@ def test_a_ledger_is_made_by_the_first_question_only(folder):
     answers = run("query", "ask", plan, "--json")
     ledger.rename(folder / "elsewhere.ledger")
     for command in ("ask", "quote", "list"):
-        assert "is not there" in run("query", command, plan, code=1)
+        assert "there is no ledger at" in run("query", command, plan, code=1)
         assert not ledger.exists()
     (folder / "elsewhere.ledger").rename(ledger)
     assert run("query", "ask", plan, "--json") == answers
@@ -268,7 +268,7 @@ def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
     run("query", "ask", plan)
     assert run("ledger", "verify", book, "--replay", plan)
     book.unlink()
-    assert "is not there" in run("ledger", "verify", book, "--replay", plan, code=1)
+    assert "there is no ledger at" in run("ledger", "verify", book, "--replay", plan, code=1)
     assert not book.exists()
 
 

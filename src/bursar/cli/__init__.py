@@ -9,11 +9,9 @@ breaks a rule; 3 an optional library is not installed.
 `--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
 from bursar import __version__
 from bursar.cli import (
@@ -30,29 +28,9 @@ from bursar.cli import (
     _statements,
     _training,
 )
-from bursar.errors import ArgumentError, BursarError, DataError, MissingExtra
+from bursar.cli._groups import Commands
 
 __all__ = ["app"]
-
-
-class _Commands(TyperGroup):
-    """Turns errors of the library into one line on the error stream and an exit code."""
-
-    def invoke(self, ctx: Any) -> object:
-        try:
-            return super().invoke(ctx)
-        except BursarError as error:
-            Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
-            usage = isinstance(error, ArgumentError | DataError)
-            raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
-        except BrokenPipeError:  # the reader of the output stopped reading
-            raise
-        except OSError as error:  # a file that cannot be written: its name and why
-            Console(stderr=True).print(
-                f"{type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True
-            )
-            raise typer.Exit(2) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,18 +40,22 @@ def _print_version(wanted: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
+    cls=Commands,
     pretty_exceptions_show_locals=False,  # they may be private, or hold a password
     help="A privacy account for every person.",
+    epilog=(
+        "Example: bursar demo --runs 1 --out demo\n\n"
+        "Example: bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000\n\n"
+        "Example: bursar init query clinic --example"
+    ),
 )
 for _commands in (
+    _demo,
     _init,
     _accounting,
     _compare,
     _losses,
     _training,
-    _demo,
     _queries,
     _statements,
     _serve,

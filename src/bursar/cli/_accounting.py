@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from bursar import _check
 from bursar._units import shown
@@ -15,6 +13,7 @@ from bursar.cli._files import check_new_file
 from bursar.cli._json import dumps
 from bursar.cli._options import (
     BatchSize,
+    CsvFile,
     DatasetSize,
     Delta,
     Epochs,
@@ -28,6 +27,7 @@ from bursar.cli._options import (
     OptionalSteps,
     rate_and_steps,
 )
+from bursar.cli._tables import Listing, show, working
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ WHICH = (
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.command(epilog="Example: bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000")(epsilon)
-    app.command(epilog="Example: bursar calibrate --epsilon 1 --delta 1e-6 --steps 100")(calibrate)
+    app.command(
+        epilog="Example: bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000",
+        rich_help_panel="Plan the budget",
+    )(epsilon)
+    app.command(
+        epilog="Example: bursar calibrate --epsilon 1 --delta 1e-6 --steps 100", rich_help_panel="Plan the budget"
+    )(calibrate)
 
 
 def epsilon(
@@ -63,6 +68,7 @@ def epsilon(
         Path | None,
         typer.Option(help="Write a certificate of an epsilon of the fixed run here, as JSON."),
     ] = None,
+    csv: CsvFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -74,8 +80,9 @@ def epsilon(
     from bursar import answers, meaning, mechanisms
     from bursar.curves.totals import totals
 
-    if certificate is not None:
-        check_new_file(certificate, force=force)
+    for path in (certificate, csv):
+        if path is not None:
+            check_new_file(path, force=force)
     _check.noise(noise_multiplier=noise_multiplier)
     rate, count = rate_and_steps(
         sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
@@ -87,6 +94,7 @@ def epsilon(
     if certificate is not None:
         _write_certificate(run, delta, certificate)
     rows, said = totals(run, delta=delta), meaning.of(run, points=128)
+    _as_rows(best, rows).write(csv)
     if as_json:
         options = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
         listed = [asdict(each) for each in best]
@@ -105,7 +113,7 @@ def epsilon(
         )
         return
     _print_answers(best, f"{rounds} x {step!r}, delta = {delta:g}")
-    Console().print(f"What the first means: {said.words}", "", sep="\n", highlight=False)
+    show(f"What the first means: {said.words}", "")
     _print_totals(rows)
 
 
@@ -114,13 +122,23 @@ def _plain(rows: "Sequence[Total]") -> list[dict[str, object]]:
 
 
 def _print_answers(best: "Sequence[Answer]", title: str) -> None:
-    table = Table(title=title, title_justify="left")
-    table.add_column("epsilon", justify="right")
-    table.add_column("holds if")
-    table.add_column("by")
+    table = Listing("epsilon", "holds if", "by", title=title, right=("epsilon",))
     for each in best:
-        table.add_row(shown(each.epsilon, 6), each.holds, each.bound)
-    Console().print(table, WHICH, "", sep="\n")
+        table.add(shown(each.epsilon, 6), each.holds, each.bound)
+    show(table, WHICH, "")
+
+
+_BOUNDS = ("notion", "total", "epsilon", "holds", "source")
+
+
+def _as_rows(best: "Sequence[Answer]", rows: "Sequence[Total]") -> Listing:
+    """Both tables below each other."""
+    table = Listing(*_BOUNDS)
+    for each in best:
+        table.add("(epsilon, delta)", "", shown(each.epsilon, 6), each.holds, each.bound)
+    for row in rows:
+        table.add(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source)
+    return table
 
 
 def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
@@ -130,12 +148,10 @@ def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
 
 
 def _print_totals(rows: "Sequence[Total]") -> None:
-    table = Table(title="The same run in every notion of privacy", title_justify="left")
-    for column in ("notion", "total", "epsilon", "holds", "source"):
-        table.add_column(column, justify="right" if column == "epsilon" else "left")
+    table = Listing(*_BOUNDS, title="The same run in every notion of privacy", right=("epsilon",))
     for row in rows:
-        table.add_row(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source)
-    Console().print(table, "Adding or removing one person, with all of that person's records.")
+        table.add(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source)
+    show(table, "Adding or removing one person, with all of that person's records.")
 
 
 def calibrate(
@@ -148,6 +164,8 @@ def calibrate(
     dataset_size: DatasetSize = None,
     batch_size: BatchSize = None,
     epochs: Epochs = None,
+    csv: CsvFile = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Find the least noise with which --steps fit into a budget, or how many steps fit with --noise-multiplier.
@@ -158,23 +176,31 @@ def calibrate(
     """
     from bursar.calibrate import by_filter, in_advance
 
+    if csv is not None:
+        check_new_file(csv, force=force)
     rate, count = rate_and_steps(
         sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
     )
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
     clip, noise = max_grad_norm, noise_multiplier
-    fixed = in_advance(
-        epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
-    )
-    rows = by_filter(
-        epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
-    )
+    with working("Asking every filter"):
+        fixed = in_advance(
+            epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
+        )
+        rows = by_filter(
+            epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
+        )
+    table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
+    table.write(csv)
     if as_json:
         listed = [asdict(row) for row in rows]
         print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
         return
-    _print_calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
+    notes = [f"filters.{row.filter}: {row.note}." for row in rows if row.note]
+    if fixed.note:
+        notes.insert(0, f"fixed in advance: {fixed.note}.")
+    show(table, FILTERS, *notes)
 
 
 FILTERS = (
@@ -183,18 +209,14 @@ FILTERS = (
 )
 
 
-def _print_calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: str) -> None:
+def _calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: str) -> Listing:
     """The run fixed in advance, then the filters: most steps or least noise first, those without a number below."""
-    table = Table(title=title, title_justify="left")
-    for column in ("", "noise multiplier", "sigma", "steps"):
-        table.add_column(column, justify="right" if column else "left")
+    numbers = ("noise multiplier", "sigma", "steps")
+    table = Listing("run", *numbers, title=title, right=numbers)
     answered = [row for row in rows if not row.note]
     answered.sort(key=lambda row: (-(row.steps or 0), row.noise_multiplier or 0.0))
     for row in (fixed, *answered):
         name = row.filter if row is fixed else f"filters.{row.filter}"
         noise = ["" if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
-        table.add_row(name, *noise, "" if row.steps is None or row.note else str(row.steps))
-    notes = [f"filters.{row.filter}: {row.note}." for row in rows if row.note]
-    if fixed.note:
-        notes.insert(0, f"fixed in advance: {fixed.note}.")
-    Console().print(table, FILTERS, *notes, sep="\n", highlight=False)
+        table.add(name, *noise, "" if row.steps is None or row.note else str(row.steps))
+    return table

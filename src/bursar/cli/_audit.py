@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bursar.cli._groups import Group
 from bursar.cli._json import dumps
 from bursar.cli._options import Delta, Json
 from bursar.errors import ArgumentError, DataError
@@ -17,12 +18,16 @@ PipelineFile = Annotated[
     Path, typer.Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
 ]
 
-audit = typer.Typer(no_args_is_help=True, help="Check pipelines: replays without people, and guesses about canaries.")
+audit = typer.Typer(
+    cls=Group,
+    help="Check pipelines: replays without people, and guesses about canaries.",
+    epilog="Example: bursar audit replay pipeline.py",
+)
 
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.add_typer(audit, name="audit")
+    app.add_typer(audit, name="audit", rich_help_panel="Check")
 
 
 @audit.command("replay", epilog="Example: bursar audit replay pipeline.py")

@@ -1,18 +1,21 @@
 """`bursar compare`: all bounds of one mechanism, as a table, a picture or JSON."""
 
-from textwrap import fill
-from typing import Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bursar import _check, mechanisms
-from bursar.cli._files import check_picture
+from bursar._units import shown
+from bursar.cli._files import check_new_file, check_picture
 from bursar.cli._json import dumps
 from bursar.cli._options import (
     BatchSize,
+    CsvFile,
     DatasetSize,
     Delta,
     Epochs,
+    Force,
     Json,
     OptionalNoiseMultiplier,
     OptionalSampleRate,
@@ -20,7 +23,11 @@ from bursar.cli._options import (
     Picture,
     rate_and_steps,
 )
+from bursar.cli._tables import Listing, show, working
 from bursar.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from bursar.compare import Comparison
 
 __all__ = ["add", "compare", "described"]
 
@@ -29,7 +36,16 @@ WHICH = (
     "filter if they may depend on results and that filter is charged before each step; an odometer if there is no "
     "budget and results may decide when to stop."
 )
-_KINDS = ("gaussian", "laplace", "randomized-response", "pure", "approximate")
+
+
+class Step(StrEnum):
+    """What one step can be."""
+
+    gaussian = "gaussian"
+    laplace = "laplace"
+    randomized_response = "randomized-response"
+    pure = "pure"
+    approximate = "approximate"
 
 
 def described(
@@ -41,8 +57,8 @@ def described(
     delta_each: float | None = None,
 ) -> mechanisms.Mechanism:
     """The mechanism that the options describe, with sensitivity 1."""
-    if name not in _KINDS:
-        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(_KINDS)}")
+    if name not in list(Step):
+        raise ArgumentError(f"--mechanism {name!r} must be one of {', '.join(Step)}")
     if name == "gaussian":
         if noise_multiplier is None:
             raise ArgumentError("--noise-multiplier is needed for --mechanism gaussian")
@@ -62,7 +78,9 @@ def described(
 
 
 def compare(
-    mechanism: Annotated[str, typer.Option(help=f"One step: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.")] = "gaussian",
+    mechanism: Annotated[
+        Step, typer.Option(help=f"One step: {', '.join([*Step][:-1])} or {Step.approximate}.")
+    ] = Step.gaussian,
     noise_multiplier: OptionalNoiseMultiplier = None,
     sample_rate: OptionalSampleRate = None,
     epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
@@ -75,6 +93,8 @@ def compare(
     people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
     points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
     picture: Picture = None,
+    csv: CsvFile = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
@@ -82,6 +102,8 @@ def compare(
     Bounds that are tuned to a plan are tuned to --steps, which is 1000 unless it is given, or follows from --epochs.
     """
     check_picture(picture)
+    if csv is not None:
+        check_new_file(csv, force=force)
     rate, count = rate_and_steps(
         sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
     )
@@ -94,14 +116,33 @@ def compare(
     )
     from bursar.compare import compare as comparison
 
-    table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
+    with working("Computing every bound"):
+        table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
     if picture is not None:
         from bursar.report.odometers import draw
 
         draw(table, picture)
-    typer.echo(dumps(table.as_dict() | {"which": WHICH}) if as_json else f"{table}\n\n{fill(WHICH, 80)}")
+    rows = _rows(table)
+    rows.write(csv)
+    if as_json:
+        print(dumps(table.as_dict() | {"which": WHICH}))
+    else:
+        show(rows, WHICH)
+
+
+def _rows(table: "Comparison") -> Listing:
+    """A line for each bound, a column for each number of steps."""
+    counts = tuple(map(str, table.rounds))
+    title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
+    rows = Listing("bound", "promise", *counts, title=title, right=counts, narrow=True)
+    for bound in table.bounds:
+        rows.add(bound.name, bound.promise, *(shown(epsilon, 4) for epsilon in bound.epsilons))
+    return rows
 
 
 def add(app: typer.Typer) -> None:
     """Add the command of this module to the command line."""
-    app.command(epilog="Example: bursar compare --mechanism gaussian --noise-multiplier 20 --steps 100")(compare)
+    app.command(
+        epilog="Example: bursar compare --mechanism gaussian --noise-multiplier 20 --steps 100",
+        rich_help_panel="Plan the budget",
+    )(compare)

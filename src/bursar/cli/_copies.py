@@ -10,24 +10,39 @@ from bursar._private import MARK
 from bursar._units import shown, to_float
 from bursar.cli._json import dumps
 from bursar.cli._options import Json
-from bursar.cli._queries import LedgerName, console, ledger, opened, table_of
+from bursar.cli._queries import LOOK, RULES, UPKEEP, LedgerName, ledger, opened
+from bursar.cli._tables import Listing, show
 
 __all__ = ["add"]
 
 
 def add(_: typer.Typer) -> None:
     """Add the commands of this module to `bursar ledger`."""
-    ledger.command("trainings", epilog="Example: bursar ledger trainings people.ledger")(trainings)
-    ledger.command("streams", epilog="Example: bursar ledger streams people.ledger")(streams)
-    ledger.command("size", epilog="Example: bursar ledger size people.ledger")(size)
-    ledger.command("compact", epilog="Example: bursar ledger compact people.ledger --before 2026-01-01")(compact)
-    ledger.command("witness", epilog="Example: bursar ledger witness people.ledger --file people.head")(witness)
-    ledger.command("backup", epilog="Example: bursar ledger backup people.ledger --out people.backup")(backup)
+    ledger.command("trainings", epilog="Example: bursar ledger trainings people.ledger", rich_help_panel=LOOK)(
+        trainings
+    )
+    ledger.command("streams", epilog="Example: bursar ledger streams people.ledger", rich_help_panel=LOOK)(streams)
+    ledger.command("size", epilog="Example: bursar ledger size people.ledger", rich_help_panel=LOOK)(size)
     ledger.command(
-        "restore-backup", epilog="Example: bursar ledger restore-backup people.backup --out restored.ledger"
+        "compact", epilog="Example: bursar ledger compact people.ledger --before 2026-01-01", rich_help_panel=UPKEEP
+    )(compact)
+    ledger.command(
+        "witness", epilog="Example: bursar ledger witness people.ledger --file people.head", rich_help_panel=UPKEEP
+    )(witness)
+    ledger.command(
+        "backup", epilog="Example: bursar ledger backup people.ledger --out people.backup", rich_help_panel=UPKEEP
+    )(backup)
+    ledger.command(
+        "restore-backup",
+        epilog="Example: bursar ledger restore-backup people.backup --out restored.ledger",
+        rich_help_panel=UPKEEP,
     )(restore_backup)
-    ledger.command("protect", epilog="Example: bursar ledger protect postgresql://owner@server/people")(protect)
-    ledger.command("write-off", epilog="Example: bursar ledger write-off people.ledger --key churn")(write_off)
+    ledger.command(
+        "protect", epilog="Example: bursar ledger protect postgresql://owner@server/people", rich_help_panel=RULES
+    )(protect)
+    ledger.command(
+        "write-off", epilog="Example: bursar ledger write-off people.ledger --key churn", rich_help_panel=UPKEEP
+    )(write_off)
 
 
 def protect(path: LedgerName) -> None:
@@ -48,11 +63,11 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([asdict(each) | {"measure": measure} for each in found]))
         return
-    table = table_of("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most")
+    table = Listing("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most")
     for each in found:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
-        table.add_row(*map(str, names), shown(to_float(each.units), 6))
-    console().print(table)
+        table.add(*map(str, names), shown(to_float(each.units), 6))
+    show(table)
 
 
 def streams(path: LedgerName, as_json: Json = False) -> None:
@@ -64,11 +79,11 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([asdict(each) for each in found]))
         return
-    table = table_of("number", "time", "analyst", "purpose", "key", "updates", "last update")
+    table = Listing("number", "time", "analyst", "purpose", "key", "updates", "last update")
     for each in found:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
-        table.add_row(*map(str, names))
-    console().print(table)
+        table.add(*map(str, names))
+    show(table)
 
 
 def size(path: LedgerName, as_json: Json = False) -> None:
@@ -82,7 +97,7 @@ def size(path: LedgerName, as_json: Json = False) -> None:
         return
     merged = "nothing" if found.merged is None else f"entries up to {found.merged}"
     lines = [f"{found.bytes / 1e6:,.1f} MB", f"{found.entries:,} entries", f"{found.people:,} people"]
-    console().print(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}", sep="\n")
+    show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
 
 
 def compact(

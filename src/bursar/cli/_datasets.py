@@ -7,7 +7,8 @@ import typer
 
 from bursar.cli._json import dumps
 from bursar.cli._options import Json
-from bursar.cli._queries import LedgerName, console, ledger, opened, table_of
+from bursar.cli._queries import LOOK, RULES, LedgerName, ledger, opened
+from bursar.cli._tables import Listing, show
 from bursar.errors import ArgumentError
 
 __all__ = ["add"]
@@ -15,8 +16,12 @@ __all__ = ["add"]
 
 def add(_: typer.Typer) -> None:
     """Add the commands of this module to `bursar ledger`."""
-    ledger.command("dataset", epilog="Example: bursar ledger dataset people.ledger --name visits --column who")(dataset)
-    ledger.command("datasets", epilog="Example: bursar ledger datasets people.ledger")(datasets)
+    ledger.command(
+        "dataset",
+        epilog="Example: bursar ledger dataset people.ledger --name visits --column who",
+        rich_help_panel=RULES,
+    )(dataset)
+    ledger.command("datasets", epilog="Example: bursar ledger datasets people.ledger", rich_help_panel=LOOK)(datasets)
 
 
 def dataset(
@@ -65,11 +70,11 @@ def datasets(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([each.public | {"number": each.number} for each in found]))
         return
-    table = table_of("number", "data set", "version", "person", "named by", "columns")
+    table = Listing("number", "data set", "version", "person", "named by", "columns")
     for each in found:
         columns = ", ".join(f"{name} {_told(domain.public)}" for name, domain in each.columns.items())
-        table.add_row(str(each.number), each.name, str(each.version), each.person, each.spelled, columns)
-    console().print(table)
+        table.add(str(each.number), each.name, str(each.version), each.person, each.spelled, columns)
+    show(table)
 
 
 def _told(domain: dict[str, Any]) -> str:

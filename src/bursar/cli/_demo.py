@@ -31,7 +31,7 @@ _STATEMENT = "statement.html"
 
 def add(app: typer.Typer) -> None:
     """Add the command of this module to the command line."""
-    app.command(epilog="Example: bursar demo --runs 1 --out demo")(demo)
+    app.command(epilog="Example: bursar demo --runs 1 --out demo", rich_help_panel="Start")(demo)
 
 
 @dataclass(frozen=True, slots=True)

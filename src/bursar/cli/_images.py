@@ -1,5 +1,6 @@
 """The options of `bursar train --images`, and the training itself."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,8 +33,18 @@ Classes = Annotated[
     str | None, typer.Option("--classes", help="With --images: the names of the labels, public, between commas.")
 ]
 People = Annotated[int | None, typer.Option("--people", help="With --images: about how many people, public.")]
+
+
+class Look(StrEnum):
+    """What images can look like."""
+
+    strokes = "strokes"
+    objects = "objects"
+    scenes = "scenes"
+
+
 Kind = Annotated[
-    str | None, typer.Option("--kind", help="With --images, what they look like: strokes, objects or scenes.")
+    Look | None, typer.Option("--kind", help="With --images, what they look like: strokes, objects or scenes.")
 ]
 Dimensions = Annotated[
     int | None, typer.Option("--dimensions", help="With --images: how many features of each image are kept.")
@@ -87,7 +98,7 @@ def train_on_images(given: dict[str, Any]) -> "TrainedOnImages":
             observe=lambda number, _: progress.update(task, completed=number),
             classes=given["classes"].split(","),
             people=given["people"],
-            kind=given["kind"],
+            kind=given["kind"].value,
             drawings=given["drawings"],
             dimensions=given["dimensions"],
             shape=None if given["shape"] is None else image_shape(given["shape"]),

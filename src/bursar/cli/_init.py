@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from bursar.cli._files import check_free
+from bursar.cli._groups import Group
 from bursar.cli._options import Force
 
 __all__ = ["add"]
@@ -19,12 +20,14 @@ Rows = Iterable[tuple[object, ...]]
 Folder = Annotated[Path, typer.Argument(help="The folder to write to; it is made if it is not there.")]
 Example = Annotated[bool, typer.Option("--example", help="Write an example table, too, of people who are made up.")]
 
-init = typer.Typer(no_args_is_help=True, help="Write commented files to begin with.")
+init = typer.Typer(
+    cls=Group, help="Write commented files to begin with.", epilog="Example: bursar init query clinic --example"
+)
 
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.add_typer(init, name="init")
+    app.add_typer(init, name="init", rich_help_panel="Start")
 
 
 @init.command("train", epilog="Example: bursar init train first-model --example")

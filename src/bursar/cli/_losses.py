@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from bursar import _check
 from bursar._private import LEVELS, MARK
@@ -15,6 +12,7 @@ from bursar._units import shown
 from bursar.cli._files import check_page, check_picture, write_page
 from bursar.cli._json import dumps
 from bursar.cli._options import Delta, Force, Json, NoiseMultiplier, OptionalSteps, Page, PrivatePicture, SampleRate
+from bursar.cli._tables import Listing, show
 from bursar.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an
 def add(app: typer.Typer) -> None:
     """Add the command of this module to the command line."""
     example = "bursar losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"
-    app.command(epilog=f"Example: {example}")(losses)
+    app.command(epilog=f"Example: {example}", rich_help_panel="Plan the budget")(losses)
 
 
 def losses(
@@ -80,7 +78,15 @@ def losses(
         print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
         return
     if html is not None:
-        write_page(html, page(epsilons, delta=delta, groups=labels))
+        written = page(
+            epsilons,
+            delta=delta,
+            groups=labels,
+            noise_multiplier=noise_multiplier,
+            sample_rate=sample_rate,
+            steps=values.shape[1] if steps is None else steps,
+        )
+        write_page(html, written)
         return
     _print_table(epsilons, labels, delta)
 
@@ -92,15 +98,12 @@ def _print_table(
     from bursar.report.losses import means, quantiles
 
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    levels_shown = (f"{level:.0%}" if level < 1 else "most" for level in LEVELS)
-    for column in ("accounting", "group", *levels_shown, "mean"):
-        words = column in ("accounting", "group")
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    numbers = (*(f"{level:.0%}" if level < 1 else "most" for level in LEVELS), "mean")
+    table = Listing("accounting", "group", *numbers, title=title, right=numbers, narrow=True)
     averages = means(epsilons, groups=labels)
     for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True):
-        table.add_row(name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
-    Console().print(table, STATUS)
+        table.add(name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
+    show(table, STATUS)
 
 
 def _loaded(path: Path) -> "NDArray[np.generic]":

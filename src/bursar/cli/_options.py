@@ -13,6 +13,7 @@ from bursar.errors import ArgumentError
 
 __all__ = [
     "BatchSize",
+    "CsvFile",
     "DatasetSize",
     "Delta",
     "Epochs",
@@ -69,6 +70,7 @@ PrivatePicture = Annotated[
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead of printing.")]
 OutFolder = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a PRIVATE page to this file instead of printing.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file as well.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -6,68 +6,91 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from bursar._private import MARK
 from bursar._units import shown
+from bursar.cli._answers import print_answers
 from bursar.cli._files import check_new_file, check_page, write_page
+from bursar.cli._groups import Group
 from bursar.cli._json import dumps
-from bursar.cli._options import Force, Json, OutFile
-from bursar.errors import ArgumentError
+from bursar.cli._options import CsvFile, Force, Json, OutFile
+from bursar.cli._tables import Listing, console, show
+from bursar.errors import ArgumentError, LedgerError
 
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
-    from bursar.queries import Answer
+    from bursar.queries import Answer, Quote
     from bursar.queries.plans import Plan
 
-__all__ = ["LedgerName", "Person", "add", "console", "ledger", "opened", "table_of"]
+__all__ = ["LOOK", "PEOPLE", "RULES", "UPKEEP", "LedgerName", "Person", "add", "ledger", "opened"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 OtherLedger = Annotated[str | None, typer.Option("--ledger", help="Use this ledger instead of the plan's.")]
-CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the answers to this CSV file as well.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
 
+LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "People", "Copies and upkeep"
+"""The headings of the help of `bursar ledger`."""
+
+_ABOUT_MARGINS = '"95 % margin": of each released number. '
 _ABOUT_QUOTES = (
-    '"95 % margin": of each released number. "95 % within": half of the width that an interval of the answer will '
+    '"95 % within": half of the width that an interval of the answer will '
     'have; "-" where it depends on how many rows there are, and no earlier answer tells. "fit": questions of this '
     "price that every person can certainly still pay."
 )
 
-query = typer.Typer(no_args_is_help=True, help="Ask the questions of a file, each key once.")
+query = typer.Typer(
+    cls=Group,
+    help="Ask the questions of a file, each key once.",
+    epilog="Example: bursar query quote questions.toml\n\nExample: bursar query ask questions.toml",
+)
 ledger = typer.Typer(
-    no_args_is_help=True, help="The data holder's record: show it, check it, limit it, let people leave."
+    cls=Group,
+    help="The data holder's record: show it, check it, limit it, let people leave.",
+    epilog="Example: bursar ledger show people.ledger\n\nExample: bursar ledger verify people.ledger",
 )
 
 
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.add_typer(query, name="query")
-    app.add_typer(ledger, name="ledger")
+    app.add_typer(query, name="query", rich_help_panel="Publish statistics")
+    app.add_typer(ledger, name="ledger", rich_help_panel="Publish statistics")
 
 
 @query.command("quote", epilog="Example: bursar query quote questions.toml")
-def quote(plan: PlanFile, ledger: OtherLedger = None, as_json: Json = False) -> None:
+def quote(
+    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
+) -> None:
     """Show what every question would cost at most, and its noise. Asks nothing and charges nobody."""
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
+    _check_csv(csv, questions, plan, force=force)
     with questions.look() as session:
         quotes = questions.quote(session)
+    table, about = _quoted(quotes)
+    table.write(csv)
     if as_json:
         print(dumps({key: asdict(each) for key, each in quotes.items()}))
-        return
+    else:
+        show(table, about)
+
+
+def _quoted(quotes: "Mapping[str, Quote]") -> tuple[Listing, str]:
+    """A line for each number that a question would release, and what the columns mean."""
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
-    table = table_of("key", f"{symbol} at most", "of budget", "released", "95 % margin", "95 % within", "fit")
+    rows = []
     for key, each in quotes.items():
         price = shown(each.rho if each.epsilon is None else each.epsilon, 3)
-        first = (key, price, f"{each.of_budget:.2%}")
-        last = ("-" if each.half_width is None else f"{each.half_width:.6g}", f"{each.fits:,}")
+        within = "-" if each.half_width is None else f"{each.half_width:.6g}"
         for name, margin in each.margins.items():
-            table.add_row(*first, name, f"{margin:.6g}", *last)
-            first, last = ("", "", ""), ("", "")
-    console().print(table, _ABOUT_QUOTES)
+            rows.append((key, price, f"{each.of_budget:.2%}", name, f"{margin:.6g}", within, f"{each.fits:,}"))
+    alike = all(row[4] == row[5] for row in rows)
+    once = ("key", f"{symbol} at most", "of budget", "95 % within", "fit")
+    table = Listing(*once[:3], "released", *([] if alike else ["95 % margin"]), *once[3:], once=once)
+    for row in rows:
+        table.add(*(cell for place, cell in enumerate(row) if place != 4 or not alike))
+    return table, _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
 
 
 @query.command("check", epilog="Example: bursar query check questions.toml")
@@ -84,11 +107,10 @@ def check(plan: PlanFile, as_json: Json = False) -> None:
     if as_json:
         print(dumps([each._asdict() for each in found]))
         return
-    table = table_of("table", "column", "type", "entries", "don't fit")
+    table = Listing("table", "column", "type", "entries", "don't fit")
     for each in found:
-        table.add_row(each.table or "-", each.column, each.kind, f"{each.entries:,}", f"{each.unfit:,}")
-    console().print(MARK)
-    console().print(table if found else "No column of a CSV file has a type that its entries could miss.")
+        table.add(each.table or "-", each.column, each.kind, f"{each.entries:,}", f"{each.unfit:,}")
+    show(MARK, table if found else "No column of a CSV file has a type that its entries could miss.")
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")
@@ -101,9 +123,13 @@ def ask(
     questions = Plan.read(plan, ledger=ledger)
     _check_csv(csv, questions, plan, force=force)
     with questions.open() as session:
+        before = {answer.key for answer in questions.analyst(session).answers()}
         answers = questions.ask(session)
     _write_csv(answers, csv)
-    _print_answers(answers, as_json=as_json)
+    print_answers(answers, as_json=as_json)
+    if not as_json and (stored := sum(key in before for key in answers)):
+        said = "1 answer was" if stored == 1 else f"{stored} answers were"
+        show(f"{said} stored already: nothing was charged for {'it' if stored == 1 else 'them'}.")
 
 
 @query.command("list", epilog="Example: bursar query list questions.toml")
@@ -118,10 +144,12 @@ def list_(
     with questions.look() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
     _write_csv(answers, csv)
-    _print_answers(answers, as_json=as_json)
+    print_answers(answers, as_json=as_json)
 
 
-@ledger.command("verify", epilog="Example: bursar ledger verify people.ledger --replay questions.toml")
+@ledger.command(
+    "verify", epilog="Example: bursar ledger verify people.ledger --replay questions.toml", rich_help_panel=LOOK
+)
 def verify(
     path: LedgerName,
     head: Annotated[
@@ -155,29 +183,32 @@ def verify(
         raise typer.Exit(1)
 
 
-@ledger.command("show", epilog="Example: bursar ledger show people.ledger")
-def show(path: LedgerName, as_json: Json = False) -> None:
+@ledger.command("show", epilog="Example: bursar ledger show people.ledger", rich_help_panel=LOOK)
+def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: Json = False) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from bursar.ledger import summary
 
+    if csv is not None:
+        check_new_file(csv, force=force, read=(path,))
     with opened(path) as book:
         record = summary(book)
-    if as_json:
-        print(dumps(asdict(record)))
-        return
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
-    table = table_of("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most")
+    table = Listing("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most")
     for asked in record.questions:
         names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
         about = (*([asked.get("dataset", "")] if of else []), asked["question"].get("ask", ""))
-        table.add_row(*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6))
-    console().print(table)
+        table.add(*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6))
+    table.write(csv)
+    if as_json:
+        print(dumps(asdict(record)))
+        return
     budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
-    console().print(budget, f"head: {record.head}", sep="\n", soft_wrap=True)
+    show(table, budget)
+    print(f"head: {record.head}")
 
 
-@ledger.command("report", epilog="Example: bursar ledger report people.ledger --html report.html")
+@ledger.command("report", epilog="Example: bursar ledger report people.ledger --html report.html", rich_help_panel=LOOK)
 def report(
     path: LedgerName,
     html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
@@ -192,7 +223,7 @@ def report(
         write_page(html, page(book, head=head))
 
 
-@ledger.command("export", epilog="Example: bursar ledger export people.ledger --out record.jsonl")
+@ledger.command("export", epilog="Example: bursar ledger export people.ledger --out record.jsonl", rich_help_panel=LOOK)
 def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
     """Export the record for auditors, as lines of JSON without its private parts.
 
@@ -210,7 +241,7 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
         out.write_text(text, encoding="utf-8")
 
 
-@ledger.command("check-export", epilog="Example: bursar ledger check-export record.jsonl")
+@ledger.command("check-export", epilog="Example: bursar ledger check-export record.jsonl", rich_help_panel=LOOK)
 def check_export(exported: Annotated[Path, typer.Argument(help="A file that `bursar ledger export` wrote.")]) -> None:
     """Check, without the ledger, that the chain of an exported record is unbroken.
 
@@ -223,7 +254,7 @@ def check_export(exported: Annotated[Path, typer.Argument(help="A file that `bur
     print(f"head: {head}")
 
 
-@ledger.command("retire", epilog="Example: bursar ledger retire people.ledger --person 17")
+@ledger.command("retire", epilog="Example: bursar ledger retire people.ledger --person 17", rich_help_panel=PEOPLE)
 def retire(path: LedgerName, person: Person) -> None:
     """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
     with opened(path) as book:
@@ -232,7 +263,7 @@ def retire(path: LedgerName, person: Person) -> None:
     _confirm("left: in no answer from now on, and the account stays", charged=charged)
 
 
-@ledger.command("restore", epilog="Example: bursar ledger restore people.ledger --person 17")
+@ledger.command("restore", epilog="Example: bursar ledger restore people.ledger --person 17", rich_help_panel=PEOPLE)
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
     with opened(path) as book:
@@ -241,7 +272,7 @@ def restore(path: LedgerName, person: Person) -> None:
     _confirm("is back, with the account as it was left", charged=charged)
 
 
-@ledger.command("erase", epilog="Example: bursar ledger erase people.ledger --person 17")
+@ledger.command("erase", epilog="Example: bursar ledger erase people.ledger --person 17", rich_help_panel=PEOPLE)
 def erase(path: LedgerName, person: Person) -> None:
     """Remove what single questions charged a person; the total remains, and the person is in no answer from now on.
 
@@ -255,7 +286,9 @@ def erase(path: LedgerName, person: Person) -> None:
     _confirm("is erased: one total remains, under a keyed hash", charged=charged)
 
 
-@ledger.command("limit", epilog="Example: bursar ledger limit people.ledger --rho 0.5 --analyst ann")
+@ledger.command(
+    "limit", epilog="Example: bursar ledger limit people.ledger --rho 0.5 --analyst ann", rich_help_panel=RULES
+)
 def limit(
     path: LedgerName,
     rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
@@ -289,19 +322,15 @@ def _confirm(change: str, *, charged: bool) -> None:
 def opened(path: str) -> "Ledger":
     from bursar.ledger import Ledger
 
-    return Ledger.open(path, create=False)  # a command about a ledger never makes one
-
-
-def console() -> Console:
-    """Prints names, keys and groups literally: nothing in them is a style, a link or an emoji."""
-    return Console(markup=False, emoji=False)
-
-
-def table_of(*columns: str) -> Table:
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+    try:
+        return Ledger.open(path, create=False)
+    except LedgerError as error:
+        if error.reason != "missing":
+            raise
+        raise LedgerError(
+            f"there is no ledger at {path}; `bursar query ask` creates one, and this command only opens one",
+            reason="missing",
+        ) from None
 
 
 def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:
@@ -315,57 +344,3 @@ def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> None:
         from bursar.queries import write_csv
 
         write_csv(list(answers.values()), path)
-
-
-def _print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
-    """Print answers as JSON, or as a table with a line for each value."""
-    if as_json:
-        described = {
-            key: {
-                "groups": answer.groups,
-                "values": answer.values,
-                "intervals": answer.intervals,
-                "rho": answer.rho,
-                "complete_clip": answer.complete_clip,
-                "truth_intervals": answer.truth_intervals,
-                "estimand": answer.estimand,
-                "about": answer.about,
-            }
-            | ({} if answer.complete is None else {"complete": answer.complete})
-            for key, answer in answers.items()
-        }
-        print(dumps(described))
-        return
-    table = table_of("key", "group", "value", "95 % interval", "truth, 95 %")
-    for key, answer in answers.items():
-        columns = answer.columns()
-        values, lows, highs = (columns.pop(name) for name in ("value", "low", "high"))
-        truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
-        groups = zip(*columns.values(), strict=True) if columns else [()]
-        for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
-            rounded = "-" if number is None else f"{number:.6g}"
-            name = ", ".join(map(str, group))
-            truth = "-" if truths[place][0] is None else "{:.6g} to {:.6g}".format(*truths[place])
-            table.add_row(key if place == 0 else "", name, rounded, f"{low:.6g} to {high:.6g}", truth)
-    console().print(table, "Intervals are 95 % each, for the noise alone.")
-    _print_notes(answers)
-
-
-def _print_notes(answers: "Mapping[str, Answer]") -> None:
-    """What each answer is about, and what is not certain about people who have little left."""
-    keys: dict[str, list[str]] = {}
-    for key, answer in answers.items():
-        about = answer.about.replace("truth_intervals cover", 'intervals of the column "truth, 95 %" cover')
-        keys.setdefault(f"{answer.estimand}. {about[0].upper()}{about[1:]}", []).append(key)
-    for note, alike in keys.items():
-        console().print(f"{alike[0]}{f' and {len(alike) - 1} more' if alike[1:] else ''}: {note}")
-    certain = {
-        key: each.complete_clip / float(each.question.clip or 1)
-        for key, each in answers.items()
-        if each.complete_clip is not None
-    }
-    if min(certain.values(), default=1) < 1:
-        worst = min(certain, key=lambda key: certain[key])
-        console().print(f"{worst!r}: {answers[worst].about_budgets}")
-    if incomplete := [key for key, answer in answers.items() if answer.complete is False]:
-        console().print(f"Too many people could not pay any more: do not trust totals from {incomplete[0]!r} on.")

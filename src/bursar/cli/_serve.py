@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bursar.cli._queries import console
+from bursar.cli._tables import console
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ HolderPort = Annotated[int | None, typer.Option("--holder-port", help="Your own 
 def add(app: typer.Typer) -> None:
     """Add the command of this module to the command line."""
     examples = "Example: bursar serve policy.toml --check\n\nExample: bursar serve --new-token"
-    app.command(epilog=examples)(serve)
+    app.command(epilog=examples, rich_help_panel="Publish statistics")(serve)
 
 
 def serve(

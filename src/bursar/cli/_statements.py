@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from bursar._private import MARK
 from bursar._units import shown
 from bursar.cli._files import check_page, write_page
 from bursar.cli._json import dumps
 from bursar.cli._options import Force, Json, OptionalDelta, Page
-from bursar.cli._queries import Person, console, opened, table_of
+from bursar.cli._queries import Person, opened
+from bursar.cli._tables import Listing, show
 from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a
 
 def add(app: typer.Typer) -> None:
     """Add the command of this module to the command line."""
-    app.command(epilog="Example: bursar statement people.ledger --person 17")(statement)
+    app.command(epilog="Example: bursar statement people.ledger --person 17", rich_help_panel="Publish statistics")(
+        statement
+    )
 
 
 def statement(
@@ -58,7 +60,7 @@ def statement(
 
         with opened(path) as book:
             told = person_statement(book, person, delta=delta)
-        words, shown_lines = told.words, [_lines(told)]
+        words, shown_lines = told.words, [_lines(told)] if told.lines else []
     if html is not None:
         from bursar.report.pages import statement as page
 
@@ -66,15 +68,15 @@ def statement(
     elif as_json:
         print(dumps({"private": MARK, **asdict(told), "words": words}))
     else:
-        console().print(f"{MARK}, and for this person", *shown_lines, words, sep="\n")
+        show(f"{MARK}, and for this person", *shown_lines, words)
 
 
-def _lines(account: "Statement") -> Table:
+def _lines(account: "Statement") -> Listing:
     """What charged a person, line by line."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
-    table = table_of("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", account.symbol)
+    table = Listing("day", "who asked", "what for", "result", *of, "asked", "of your budget")
     for line in account.lines:
-        names = (line.number, line.time[:16], line.analyst, line.purpose or "", line.key)
-        about = (*([line.dataset or ""] if of else []), line.question["ask"])
-        table.add_row(*map(str, (*names, *about)), shown(line.rho, 6))
+        about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
+        share = f"{shown(100 * line.rho / account.budget, 3)} %"
+        table.add(line.time[:10], line.analyst, line.purpose or "", *about, share)
     return table

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,14 +57,21 @@ _NO_SCHEMA = (
 )
 
 
+class Accounting(StrEnum):
+    """How a training can be counted."""
+
+    gaussian = "gaussian"
+    renyi = "renyi"
+
+
 def add(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
     tables = "bursar train people.csv --target income --schema schema.toml --epsilon 1 --out model"
     images = (
         "bursar train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
     )
-    app.command(epilog=f"Example: {tables}\n\nExample: {images}")(train)
-    app.command(epilog="Example: bursar predict model others.csv --out answers.csv")(predict)
+    app.command(epilog=f"Example: {tables}\n\nExample: {images}", rich_help_panel="Train")(train)
+    app.command(epilog="Example: bursar predict model others.csv --out answers.csv", rich_help_panel="Train")(predict)
 
 
 def train(
@@ -89,7 +97,9 @@ def train(
     ] = None,
     average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
     individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
-    accounting: Annotated[str, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")] = "gaussian",
+    accounting: Annotated[
+        Accounting, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")
+    ] = Accounting.gaussian,
     noise_multiplier: OptionalNoiseMultiplier = None,
     stop_when_inactive: Annotated[
         float | None,
@@ -157,7 +167,7 @@ def train(
 
     charged = _on_ledger(ledger, key, analyst, purpose)
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
-    budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting, "noise_multiplier": noise_multiplier}
+    budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting.value, "noise_multiplier": noise_multiplier}
     descent = {name: ctx.params[name] for name in DESCENT}
     with progress_bar(quiet=as_json or tuning is not None) as progress:
         task = progress.add_task("training", total=steps + extra_steps * individual)
