@@ -141,8 +141,11 @@ class Grid:
     A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
     inequality and counted as an error. Kinds of rounds are added by name and remembered.
 
-    Args (public): step, in nats; low, the place of the least loss of the window; size, a power of two; tilts > 0, at
-    which the mass outside the window is bounded (any are valid).
+    Args:
+        step: public: nats.
+        low: public: the place of the least loss of the window, in steps.
+        size: public: of the window, a power of two, in steps.
+        tilts: public: each > 0; at these the mass outside the window is bounded (any are valid).
     """
 
     def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:

@@ -8,7 +8,7 @@ Zcdp          one rho for Gaussian, discrete Gaussian, Laplace, pure and bounded
 Renyi         any mechanism: all orders at once, with weights fixed in advance
 RenyiOrder    any mechanism that cannot fail, at one order fixed in advance
 RenyiCurve    the same at several orders, against a target curve fixed in advance
-Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms: the tightest for them
+Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms that nobody planned
 Planned       a plan of rounds, all of it under full adaptivity; anything else beside it
 Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition

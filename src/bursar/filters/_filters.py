@@ -32,7 +32,12 @@ def _either(name: str, value: float | None, epsilon: float | None, delta: float 
 class Gaussian(Filter):
     """Gaussian mechanisms only, exactly: admit while the sum of mu squared, the next one included, fits mu squared.
 
-    Args (keyword-only, public): epsilon and delta; or mu. The measure of ``spent`` and ``left`` is mu squared.
+    The measure of ``spent`` and ``left`` is mu squared.
+
+    Args:
+        epsilon: public: > 0; with ``delta``, or give ``mu``.
+        delta: public: in (0, 1).
+        mu: public: > 0.
 
     Guarantee: the whole adaptive interaction is mu-GDP, hence (epsilon, delta)-DP; the bound is tight.
     Source: theory 4.3; Koskela, Tobaben & Honkela (2023), Thm 11; Smith & Thakurta (2022).
@@ -53,7 +58,12 @@ class Gaussian(Filter):
 class Zcdp(Filter):
     """Admit while the sum of rho, the next one included, fits.
 
-    Args (keyword-only, public): epsilon and delta; or rho. The measure of ``spent`` and ``left`` is rho.
+    The measure of ``spent`` and ``left`` is rho.
+
+    Args:
+        epsilon: public: > 0; with ``delta``, or give ``rho``.
+        delta: public: in (0, 1).
+        rho: public: > 0.
 
     Guarantee: the whole adaptive interaction is rho-zCDP, hence (epsilon, delta)-DP.
     Source: theory 4.2 and 3.2; Feldman & Zrnic (2021), Remark 4.4.
@@ -75,16 +85,22 @@ class Renyi(Filter):
     """Any mechanism: admit while a mixture over all orders, with weights fixed in advance, still allows it.
 
     "Go on while *some* order has budget left" is wrong: which order that is depends on the results, and an adversary
-    reaches almost twice the delta. The mixture is right, and costs little: the default weights admit 92 to 100 % of
-    what the best single order in hindsight would.
+    reaches almost twice the delta. The mixture is right, and costs little for Gaussian noise: the default weights admit
+    92 to 100 % of what the best single order in hindsight would. For small sample rates the best orders are much lower,
+    and the default weights may admit nothing: give a plan.
 
-    Args (keyword-only, public): epsilon; delta; plan, the mechanism that will be charged most often, on whose best
-    order the weights are centred (default: the best order for Gaussian noise; a plan matters for small sample rates,
-    whose best orders are much lower); or orders and weights themselves (weights > 0; they are scaled to add up to 1).
-    All are fixed before the first charge, and any mechanism may still be charged, whatever the plan. sum_delta, the
-    part of delta for mechanisms that may fail (default: half if the first mechanism charged may fail, otherwise a
-    thousandth; fixed from the first charge on). ``spent`` and ``left`` are (m + 1,) arrays in nats: at each order, and
-    last the plain sum of the epsilons of pure mechanisms.
+    Orders and weights are fixed before the first charge. Any mechanism may be charged, whatever the plan. ``spent`` and
+    ``left`` are (m + 1,) arrays in nats: at each order, and last the plain sum of the epsilons of pure mechanisms.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1).
+        orders: public: each > 1; with ``weights``, in place of ``plan``.
+        weights: public: each > 0; they are scaled to add up to 1.
+        plan: public: the mechanism that will be charged most often, on whose best order the weights are centred; the
+            best order for Gaussian noise, if it is not given.
+        sum_delta: public: the part of delta for mechanisms that may fail; half if the first mechanism charged may fail,
+            else a thousandth, fixed by the first charge, if it is not given.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.4 (corrected); docs/proofs/whole-curve-filter.md.
@@ -126,9 +142,13 @@ class Renyi(Filter):
 class RenyiOrder(Filter):
     """Admit while the Rényi total at one order fixed in advance, the next one included, fits.
 
-    Args (keyword-only, public): alpha, the order, > 1; and rho, the budget at that order in nats; or epsilon and
-    delta, from which the largest budget follows (theory 3.2). The measure of ``spent`` and ``left`` is the Rényi
-    divergence at that order.
+    The measure of ``spent`` and ``left`` is the Rényi divergence at that order.
+
+    Args:
+        alpha: public: the order, > 1.
+        rho: public: the budget at that order, nats, > 0; or give ``epsilon`` and ``delta``.
+        epsilon: public: > 0; with ``delta``, from which the largest budget follows (theory 3.2).
+        delta: public: in (0, 1).
 
     Guarantee: the whole adaptive interaction is (alpha, rho)-RDP in both directions, hence
     (curves.renyi.epsilon([rho], [alpha], delta=delta), delta)-DP for every delta.
@@ -157,7 +177,9 @@ class RenyiOrder(Filter):
 class RenyiCurve(Filter):
     """Admit while the Rényi totals, the next one included, fit a target curve at *every* order.
 
-    Args (keyword-only, public): orders, each > 1; values, the budget at each, nats.
+    Args:
+        orders: public: each > 1.
+        values: public: the budget at each order, nats.
 
     Guarantee: the whole adaptive interaction has at most this curve in both directions, hence is
     (curves.renyi.epsilon(values, orders, delta=delta), delta)-DP for every delta.
@@ -174,7 +196,7 @@ class RenyiCurve(Filter):
 
 
 class Residue(Filter):
-    """Randomised response, pure, approximate, Laplace, bounded-range and sampled Gaussian mechanisms: the tightest.
+    """Pure, approximate, Laplace, bounded-range and sampled Gaussian mechanisms, of which none need be planned.
 
     The account holds b squared, as the Gaussian filter does. A Gaussian mechanism takes mu squared. Any other round
     takes the least c for which the round and then a Gaussian with b squared - c left are proven to be no easier to
@@ -184,10 +206,14 @@ class Residue(Filter):
     Where a round does not fit but all epsilons so far add up to at most epsilon, it is admitted by basic composition,
     and from then on basic composition is all there is.
 
-    Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). A hundredth of
-    the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is inf once only
-    basic composition is left.
+    A hundredth of the rest of delta pays for slack. The measure of ``spent`` and ``left`` is b squared; ``spent`` is
+    inf once only basic composition is left.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1).
+        sum_delta: public: the part of delta for mechanisms that may fail; half if the first mechanism charged may fail,
+            else a thousandth, fixed by the first charge, if it is not given.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP. While ``spent`` is finite it is also
     (e, H(e; b_0) + the slack and failures charged)-DP for every other e, where H belongs to the b_0 of the start.
@@ -278,9 +304,13 @@ class Approximate(Filter):
     Admit while sqrt(2 log(1/d) V) + V/2 <= epsilon and the deltas add up to at most sum_delta, where V is the sum of
     epsilon squared (of 2 rho for Gaussian and other zCDP mechanisms), the next one included, and d = delta - sum_delta.
 
-    Args (keyword-only, public): epsilon; delta; sum_delta, the part of delta for mechanisms that may fail (default:
-    half if the first mechanism charged may fail, else a thousandth; fixed by the first charge). The measure of
-    ``spent`` and ``left`` is V.
+    The measure of ``spent`` and ``left`` is V.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1).
+        sum_delta: public: the part of delta for mechanisms that may fail; half if the first mechanism charged may fail,
+            else a thousandth, fixed by the first charge, if it is not given.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.6; Whitehouse, Ramdas, Rogers & Wu (2023), Thm 1. ``Zcdp`` admits more where nothing fails.
@@ -294,7 +324,11 @@ class Approximate(Filter):
 class Basic(Filter):
     """Basic composition: epsilons add up, and deltas add up.
 
-    Args (keyword-only, public): epsilon; delta, 0 for pure DP. ``spent`` and ``left`` are pairs (epsilon, delta).
+    ``spent`` and ``left`` are pairs (epsilon, delta).
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in [0, 1); 0 for pure DP.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: Rogers, Roth, Ullman & Vadhan (2016), section 3; theory 4.5.

@@ -81,8 +81,9 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     >>> recommend(epsilon=1.0, delta=1e-6).budget
     Residue(epsilon=1.0, delta=1e-06)
     >>> step = mechanisms.SampledGaussian(sigma=0.8, sample_rate=0.01)
-    >>> print(recommend(epsilon=2.0, delta=1e-5, plan=step).why)
-    Planned: 287 rounds of the plan fit, as many as if they were fixed in advance, and other rounds are paid with them.
+    >>> print(recommend(epsilon=2.0, delta=1e-5, plan=step).why)  # doctest: +NORMALIZE_WHITESPACE
+    Planned: the budget pays for 287 rounds of the plan, as many as if they were fixed in advance; other rounds may take
+    their place.
     """
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)
@@ -123,10 +124,10 @@ def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
     candidates: list[tuple[float, Filter, str]] = []
     residue_rounds = _residue_rounds(parts, epsilon, delta, enough=MARGIN * most)
     if residue_rounds is not None:
-        why = "as many as with any filter here or nearly so, and other rounds cost no more for not being planned"
+        why = "as many as with any filter here or nearly so; rounds that are not planned cost no more"
         candidates.append((residue_rounds, Residue(epsilon=epsilon, delta=delta), why))
     if planned is not None:
-        why = "as many as if they were fixed in advance, and other rounds are paid with them"
+        why = "as many as if they were fixed in advance; other rounds may take their place"
         candidates.append((most, planned, why))
     elif not known:
         candidates += _by_curves(parts, epsilon, delta)
@@ -139,7 +140,7 @@ def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
             account, f"{name}: no filter here admits a round of the plan; this one admits cheaper rounds."
         )
     about = "" if account is planned or account is basic else "about "
-    return Recommendation(account, f"{name}: {about}{floor(rounds):,} rounds of the plan fit, {why}.")
+    return Recommendation(account, f"{name}: the budget pays for {about}{floor(rounds):,} rounds of the plan, {why}.")
 
 
 def _planned(parts: _Parts, epsilon: float, delta: float) -> tuple[Planned | None, bool]:
@@ -161,7 +162,7 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     accounts = (
         (
             Zcdp(epsilon=epsilon, delta=delta),
-            "as many as with any filter here or nearly so, by one number that adds up",
+            "as many as with any filter here or nearly so; costs are one number that adds up",
         ),
         (Renyi(epsilon=epsilon, delta=delta, plan=one), "by their Rényi curves, with weights that suit the plan"),
     )

@@ -32,7 +32,10 @@ class Koskela(Uncopyable):
     out in the tail for every useful mu (theory 7.4), so a grid that shows it to hold shows too little. Certified
     answers to the same question are ``Residue`` and ``Planned``.
 
-    Args (keyword-only, public): epsilon, delta; epsilons, the grid, each >= 0 (default: 51 from 0 to epsilon).
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1).
+        epsilons: public: the grid, each >= 0; 51 from 0 to epsilon, if it is not given.
 
     Attributes:
         mu: public; the budget.

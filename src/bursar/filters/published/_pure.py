@@ -27,8 +27,12 @@ class Squares(notions.Scalar):
 class Pure(Filter):
     """Pure mechanisms only, by Feldman & Zrnic's theorem as printed: half the sum of epsilon squared fits rho.
 
-    Args (keyword-only, public): epsilon; delta. The measure of ``spent`` and ``left`` is rho = epsilon squared / 2.
-    ``Zcdp`` admits more of the same mechanisms; this one is for comparison with the paper.
+    ``Zcdp`` admits more of the same mechanisms; this one is for comparison with the paper. The measure of ``spent`` and
+    ``left`` is rho = epsilon squared / 2.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1).
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP.
     Source: theory 4.7; Feldman & Zrnic (2021), Thm 4.7.

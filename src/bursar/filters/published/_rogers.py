@@ -51,9 +51,12 @@ class Rogers(Filter):
     log(1/delta), drift + sqrt(2 (V + epsilon^2/c) (1 + log(c V / epsilon^2 + 1) / 2) log(2/delta)) <= epsilon, the
     next one included. For comparison: ``Zcdp`` and ``Renyi`` admit far more.
 
-    Args (keyword-only, public): epsilon; delta, in (0, 1/e), the theorem's range; sum_delta, the part of delta for
-    mechanisms that may fail (half).
     ``spent`` is the pair (V, drift); ``left`` is epsilon less the boundary at what was spent, nats, at least 0.
+
+    Args:
+        epsilon: public: > 0.
+        delta: public: in (0, 1/e), the theorem's range.
+        sum_delta: public: the part of delta for mechanisms that may fail; half of it, if it is not given.
 
     Guarantee: the whole adaptive interaction is (epsilon, delta)-DP, according to its authors.
     Source: theory 6.7; Rogers, Roth, Ullman & Vadhan (2016), Theorem 5.1.
