@@ -12,7 +12,7 @@ from ledgers import ask, clean, opened
 
 def test_a_lost_ledger_is_not_replaced_silently(path):
     """With create=False a missing file is an error; a folder that is not there is one always."""
-    with pytest.raises(LedgerError, match="not there"):
+    with pytest.raises(LedgerError, match="there is no ledger at"):
         opened(path, create=False)
     with pytest.raises(LedgerError, match="without a budget"):
         Ledger.open(path)

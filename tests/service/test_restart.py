@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -96,6 +97,21 @@ def test_a_service_goes_on_when_its_server_is_there_again(tmp_path, server):
         assert running.ann.ask("second").json()["values"] == second.json()["values"]
         assert running.ann.ask("first").json()["values"] == first.json()["values"]
         assert running.holder.get("/v1/overview").status_code == 200
+
+
+def test_a_request_under_way_of_an_analyst_who_left_is_no_failure(tmp_path, server):
+    """It was let in before the policy was changed and the ledger opened again: it is told what it may know."""
+    place = server.place()
+    folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
+    with service(folder) as running:
+        desk, bob = running.desk, running.desk.policy.analysts["bob"]
+        desk.change(replace(desk.policy, analysts={"ann": desk.policy.analysts["ann"]}))
+        server.kill()
+        server.start()
+        desk.session.ledger.store.close()
+        assert running.ann.ask("first").status_code == 201
+        assert desk.left(bob)["analyst"] == "bob"
+        assert desk.stored(bob, "none") is None
 
 
 def test_a_ledger_that_lost_entries_is_not_opened_again(tmp_path, server):

@@ -21,7 +21,7 @@ __all__ = ["accounts_of", "create_in", "names_of", "terms_of"]
 def create_in(store: Store, terms: Terms | None, *, create: bool, pseudonyms: Path | None = None) -> None:
     """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing."""
     if not create:
-        raise LedgerError(f"{store.name} is not there, and a new one must not be made (create=False)", reason="missing")
+        raise LedgerError(f"there is no ledger at {store.name}, and create=False makes none", reason="missing")
     if terms is None:
         why = "is not there, and cannot be made without a budget and a kind of names"
         raise LedgerError(f"{store.name} {why}", reason="missing")

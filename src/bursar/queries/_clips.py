@@ -88,7 +88,8 @@ def clip_of(asked: Clipped) -> float:
     if asked.clip is not None:
         _check.within(1e-3, MOST_CLIP, clip=asked.clip)
         if most is not None and asked.clip > most and hasattr(asked, "per"):
-            raise ArgumentError(f"clip={asked.clip!r}: nobody is longer than {most:g} here; or ask per='row'")
+            rule = "each person counts once in a group; or ask per='row'"
+            raise ArgumentError(f"clip={asked.clip!r} must be at most {most:g}: {rule}")
         return asked.clip
     if most is None and asked.at_most is None:
         raise ArgumentError("clip= must be given: the most full rows that one person counts for")

@@ -50,6 +50,7 @@ class Desk:
         self.metrics, self.rates = Metrics(), Rates()
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
+        self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = False
         self._take_over(policy, session)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
@@ -104,8 +105,8 @@ class Desk:
 
     def _take_over(self, policy: Policy, session: Session) -> None:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
-        made = {name: session.analyst(name, purpose=terms.purpose) for name, terms in policy.analysts.items()}
-        views, usual = (self._views if session is self.session else {}) | made, usual_question(policy, session)
+        analysts, usual = {**self._analysts, **policy.analysts}, usual_question(policy, session)
+        views = {name: session.analyst(name, purpose=terms.purpose) for name, terms in analysts.items()}
         facts = Facts(views)
         facts.catch_up()
         for name in policy.analysts:
@@ -113,7 +114,8 @@ class Desk:
                 views[name].quote(usual, so_far=facts.of(name))
             except ArgumentError as error:
                 raise ArgumentError(f"usual: {error}") from None
-        self.facts, self._views, self.usual, self.policy, self.session = facts, views, usual, policy, session
+        self.facts, self._views, self._analysts, self.usual = facts, views, analysts, usual
+        self.policy, self.session = policy, session
 
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
