@@ -100,6 +100,8 @@ def cli() -> str:
             shown = "required" if parameter.required else parameter.default
             if callable(shown) or shown is None:
                 shown = ""
+            elif isinstance(shown, bool):
+                shown = "on" if shown else "off"
             text = getattr(parameter, "help", "") or ""
             if parameter.name != "help":
                 lines.append(f"| {names} | {shown} | {text} |")

@@ -62,7 +62,7 @@ def as_example(command):
 
 def bursar(arguments):
     """Print what a command prints, in 80 columns."""
-    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, shlex.split(arguments))
+    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "TTY_COMPATIBLE": "1"}).invoke(app, shlex.split(arguments))
     assert result.exit_code == 0, result.output
     print(stripped(result.output), end="")
 
@@ -88,7 +88,7 @@ def stripped(text):
 def test_commands_print_what_the_page_says(page, arguments, output, tmp_path, monkeypatch):
     """Every command that a page shows with its output prints that output, in 80 columns."""
     monkeypatch.chdir(tmp_path)
-    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, shlex.split(arguments))
+    result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "TTY_COMPATIBLE": "1"}).invoke(app, shlex.split(arguments))
     assert result.exit_code == 0
     matches = doctest.OutputChecker().check_output(stripped(output), stripped(result.output), doctest.ELLIPSIS)
     assert matches, result.output

@@ -54,10 +54,13 @@ def test_links_of_the_site_lead_somewhere(site):
 
 
 def test_nothing_comes_from_elsewhere(site):
-    """No page loads a script, a style, a font or a picture from another host."""
-    loads = [load for page in pages(site).values() for load in page.loads]
+    """No page loads a script, a style, a font or a picture from another host, or one that is not there."""
+    found = pages(site)
+    loads = [load for page in found.values() for load in page.loads]
     assert len(loads) > 100
     assert [load for load in loads if "//" in load] == []
+    missing = [load for path, page in found.items() for load in page.loads if not (path.parent / load).exists()]
+    assert [load for load in missing if not load.startswith("/")] == []  # but for those of the page for missing pages
     for style in site.rglob("*.css"):
         assert not re.findall(r"url\(['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
 
@@ -76,6 +79,12 @@ def test_every_public_name_can_be_found(site):
         for name in importlib.import_module(module_name).__all__:
             assert name in page.anchors, f"{module_name}.{name}"
             assert f"reference/{module_name}/#{name}" in places
+
+
+def test_arguments_are_listed(site):
+    """No page of the reference has arguments as prose: each has a line of its own."""
+    for page in site.glob("reference/*/index.html"):
+        assert "<p>Args" not in page.read_text(encoding="utf-8"), page
 
 
 def test_guides_link_names(site):
