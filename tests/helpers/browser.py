@@ -1,12 +1,14 @@
 """A headless Chromium that tests speak to over two pipes, in its own protocol: no port and no further package."""
 
 import base64
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 __all__ = ["Browser", "browser", "chromium"]
 
@@ -57,11 +59,15 @@ class Browser:
 
     def open(self, path, *, width, height=1000, dark=False):
         """Show a file at a width, and wait until it is loaded."""
+        self.go(path.as_uri(), width=width, height=height, dark=dark)
+
+    def go(self, address, *, width, height=1000, dark=False):
+        """Show what is at an address at a width, and wait until it is loaded."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.events = []
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=address)
         while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
             self.events.append(self._next())
 
@@ -81,10 +87,18 @@ class Browser:
         ]
 
     def run(self, expression):
-        """The value of an expression of JavaScript, from outside the page."""
-        told = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of an expression of JavaScript, or of what it promises, from outside the page."""
+        told = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
+
+    def violations(self):
+        """What axe, a checker of accessibility, finds wrong with the page: rules and elements."""
+        folder = importlib.util.find_spec("axe_core_python").submodule_search_locations[0]
+        self.run(f"{(Path(folder) / 'axe.min.js').read_text(encoding='utf-8')}; null")
+        found = json.loads(self.run("axe.run().then(found => JSON.stringify(found))"))
+        assert len(found["passes"]) > 5, "the checker has not run"
+        return [(rule["id"], node["html"]) for rule in found["violations"] for node in rule["nodes"]]
 
     def printed(self):
         """The page on paper: the bytes of a PDF."""

@@ -143,6 +143,23 @@ def test_a_report_can_be_read_aloud(tab, reports, name):
     assert len(tab.named("DisclosureTriangle")) == closed
 
 
+@each_report
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, True)])
+def test_a_report_is_accessible(tab, reports, name, width, dark):
+    """axe finds nothing wrong: contrast in both colour schemes, names, order of headings, tables."""
+    tab.open(reports[name], width=width, dark=dark)
+    tab.run("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    assert tab.violations() == []
+
+
+def test_the_checker_of_accessibility_finds_mistakes(tab, tmp_path):
+    """A page with pale text, a picture without a name and a field without a label is found out."""
+    bad = "<html lang=en><title>bad</title><main><h1 style='color: #ccc'>pale</h1><img src='data:,'><input></main>"
+    (tmp_path / "bad.html").write_text(f"<!DOCTYPE html>{bad}", encoding="utf-8")
+    tab.open(tmp_path / "bad.html", width=1280)
+    assert {"color-contrast", "image-alt", "label"} <= {rule for rule, _ in tab.violations()}
+
+
 def lines(page):
     """The lines of a printed page, from above."""
     found = {}

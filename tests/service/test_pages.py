@@ -1,12 +1,11 @@
 """The pages of analysts and the console: they work without JavaScript, stand alone, and tell nothing private."""
 
 import re
-import shutil
-import subprocess
 
 import httpx2
 import pytest
 
+from browser import browser, chromium
 from bursar import _html
 from page_reader import Reader
 from service_processes import started
@@ -287,40 +286,38 @@ def test_colours_contrast_in_light_and_dark():
             assert contrast(colours[edge], colours["paper"]) >= 3
 
 
-CHROMIUM = pytest.mark.skipif(
-    shutil.which("chromium") is None, reason="chromium is not installed: apt-get install chromium"
-)
+CHROMIUM = pytest.mark.skipif(chromium() is None, reason="chromium is not installed: apt-get install chromium")
 
 
-def photograph(address, picture, width):
-    """A picture of a page in Chromium; narrow pages in a frame, since no window is so narrow."""
-    if width < 500:
-        frame = picture.with_suffix(".frame.html")
-        shown = f"src='{address}' width={width} height=1500 style='border:0'"
-        frame.write_text(f"<body style='margin:0'><iframe {shown}></iframe>", encoding="utf-8")
-        address = frame.as_uri()
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    options += [f"--window-size={max(500, width)},1500"]
-    options += [f"--user-data-dir={picture.parent / 'profile'}", f"--screenshot={picture}"]
-    subprocess.run(["chromium", *options, address], capture_output=True, timeout=120, check=True)
-    return picture.read_bytes()
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    """One browser for all tests."""
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @CHROMIUM
-@pytest.mark.parametrize("width", [1280, 420])
-def test_a_browser_draws_the_pages(tmp_path, running, ann, holder, width):
-    """Chromium draws the form, an answer and the console at the widths of a desk and of a phone."""
-    for place, response in enumerate(list(pages(running, ann, holder))[1::3]):
+def test_a_browser_shows_accessible_pages(tmp_path, tab, running, ann, holder):
+    """At a desk and on a phone, light and dark, no page reaches over the edge, and axe finds nothing wrong."""
+    for place, response in enumerate(pages(running, ann, holder)):
         file = tmp_path / f"{place}.html"
         file.write_text(response.text, encoding="utf-8")
-        assert len(photograph(file.as_uri(), tmp_path / f"{place}.png", width)) > 8000
+        for width, dark in ((1280, False), (420, True)):
+            tab.open(file, width=width, dark=dark)
+            assert tab.run("document.documentElement.scrollWidth") <= width
+            assert tab.requested == [file.as_uri()]
+            assert tab.violations() == []
 
 
 @CHROMIUM
-def test_a_browser_takes_the_style_that_the_policy_allows(tmp_path):
+def test_a_browser_takes_the_style_that_the_policy_allows(tmp_path, tab):
     """A page that Chromium gets from a running service, with its policy, looks as from a file without one."""
     folder = service_folder(tmp_path)
     with started(folder) as (process,):
-        (tmp_path / "login.html").write_text(httpx2.get(f"{process.address}/login").text, encoding="utf-8")
-        served = photograph(f"{process.address}/login", tmp_path / "served.png", 1280)
-    assert served == photograph((tmp_path / "login.html").as_uri(), tmp_path / "file.png", 1280)
+        address = f"{process.address}/login"
+        (tmp_path / "login.html").write_text(httpx2.get(address).text, encoding="utf-8")
+        tab.go(address, width=1280)
+        served = tab.picture()
+        assert tab.complaints == []
+    tab.open(tmp_path / "login.html", width=1280)
+    assert served == tab.picture()
