@@ -50,6 +50,40 @@ def test_a_race_of_writers(where, tmp_path):
     assert writers.revealed(tmp_path).keys() == stored.keys()
 
 
+def test_what_is_left_is_known_from_the_newest_entries_alone(where, monkeypatch):
+    """After any number of questions of two writers the next one reads only what is new; undone entries never count."""
+
+    def left(book):
+        (units,) = book.snapshot(lambda: book.left_by_period("ann")).values()
+        return units
+
+    with opened(where) as one, opened(where) as two:
+        for day in range(6):
+            ask((one, two)[day % 2], f"day {day}", {"a": 10})
+        assert left(one) == RHO - 60
+        run, seen = one.store.run, []
+
+        def counted(*arguments):
+            rows = run(*arguments)
+            seen.extend(rows)
+            return rows
+
+        ask(two, "day 6", {"a": 10})
+        monkeypatch.setattr(one.store, "run", counted)
+        assert left(one) == RHO - 70
+        assert 0 < len(seen) < 6
+        monkeypatch.undo()
+
+        def undone(turn):
+            turn.append({"kind": "limited", "scope": "analyst:ann", "units": 71})
+            assert left(one) == 1
+            raise ArgumentError("undone")
+
+        with pytest.raises(ArgumentError, match="undone"):
+            one.transact(undone)
+        assert left(one) == left(two) == RHO - 70
+
+
 def test_killed_writers_and_a_killed_server(server, where, tmp_path):
     """Writers and the server are killed at random moments: every answer was charged, none twice, none is lost."""
     recorded, revealed = writers.campaign(where, tmp_path, server, kills=12, crashes=3)

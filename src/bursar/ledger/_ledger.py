@@ -357,9 +357,11 @@ class Ledger(Declared, Charged):
             By the first day of the period from which on it is so much, in order; without periods, under "".
         """
         with self.store.lock:
-            if not self.store.inside:
+            rules = self._rules
+            if self._turn is None:
                 self.store.snapshot(self._catch_up)
-            rules = self._rules if not self.store.inside else Rules.of(read_rows(self.store.run, answers=False))
+            else:  # what this transaction wrote may be undone
+                rules = Rules.of(read_rows(self.store.run, answers=False))
             left = rules.left_by_period(rules.allowance(analyst=analyst, purpose=purpose, reserved=None))
             labels = ("",) if self.periods is None else self.periods.labels
             return {labels[place]: max(0, units) for place, units in left if place < len(labels)}
