@@ -4,11 +4,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ifneq ($(wildcard ../shared/data),)
 export BURSAR_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: test demo lint types docs site screenshots bench package clean
+.PHONY: test demo lint types docs site screenshots bench package oldest newest clean
 
 # One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 test: lint types
@@ -28,7 +29,6 @@ docs: $(READY)
 	$(BIN)/python docs/generate.py
 
 site: docs
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
 screenshots: site demo
@@ -50,11 +50,15 @@ package:
 	cd build/fresh && bin/bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000 --json > epsilon.json
 	cd build/fresh && bin/bursar train --help > help.txt && ! bin/bursar demo 2> missing.txt && grep -q MissingExtra missing.txt
 
-$(READY): pyproject.toml
+# the oldest and the newest versions that the extras allow, each in an environment of its own
+oldest newest: $(READY)
+	$(BIN)/python tools/versions.py $@
+
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Bursar needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) torch
+	$(PIP) --editable '.[dev]'
 	touch $(READY)
 
 clean:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bursar import _csv
 from bursar.errors import DataError
 
-REFUSED = "each line must be a row, with an entry for every column"
+REFUSED = "each line must be a row in UTF-8, with an entry for every column"
 
 
 def rows(path, **options):

@@ -31,7 +31,7 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra) as refused, _extras.need("duckdb", extra="queries"):
         import duckdb  # noqa: F401
-    assert str(refused.value) == "duckdb is not installed: pip install 'bursar[queries]'"
+    assert str(refused.value) == "duckdb is not installed: pip install '.[queries]' in your checkout of Bursar"
     assert isinstance(refused.value, ImportError)
 
 
@@ -71,4 +71,5 @@ def test_every_room_names_the_extra(library):
     script = f"import sys; sys.modules[{library!r}] = None\n{code}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     last = run.stderr.splitlines()[-1]
-    assert last == f"bursar.errors.MissingExtra: {library} is not installed: pip install 'bursar[{extra}]'"
+    cure = f"pip install '.[{extra}]' in your checkout of Bursar"
+    assert last == f"bursar.errors.MissingExtra: {library} is not installed: {cure}"

@@ -1,6 +1,7 @@
 """What the package says of itself: versions, extras, and the files around it agree with each other."""
 
 import re
+import runpy
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ import bursar
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -49,7 +51,7 @@ def test_users_get_ranges(extra):
 def test_tests_run_with_versions_that_users_may_have():
     """Each version that the developers fix lies in the range for users, and is the one that is installed."""
     ranges = {named(each): each for extra, needs in EXTRAS.items() if extra != "dev" for each in needs}
-    fixed = dict(each.split("==") for each in EXTRAS["dev"] if "==" in each)
+    fixed = dict(line.split("==") for line in CONSTRAINTS if "==" in line)
     assert {"torch", "opacus", "opendp", "pyspark"} <= set(fixed)
     for name, version in fixed.items():
         if name in ranges:
@@ -63,14 +65,30 @@ def numbers(version):
     return tuple(map(int, re.match(r"[\d.]+\d", f"{version}.0").group().split(".")))[:2]
 
 
-def test_the_set_up_installs_the_fixed_torch():
-    """The Makefile installs PyTorch first, and the very version that the developers' extra names."""
-    (torch,) = (each for each in EXTRAS["dev"] if each.startswith("torch=="))
-    assert f"install --quiet --disable-pip-version-check {torch}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+def test_the_set_up_installs_the_fixed_versions():
+    """The Makefile installs PyTorch first and then the rest, by constraints.txt, which fixes every package of ours."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    pip = "$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt"
+    assert f"PIP := {pip}\n" in makefile
+    assert "\t$(PIP) torch\n\t$(PIP) --editable '.[dev]'\n" in makefile
+    fixed = {line.split("==")[0] for line in CONSTRAINTS if "==" in line}
+    needs = {named(each) for listed in [PROJECT["dependencies"], *EXTRAS.values()] for each in listed}
+    assert fixed == needs - {"bursar"}
+
+
+def test_the_oldest_versions_are_those_that_ranges_begin_with():
+    """The oldest versions are the first of every range for users; tools of the tests are as they are fixed."""
+    found = runpy.run_path(str(ROOT / "tools" / "versions.py"))
+    users = [PROJECT["dependencies"], *(listed for extra, listed in EXTRAS.items() if extra != "dev")]
+    needs = {named(each) for listed in users for each in listed} - {"bursar"}
+    assert {line.split("==")[0] for line in found["lowest"]()} == needs
+    assert "numpy==2.0" in found["lowest"]()
+    assert set(found["tested"]()) <= set(CONSTRAINTS)
+    assert found["without"](["a==1", "b==2"], ["b==3"]) == ["a==1"]
 
 
 def test_every_extra_that_an_error_names_is_there():
-    """`pip install 'bursar[EXTRA]'`, which an error advises, installs the library that is missing."""
+    """`pip install '.[EXTRA]'`, which an error advises, installs the library that is missing."""
     found = []
     for path in (ROOT / "src").rglob("*.py"):
         for libraries, extra in re.findall(r'need\(((?:"\w+", )+)extra="(\w+)"\)', path.read_text(encoding="utf-8")):
@@ -90,7 +108,7 @@ def test_python_versions_agree():
     said = [each.split(" :: ")[-1] for each in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", each)]
     assert PROJECT["requires-python"] == f">={said[0]}"
     for job in workflow("tests")["jobs"].values():
-        assert job["strategy"]["matrix"]["python"] == said
+        assert job["strategy"]["matrix"].get("python", said) == said
     assert f"Python {said[0]} to {said[-1]}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -99,7 +99,7 @@ def guarded(path: Path, read: Callable[[], Result]) -> Result:
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
     except (ValueError, KeyError, OverflowError, csv.Error):  # errors of Arrow are ValueErrors
-        problem = f"{path} cannot be read as a table: each line must be a row, with an entry for every column"
+        problem = f"{path} cannot be read as a table: each line must be a row in UTF-8, with an entry for every column"
     raise DataError(problem)
 
 

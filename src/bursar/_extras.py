@@ -24,4 +24,5 @@ def need(*libraries: str, extra: str) -> Iterator[None]:
         missing = (error.name or libraries[0]).partition(".")[0]
         if missing not in libraries:
             raise
-        raise MissingExtra(f"{missing} is not installed: pip install 'bursar[{extra}]'") from error
+        cure = f"pip install '.[{extra}]' in your checkout of Bursar"
+        raise MissingExtra(f"{missing} is not installed: {cure}") from error

@@ -226,7 +226,7 @@ def sentence(guess: float, /) -> str:
     """
     _check.within(0.5, 1, guess=guess)
     return (
-        "Suppose an attacker knows everything about all other people and must guess whether your records were used. "
+        "Suppose somebody knows everything about all other people and must guess whether your records were used. "
         "Without the published results this guess is right 50 times in 100. "
         f"With all of them it is right at most {_of_hundred(guess)} times in 100."
     )

@@ -129,9 +129,16 @@ def test_version():
     assert output("--version").stdout.strip() == f"bursar {__version__}"
 
 
+def test_a_run_in_batches_needs_its_number_of_steps():
+    """Without steps or epochs a sampling rate is not taken for a run of one step, whose epsilon would be tiny."""
+    for rate in (("--sample-rate", 0.01), ("--dataset-size", 60_000, "--batch-size", 600)):
+        assert "--steps is missing" in output("epsilon", "--noise-multiplier", 1.1, *rate, code=2).stderr
+    assert "1 x Gaussian" in output("epsilon", "--noise-multiplier", 1.1).stdout
+
+
 def test_json_is_strict():
     """What is infinite is the string "inf": every reader of JSON accepts the output."""
-    command = ["epsilon", "--noise-multiplier", "1e-60", "--sample-rate", "0.5", "--json"]
+    command = ["epsilon", "--noise-multiplier", "1e-60", "--sample-rate", "0.5", "--steps", "1", "--json"]
     bounds = json.loads(output(*command).stdout, parse_constant=pytest.fail)["bounds"]
     assert {row["epsilon"] for row in bounds} == {"inf"}
 

@@ -287,7 +287,7 @@ def test_a_person_is_erased(folder):
     after = json.loads(run("statement", hidden, "--person", 1, "--json"))
     assert after["rho"] == before["rho"] > 0
     assert [line["question"]["ask"] for line in after["lines"]] == ["earlier"]
-    assert "no question has charged" in run("ledger", "erase", hidden, "--person", 10**9)
+    assert "No question has charged" in run("ledger", "erase", hidden, "--person", 10**9)
     run("ledger", "verify", hidden, "--replay", plan)
 
 

@@ -149,4 +149,23 @@ def test_stored_answers_are_said_to_cost_nothing(tmp_path):
     first = called("query", "ask", tmp_path / "clinic" / "questions.toml").stdout
     again = called("query", "ask", tmp_path / "clinic" / "questions.toml").stdout
     assert "stored" not in first
-    assert again == first + "7 answers were stored already: nothing was charged for them.\n"
+    assert (
+        again == first + "7 answers were stored already: nothing was charged for them. To ask anew, change the key.\n"
+    )
+
+
+def test_questions_that_do_not_fit_together_are_announced(tmp_path):
+    """A quote adds up what is not asked yet; asking says so first where a person in all questions would run out."""
+    pytest.importorskip("duckdb")
+    called("init", "query", tmp_path / "clinic", "--example")
+    plan = tmp_path / "clinic" / "questions.toml"
+    fitting = called("query", "quote", plan)
+    assert "Together these 7 questions cost a person who is in all of them 99.8 % of the budget.\n" in fitting.stdout
+    assert "left out" not in fitting.stdout
+    plan.write_text(plan.read_text(encoding="utf-8").replace("sigma = 12", "sigma = 8"), encoding="utf-8")
+    words = "225 % of the budget. Such people will be left out of the later ones, or count for less there."
+    assert f"{words} With 1.5 times the noise all of them would fit." in called("query", "quote", plan).stdout
+    assert words in called("query", "ask", plan).stderr
+    after = called("query", "quote", plan).stdout
+    assert "Together" not in after
+    assert after.count("stored: 0") == 7

@@ -279,7 +279,7 @@ def test_the_refusal_says_in_words_what_cannot_be_paid():
     account.charge(mechanisms.Repeated(step, left - 1))
     assert refused(account, mechanisms.Repeated(step, 2)) == f"{plan}, of which 1 is left, and this takes 2"
     account.charge(step)
-    assert refused(account, step) == f"{plan}, and none is left"
+    assert refused(account, step) == f"{plan}, and all of them are used"
 
 
 def test_the_refusal_counts_whole_rounds_of_a_plan_of_several_mechanisms():

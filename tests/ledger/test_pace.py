@@ -313,3 +313,29 @@ def test_a_pace_is_a_whole_number_from_one_on(path, pace):
     """Anything else is refused before the data is looked at."""
     with opened(path) as book, pytest.raises((ArgumentError, TypeError), match="pace"):
         ask(book, "a", {"ann": 5}, price=5, payment=Payment(pace))
+
+
+def test_a_limit_of_one_analyst_leaves_what_is_certain_for_others(where):
+    """Analysts who use up their limits take no more than these from what is certain for all; it never is too much."""
+    chance = random.Random(7)
+    with opened(where) as book:
+        limits = {"ann": 3 * RHO // 10, "dana": 3 * RHO // 10, "bob": RHO // 10}
+        for analyst, limit in limits.items():
+            book.limit(limit, analyst=analyst)
+        spent = dict.fromkeys(PEOPLE, 0)
+        for number in range(30):
+            analyst = chance.choice(["ann", "bob"])
+            price = chance.randrange(1, limits[analyst])
+            payment = Payment(chance.choice([1, 3]))
+            units = {person: chance.randrange(1, price + 1) for person in PEOPLE}
+            for person, (charged, _) in ask(book, f"q{number}", units, price=price, payment=payment, analyst=analyst)[
+                0
+            ].items():
+                spent[person] += charged
+            (left,) = book.left_by_period("eve").values()
+            assert left <= min(RHO - each for each in spent.values())
+        assert left == RHO - limits["ann"] - limits["bob"]  # the first bound alone says that nothing is left
+        assert book.left_by_period("dana") == {"": limits["dana"]}
+        rows, entry = ask(book, "dana", {"ann": 5}, price=limits["dana"], payment=Payment(1), analyst="dana")
+        assert (rows["ann"][0], entry.public["floor"]) == (5, limits["dana"])
+        assert clean(book)

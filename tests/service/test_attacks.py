@@ -1,15 +1,19 @@
 """What a hostile analyst may try over HTTP: each is refused or harmless, and nothing private is told."""
 
+import asyncio
 import json
 import logging
+import socket
 import threading
 import time
 
 import pytest
+import uvicorn
 
 from bursar import filters
 from bursar.errors import DataError
 from bursar.ledger import Domain, Ledger
+from bursar.service import _patience
 from bursar.service._clerk import Busy, Clerk, Stopped
 from bursar.service._rates import Rates
 from services import COUNT, MARKER, TOKENS, Service, service, service_folder
@@ -460,3 +464,68 @@ def test_declared_keys_are_counted_before_anything_waits(tmp_path):
         (entry,) = running.desk.session.ledger.entries("answered")
         assert (entry.public["dataset"], entry.public["question"]["high"]) == ("visits", 24)
         assert MARKER not in "".join(running.bob.seen)
+
+
+@pytest.mark.parametrize("error", [5e-324, 1e-300, 1e-154, 1e-30])
+@pytest.mark.parametrize("question", [{"ask": "people"}, {"ask": "count", "clip": 5}], ids=repr)
+def test_an_error_that_nothing_can_pay_for_is_refused(running, question, error):
+    """However small the wanted error is, its price is counted as too high, and nothing overflows."""
+    assert running.ann.post("/v1/quote", json={**question, "error": error}).status_code == 403
+    assert running.ann.ask("k", {**question, "error": error}).status_code in (403, 422)
+
+
+@pytest.mark.parametrize("body", [{}, *({"person": each} for each in (None, 5, True, 1.5, [], {}))], ids=repr)
+def test_a_statement_is_about_a_name(running, body):
+    """What names nobody in this ledger is refused with its reason, and is no failure of the service."""
+    response = running.holder.post("/v1/statement", json=body)
+    assert (response.status_code, "person" in response.json()["detail"]) == (422, True)
+
+
+def test_no_path_is_sent_on_to_a_host_of_the_request_s_choice(running):
+    """A path with one stroke too many is not there: nothing is redirected by what a request calls this host."""
+    for door, path in ((running.ann, "/v1/answers/"), (running.ann, "/login/"), (running.holder, "/v1/overview/")):
+        response = door.get(path, headers={"host": "evil.example"})
+        assert (response.status_code, "evil" in str(response.headers)) == (404, False)
+
+
+def test_a_request_with_two_lengths_is_refused(running):
+    """A body that is described in two ways, of which a proxy may have believed the other, ends the connection."""
+    headers = {"content-length": "2", "transfer-encoding": "chunked", "content-type": "application/json"}
+    response = running.ann.post("/v1/quote", content=b"{}", headers=headers)
+    assert (response.status_code, response.headers["connection"]) == (400, "close")
+
+
+def test_silent_connections_are_closed(monkeypatch):
+    """A connection without a whole head of a request is closed in time, also after an answer; others are not."""
+
+    async def said(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def tried(port, *parts):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reading = asyncio.create_task(reader.read())
+        for part in parts:
+            if reading.done():
+                break
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        told = await asyncio.wait_for(reading, 10)
+        writer.close()
+        return told
+
+    async def work():
+        server = uvicorn.Server(uvicorn.Config(said, http=_patience.Patient, lifespan="off", log_config=None))
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            serving = asyncio.create_task(server.serve([bound]))
+            port, whole = bound.getsockname()[1], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+            slow = [bytes([each]) for each in b"GET / HTTP/1.1\r\nhost: " + b"a" * 30]
+            found = await asyncio.gather(tried(port), tried(port, *slow), tried(port, whole, b"GET / H"))
+            server.should_exit = True
+            await serving
+        return found
+
+    monkeypatch.setattr(_patience, "SECONDS", 0.5)
+    silent, slow, after = asyncio.run(work())
+    assert silent == slow == b""
+    assert after.count(b"200 OK") == 1

@@ -60,6 +60,17 @@ def test_limits_on_the_ledger_change(running, tmp_path):
     assert limits["analyst:ann"] == running.desk.session.ledger.budget_units // 4
 
 
+def test_a_refused_policy_changes_no_limit(running, tmp_path):
+    """A policy whose usual question cannot be asked is refused before any of its limits is in force."""
+    usual = '\n[usual]\nask = "mean"\ncolumn = "nosuch"\nlow = 0\nhigh = 1\nsigma = 60\n'
+    for share in ("0.9", "0.2"):
+        with pytest.raises(ArgumentError, match="usual: "):
+            changed(running, tmp_path, POLICY.replace("share = 0.5", f"share = {share}") + usual)
+        assert running.ann.get("/v1/me").json()["left"]["share"] == pytest.approx(0.5)
+    book = running.desk.session.ledger
+    assert {int(entry.public["units"]) for entry in book.entries("limited")} == {book.budget_units // 2}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [

@@ -130,6 +130,25 @@ def test_what_is_left_in_each_period(tmp_path):
         assert "2026-01-12" in page
 
 
+def test_a_form_that_is_sent_twice_asks_once(running, ann):
+    """The second sending of the same form without a key leads to the answer of the first, which alone was charged."""
+    filled = {**Reader(ann.get("/").text).forms["/ask"], "table": "visits", "ask": "people", "price": "1", "do": "ask"}
+    first, second = (ann.post("/ask", data=filled) for _ in range(2))
+    assert first.status_code == second.status_code == 303
+    assert first.headers["location"] == second.headers["location"]
+    assert len(running.desk.session.ledger.entries("answered")) == 1
+    again = {**filled, **Reader(ann.get("/").text).forms["/ask"]}
+    assert ann.post("/ask", data=again).headers["location"] != first.headers["location"]
+
+
+def test_a_browser_that_names_another_origin_is_refused(running):
+    """Where a browser does not say which site a form was sent from, its origin must be this host."""
+    for origin, status in (("https://evil.example", 403), ("null", 403), ("http://testserver", 303)):
+        door = Door(running.doors.analysts)
+        sent = door.post("/login", data={"token": TOKENS["ann"]}, headers={"origin": origin})
+        assert sent.status_code == status
+
+
 def test_forms_from_elsewhere_are_refused(running, ann, holder):
     """Without the visit's own word in the form, or from another site, nothing is asked, verified or ended."""
     form = Reader(ann.get("/").text).forms["/ask"]

@@ -101,6 +101,14 @@ def test_two_analysts_with_one_token_are_refused(tmp_path):
         read(tmp_path, POLICY.replace(tokens[1], tokens[0]))
 
 
+def test_the_data_holder_s_token_is_no_analyst_s(tmp_path):
+    """An analyst's token does not open the data holder's door: such a policy is refused, and shows no hash."""
+    text = POLICY.replace(hash_of(TOKENS["holder"]), hash_of(TOKENS["ann"]))
+    with pytest.raises(ArgumentError, match=r"holder.token must be of the data holder alone") as refused:
+        Policy.read(service_folder(tmp_path, text) / "policy.toml")
+    assert hash_of(TOKENS["ann"]) not in str(refused.value)
+
+
 def test_the_policy_is_explained_and_a_usual_question_priced(tmp_path):
     """`--check` says who may do what, what a usual question costs and how many fit, and makes no ledger."""
     folder = service_folder(tmp_path)

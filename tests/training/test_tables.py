@@ -232,7 +232,7 @@ def test_rows_of_nobody_are_refused(tmp_path, ids, missing):
     ("changes", "message"),
     [
         ({"columns": {}}, "no columns"),
-        ({"columns": {"age": {}}}, "column 'age': give low and high"),
+        ({"columns": {"age": {}}}, "column 'age' must have low and high"),
         ({"columns": {"age": {"low": 5, "high": 5}}}, "column 'age': low=5"),
         ({"columns": {"age": {"low": 0, "high": float("inf")}}}, "both finite"),
         ({"columns": {"age": {"low": 0, "high": 9, "bins": [3, 2]}}}, "rising"),

@@ -74,8 +74,8 @@ def epsilon(
 ) -> None:
     """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
 
-    Say rate and steps by --sample-rate and --steps (1 and 1 if not given), or by --dataset-size, --batch-size and
-    --epochs. Below stand the bounds of every notion of privacy for the same run.
+    Say rate and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Without any of
+    them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run.
     """
     from bursar import answers, meaning, mechanisms
     from bursar.curves.totals import totals
@@ -87,6 +87,8 @@ def epsilon(
     rate, count = rate_and_steps(
         sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
     )
+    if count is None and rate < 1:
+        raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
     rounds = 1 if count is None else count
     step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
     best = answers.of_run(step, rounds=rounds, delta=delta)

@@ -43,7 +43,13 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     """Write a file of questions: how many people came in each week, with a budget for each of them."""
     tables = {"visits.csv": _visits()} if example else {}
     _write(folder, ("questions.toml",), tables, force=force)
-    _say(folder, example, "visits.csv", f"bursar query ask {folder / 'questions.toml'}")
+    plan = folder / "questions.toml"
+    commands = (
+        f"bursar query check {plan}    # are days read as days?",
+        f"bursar query quote {plan}    # prices and errors, before anything is charged",
+        f"bursar query ask {plan}",
+    )
+    _say(folder, example, "visits.csv", *commands[0 if not example else -1 :])
 
 
 def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows], *, force: bool) -> None:
@@ -61,13 +67,14 @@ def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows],
         print(folder / name)
 
 
-def _say(folder: Path, example: bool, data: str, command: str) -> None:
+def _say(folder: Path, example: bool, data: str, *commands: str) -> None:
     """Tell what to do next."""
     if not example:
         print(f"Next: put your data beside them as {data}, and change the files to fit. Then run:")
     else:
         print("Next:")
-    print(f"  {command}")
+    for command in commands:
+        print(f"  {command}")
 
 
 def _patients(count: int, seed: int) -> Rows:

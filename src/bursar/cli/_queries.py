@@ -1,7 +1,9 @@
 """`bursar query` and `bursar ledger`: questions, and the record."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +21,7 @@ from bursar.errors import ArgumentError, LedgerError
 
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
-    from bursar.queries import Answer, Quote
+    from bursar.queries import Answer, Quote, Session
     from bursar.queries.plans import Plan
 
 __all__ = ["LOOK", "PEOPLE", "RULES", "UPKEEP", "LedgerName", "Person", "add", "ledger", "opened"]
@@ -67,24 +69,50 @@ def quote(
     questions = Plan.read(plan, ledger=ledger)
     _check_csv(csv, questions, plan, force=force)
     with questions.look() as session:
-        quotes = questions.quote(session)
-    table, about = _quoted(quotes)
+        quotes, stored = questions.quote(session), _stored(questions, session)
+        together = _together(quotes, stored, session)
+    table, about = _quoted(quotes, stored)
     table.write(csv)
     if as_json:
-        print(dumps({key: asdict(each) for key, each in quotes.items()}))
+        print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
-        show(table, about)
+        show(table, about, *together)
 
 
-def _quoted(quotes: "Mapping[str, Quote]") -> tuple[Listing, str]:
+def _stored(questions: "Plan", session: "Session") -> set[str]:
+    """The keys that were answered already."""
+    return {answer.key for answer in questions.analyst(session).answers()}
+
+
+def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session") -> list[str]:
+    """What all questions that are not answered yet cost a person who is in each of them; public."""
+    new = [each for key, each in quotes.items() if key not in stored]
+    if len(new) < 2 or session.ledger.periods is not None:
+        return []
+    total = sum(each.of_budget for each in new)
+    said = f"Together these {len(new)} questions cost a person who is in all of them {_percent(total)} of the budget."
+    if total <= 1:
+        return [said]
+    more = total if new[0].epsilon is not None else total**0.5
+    cure = f"With {ceil(100 * more) / 100:g} times the noise all of them would fit."
+    return [f"{said} Such people will be left out of the later ones, or count for less there. {cure}"]
+
+
+def _percent(share: float) -> str:
+    """A share in percent, rounded up."""
+    return f"{shown(100 * share, 3)} %"
+
+
+def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, str]:
     """A line for each number that a question would release, and what the columns mean."""
     symbol = "epsilon" if any(each.epsilon is not None for each in quotes.values()) else "rho"
     rows = []
     for key, each in quotes.items():
-        price = shown(each.rho if each.epsilon is None else each.epsilon, 3)
+        price = "stored: 0" if key in stored else shown(each.rho if each.epsilon is None else each.epsilon, 3)
+        share = "0 %" if key in stored else _percent(each.of_budget)
         within = "-" if each.half_width is None else f"{each.half_width:.6g}"
         for name, margin in each.margins.items():
-            rows.append((key, price, f"{each.of_budget:.2%}", name, f"{margin:.6g}", within, f"{each.fits:,}"))
+            rows.append((key, price, share, name, f"{margin:.6g}", within, f"{each.fits:,}"))
     alike = all(row[4] == row[5] for row in rows)
     once = ("key", f"{symbol} at most", "of budget", "95 % within", "fit")
     table = Listing(*once[:3], "released", *([] if alike else ["95 % margin"]), *once[3:], once=once)
@@ -123,13 +151,17 @@ def ask(
     questions = Plan.read(plan, ledger=ledger)
     _check_csv(csv, questions, plan, force=force)
     with questions.open() as session:
-        before = {answer.key for answer in questions.analyst(session).answers()}
+        before = _stored(questions, session)
+        for said in _together(questions.quote(session), before, session):
+            if "left out" in said:
+                print(said, file=sys.stderr)
         answers = questions.ask(session)
     _write_csv(answers, csv)
     print_answers(answers, as_json=as_json)
     if not as_json and (stored := sum(key in before for key in answers)):
         said = "1 answer was" if stored == 1 else f"{stored} answers were"
-        show(f"{said} stored already: nothing was charged for {'it' if stored == 1 else 'them'}.")
+        it = "it" if stored == 1 else "them"
+        show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
 
 
 @query.command("list", epilog="Example: bursar query list questions.toml")
@@ -314,9 +346,9 @@ def limit(
 
 def _confirm(change: str, *, charged: bool) -> None:
     """Confirm a change, and tell the data holder of a name that may be misspelt."""
-    print(f"{MARK}: this person {change}")
     if not charged:
-        print("no question has charged a person of this name so far: is it spelt as in the data?")
+        print("Is the name spelt as in the data? No question has charged a person of this name so far.")
+    print(f"{MARK}: this person {change}")
 
 
 def opened(path: str) -> "Ledger":

@@ -1,6 +1,7 @@
 """`bursar serve`: a service for analysts, from one policy file."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,4 +79,4 @@ def _ready(analysts: str, holder: str) -> None:
 
 
 def _changed(words: str) -> None:
-    console().print(words, highlight=False, soft_wrap=True)
+    console().print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", words, highlight=False, soft_wrap=True)

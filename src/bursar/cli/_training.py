@@ -155,7 +155,7 @@ def train(
         _train_on_images(ctx.params)
         return
     if data is None or target is None:
-        raise ArgumentError("DATA and --target are missing; or give --images")
+        raise ArgumentError(_missing(data, target))
     if init_schema is not None:
         _write_template(data, target, person, init_schema, force=force, as_json=as_json)
         return
@@ -191,6 +191,12 @@ def train(
         )
     private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
+
+
+def _missing(data: Path | None, target: str | None) -> str:
+    if data is None:
+        return f"DATA {'is' if target is not None else 'and --target are'} missing; or give --images"
+    return "--target is missing: the column to predict"
 
 
 def _train_on_images(given: dict[str, Any]) -> None:

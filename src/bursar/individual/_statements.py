@@ -39,8 +39,9 @@ class BudgetStatement:
         return (
             f"For {self.person} alone: {shown(100 * self.used, 4)} % of your budget is used. "
             f"{meaning.sentence(self.guess)} "
-            "That includes what will be published while your budget lasts. (For specialists: your budget is "
-            f"({shown(self.epsilon, 4)}, {self.delta:.3g})-differential privacy.) {PRIVATE}"
+            "This holds for your whole budget, also for results that are still to come. "
+            f"(For specialists: your budget is ({shown(self.epsilon, 4)}, {self.delta:.3g})-differential privacy.) "
+            f"{PRIVATE}"
         )
 
 

@@ -209,7 +209,7 @@ class Ledger(Declared, Charged):
         def work(turn: Turn) -> None:
             if scope in self._rules.watches:
                 raise ArgumentError(f"{scope or 'this ledger'} is watched already")
-            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged.most())
+            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged_in_all.most())
             price = watch.price(self.measure)
             if price > left:
                 raise exceeded(price, self.budget_units, left, self.symbol)

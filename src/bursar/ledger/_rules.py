@@ -119,7 +119,8 @@ class Rules:
         witness: the file that remembers the newest entry, if there is one.
         accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
         delta: what questions for keys have cost in delta, exactly.
-        charged: the most units that any person can have been charged, by what is public, in each period.
+        charged: the most units that any person can have been charged, by what is public, in each period, if limits
+            of analysts did not count; see ``charged_in_all``.
         charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
             an erasure, whose whole total counts in each.
         came_back: whether somebody returned after an erasure.
@@ -296,13 +297,20 @@ class Rules:
         starts = sorted({start for _, each in worst for start, _ in each.runs()})
         return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
 
+    @property
+    def charged_in_all(self) -> Worst:
+        """The most that any person can have been charged: not more than under every analyst's limit together."""
+        by_scope = self.charged_by_scope.items()
+        analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
+        return self.charged if self.came_back else self.charged.or_all_of(analysts)
+
     def _worst(self, allowance: Allowance) -> list[tuple[int, Worst]]:
         """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
         charged = self.charged_by_scope
         shares = [
             (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
         ]
-        return [(allowance.most, self.charged), *shares]
+        return [(allowance.most, self.charged_in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:
         """Refuse a question that costs a delta which is not declared, or not left.

@@ -222,7 +222,7 @@ class _Checks:
                 continue
             payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
             floor = payment.floor(left, int(public["price"]))
-            if public.get("floor", floor) != floor:
+            if public.get("floor", 0) > floor:
                 return False
         return True
 

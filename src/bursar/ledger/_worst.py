@@ -1,7 +1,7 @@
 """What can have been charged to anybody at most, by what is public, in each period of the rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 __all__ = ["Places", "Worst"]
@@ -50,6 +50,14 @@ class Worst:
     def at(self, place: int) -> int:
         """The units of one period."""
         return self._runs[self._next(place) - 1][1]
+
+    def or_all_of(self, parts: "Sequence[Worst]") -> "Worst":
+        """In each period the lower of this bound and the sum of others, which bound the parts of what is charged."""
+        least = Worst()
+        starts = sorted({start for each in (self, *parts) for start, _ in each.runs()})
+        runs = [(start, min(self.at(start), sum(each.at(start) for each in parts))) for start in starts]
+        least._runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]
+        return least
 
     def _within(self, places: Places | None) -> list[tuple[int, int]]:
         """The runs from the first to the last of these places; they begin there at the earliest."""

@@ -145,7 +145,7 @@ class Planned(WithFailures[int]):
         spent, left = self.spent(totals), self.left(totals)
         plan, asked = f"the plan is {spent + left} rounds of {self.plan!r}", mechanisms.leaves(mechanism)
         if not left:
-            return f"{plan}, and none is left"
+            return f"{plan}, and all of them are used"
         if asked.keys() <= dict(self.parts).keys():
             needed = max(-(-count // dict(self.parts)[leaf]) for leaf, count in asked.items())
             return f"{plan}, of which {left} {_are(left)} left, and this takes {needed}"

@@ -11,7 +11,7 @@ from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bursar._units import MEASURE, to_float, up
+from bursar._units import MEASURE, shown, to_float, up
 from bursar.errors import ArgumentError
 from bursar.queries import _results
 from bursar.queries._about import about_in_words, in_table
@@ -61,7 +61,7 @@ class Quote:
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"
         where = "" if self.table is None else f"about table {self.table}: "
-        return f"{where}{width}costs a person at most {price}, {self.of_budget:.2%} of the budget{more}"
+        return f"{where}{width}costs a person at most {price}, {shown(100 * self.of_budget, 3)} % of the budget{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
     linear = not trial.width_depends_on_data()
     noise = wanted / width(1.0) if linear else _largest_below(width, wanted, least, most)
     noise, clip, whole = min(noise, most), trial.sensitivity_steps / STEPS, to_float(budget, down=True)
-    cost = sqrt(2) * clip / noise if pure else (clip / noise) ** 2 / 2
+    ratio = clip / noise if noise else inf
+    cost = sqrt(2) * ratio if pure else ratio * ratio / 2
     if noise >= least and cost <= whole:
         closed = _with_noise(trial, noise)
         if closed.price <= budget:

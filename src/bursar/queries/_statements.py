@@ -114,6 +114,7 @@ class Statement:
         together = "" if self.lifetime is None else f"; {self.lifetime.technical}"
         return (
             f"{used} used your records. {spent} "
+            "This holds for your whole budget, also for results that are still to come. "
             f"(For specialists: {whose} is ({epsilon}, {delta})-differential privacy{together}.)"
         )
 

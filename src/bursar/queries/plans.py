@@ -146,8 +146,8 @@ class Plan:
         path = Path(path)
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError:
-            raise DataError(f"{path} cannot be read") from None
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a TOML file: {error}") from None
         if ledger is not None:

@@ -5,11 +5,9 @@ Everything but asking is answered from public facts that were read before, so th
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from math import floor
 from typing import Any, NamedTuple
 
 from bursar import _check
-from bursar._units import exact, to_float
 from bursar.errors import ArgumentError, DataError, LedgerError
 from bursar.ledger import on_a_server
 from bursar.queries import Analyst, Answer, Question, Quote, Session, SoFar
@@ -17,12 +15,13 @@ from bursar.queries.plans import described
 from bursar.service._bodies import answer_of, asked, quote_of
 from bursar.service._clerk import Clerk
 from bursar.service._facts import Facts
+from bursar.service._in_force import apply_policy, check_against_data, usual_question
 from bursar.service._metrics import Metrics
 from bursar.service._problems import Refused
 from bursar.service._rates import Rates
 from bursar.service.policies import AnalystTerms, Policy, fixed_part
 
-__all__ = ["Desk", "Given", "apply_policy", "check_columns", "usual_question"]
+__all__ = ["Desk", "Given"]
 
 KEY_CHARACTERS = 120
 SEPARATOR = "/"
@@ -67,7 +66,8 @@ class Desk:
 
         def work() -> None:
             self.reopen()
-            apply_policy(policy, self.session)
+            check_against_data(policy, self.session)
+            self.session.ledger.transact(lambda _: apply_policy(policy, self.session))
             self._take_over(policy, self.session)
 
         self.clerk.submit("", work, padded=False).result()
@@ -93,7 +93,7 @@ class Desk:
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
-            check_columns(self.policy, session)
+            check_against_data(self.policy, session)
             apply_policy(self.policy, session)
             self._take_over(self.policy, session)
         except BaseException as error:
@@ -109,11 +109,6 @@ class Desk:
         views = {name: session.analyst(name, purpose=terms.purpose) for name, terms in analysts.items()}
         facts = Facts(views)
         facts.catch_up()
-        for name in policy.analysts:
-            try:
-                views[name].quote(usual, so_far=facts.of(name))
-            except ArgumentError as error:
-                raise ArgumentError(f"usual: {error}") from None
         self.facts, self._views, self._analysts, self.usual = facts, views, analysts, usual
         self.policy, self.session = policy, session
 
@@ -323,63 +318,6 @@ class Desk:
 
 _OTHER = "the key was used for another question or purpose: choose another key"
 _LIMITS = ("share", "least", "questions", "cells", "seconds", "requests")
-
-
-def usual_question(policy: Policy, session: Session) -> Question:
-    """The policy's usual question, or else a count of people that costs a hundredth of the budget."""
-    if policy.usual is not None:
-        return asked(dict(policy.usual))
-    return asked({"ask": "people"} | _hundredth(session))
-
-
-def _hundredth(session: Session) -> dict[str, float]:
-    """The price of a question that costs a hundredth of the budget."""
-    amount = to_float(session.ledger.budget_units // 100, down=True)
-    return {("epsilon" if session.ledger.symbol == "epsilon" else "rho"): amount}
-
-
-def check_columns(policy: Policy, session: Session) -> None:
-    """Refuse public keys and bounds that do not fit the types of their columns. Asks nothing.
-
-    Raises:
-        ArgumentError: with the place in the policy.
-    """
-    analyst, price = session.analyst("nobody"), _hundredth(session)
-    for table in policy.data_sets:
-        for column in table.columns:
-            fitting: list[dict[str, Any]] = []
-            if column.keys:
-                fitting += [{"ask": "people", "by": {column.name: list(column.keys)}}]
-            if column.low is not None:
-                fitting += [{"ask": "mean", "column": column.name, "low": column.low, "high": column.high}]
-            for fields in fitting:
-                try:
-                    analyst.quote(asked({**fields, "table": table.name, **price}))
-                except ArgumentError as error:
-                    raise ArgumentError(f"tables.{table.name}.columns.{column.name}: {error}") from None
-
-
-def apply_policy(policy: Policy, session: Session) -> None:
-    """Set the limits of analysts, and the watch, in the ledger: those that are not in force yet.
-
-    Raises:
-        ArgumentError: the ledger is watched otherwise.
-    """
-    book = session.ledger
-    limits = {entry.public["scope"]: int(entry.public["units"]) for entry in book.entries("limited")}
-    for name, terms in policy.analysts.items():
-        units = floor(exact(terms.limits.share) * book.budget_units)
-        if limits.get(f"analyst:{name}") != units:
-            book.limit(units, analyst=name)
-    watches = [entry.public for entry in book.watched() if not entry.public.get("scope")]
-    if policy.watch is None:
-        return
-    if not watches:
-        given = policy.watch
-        people, mass = (None, given.people) if given.mass else (given.people, None)
-        session.watch(people, epsilon=given.epsilon, mass=mass)
-    elif any(watches[0].get(name) != value for name, value in policy.watch.public.items()):
-        raise ArgumentError("watch: the ledger is watched otherwise; a watch cannot be changed once it is paid for")
 
 
 def _filed(terms: AnalystTerms, key: str) -> str:

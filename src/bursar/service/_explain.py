@@ -7,7 +7,7 @@ from bursar._private import MARK
 from bursar._units import shown
 from bursar.queries import Session
 from bursar.queries.plans import described
-from bursar.service._desk import check_columns, usual_question
+from bursar.service._in_force import check_against_data, usual_question
 from bursar.service.policies import AnalystTerms, DataSet, Policy
 
 __all__ = ["explain"]
@@ -16,7 +16,7 @@ __all__ = ["explain"]
 def explain(policy: Policy) -> list[str]:
     """What a policy says, in sentences. Opens the data, and no ledger that is not there. For the data holder."""
     with policy.plan.look() as session:
-        check_columns(policy, session)
+        check_against_data(policy, session)
         return [
             *_budget(session),
             *_data(policy, session),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from bursar import _html
 from bursar.service._http import Request, body_of
@@ -32,7 +32,10 @@ async def fields_of(request: Request) -> dict[str, str]:
     Raises:
         Refused: it was sent from elsewhere, or is no form.
     """
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is None and origin is not None:  # an older browser, or no https
+        site = "same-origin" if urlsplit(origin).netloc == request.headers.get("host") else "cross-site"
+    if site not in (None, "same-origin", "none"):
         raise Refused(403, "form", "the form was sent from another site")
     body = await body_of(request, "application/x-www-form-urlencoded")
     try:
@@ -88,7 +91,8 @@ def form_for(policy: Policy, told: Mapping[str, Any], fields: Fields, sent: str)
         field("key", "Key", "A name of your own: the same key again gives the same answer. Left out: one is made"),
     ]  # fmt: skip
     buttons = [("do", "quote", "Quote: costs nothing"), ("do", "ask", "Ask: is charged")]
-    return _html.form("/ask", rows, buttons, {"form": sent})
+    made = fields.get("made", "") or new_key()  # a form that is sent twice asks once
+    return _html.form("/ask", rows, buttons, {"form": sent, "made": made})
 
 
 def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> dict[str, Any]:

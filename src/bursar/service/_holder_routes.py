@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from bursar.errors import BursarError
+from bursar.errors import BursarError, UnknownPerson
 from bursar.service._bodies import parsed
 from bursar.service._doors import HOLDER, bearer
 from bursar.service._holder_desk import HolderDesk, aside
@@ -51,7 +51,10 @@ class HolderRoutes:
     async def statement(self, request: Request) -> Response:
         self._check(request)
         values = await self._values(request, {"person"})
-        return json_response(await self._do(partial(self._desk.statement, values.get("person"))))
+        person = values.get("person")
+        if not isinstance(person, int | str) or isinstance(person, bool):
+            raise Refused(422, "body", "person must be a text or a whole number: whose statement it is")
+        return json_response(await self._do(partial(self._desk.statement, person)))
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
@@ -75,6 +78,8 @@ class HolderRoutes:
         """Work in a thread; the data holder is told why something is refused."""
         try:
             return await aside(work)
+        except UnknownPerson as error:
+            raise Refused(422, "person", str(error)) from None
         except BursarError as error:
             known = problem_of(error)
             raise Refused(known.status, known.code, str(error)) from None

@@ -131,6 +131,11 @@ class Guard:
             await send(message)
 
         try:
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+                refused = problem(Refused(400, "body", "give either a content-length or a transfer-encoding"))
+                refused.headers["connection"] = "close"  # a proxy before us may see another request in the rest
+                await refused(scope, receive, sent)
+                return
             await self._inner(scope, receive, sent)
         except Exception as error:  # its text may be private
             _LOG.error("a request failed: %s", type(error).__name__)
@@ -177,4 +182,6 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
     """The application of these handlers, guarded."""
-    return Guard(Starlette(routes=router_of(handlers), exception_handlers={HTTPException: _plain}), metrics)
+    inner = Starlette(routes=router_of(handlers), exception_handlers={HTTPException: _plain})
+    inner.router.redirect_slashes = False  # it would send on to whatever the request calls this host
+    return Guard(inner, metrics)

@@ -81,7 +81,7 @@ class AnalystPages:
             book = self._desk.session.ledger
             values = question_of(fields, self._desk.policy, book.symbol, book.budget)
             if fields.get("do") == "ask":
-                key = fields.get("key", "").strip() or new_key()
+                key = fields.get("key", "").strip() or fields.get("made", "") or new_key()
                 await ask(self._desk, terms, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
             quoted = await asyncio.to_thread(self._desk.quote, terms, values)
@@ -217,7 +217,8 @@ def _answer(answer: Answer, told: dict[str, Any], key: str) -> list[str]:
     table = answer.columns()
     named = [name for name in table if name not in ("value", "low", "high", "truth_low", "truth_high")]
     listed = [(*map(_html.text, (str(table[n][place]) for n in named)), *row) for place, row in enumerate(rows)]
-    about = answer.about[0].upper() + answer.about[1:]
+    about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
+    about = about[0].upper() + about[1:]
     said = [f"It is {answer.estimand}.", "Intervals are 95 % each, for the noise alone.", about, answer.about_budgets]
     if answer.complete is False:
         said.append("Too many people could not pay any more: do not trust totals.")

@@ -1,6 +1,7 @@
 """Serve a policy: the analysts' door and the data holder's, each on a port of its own, until it is told to stop."""
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from bursar.ledger import Ledger
 from bursar.queries import Session
 from bursar.service._analyst_routes import AnalystRoutes
 from bursar.service._console import Console
-from bursar.service._desk import Desk, apply_policy, check_columns
+from bursar.service._desk import Desk
 from bursar.service._holder_desk import HolderDesk
 from bursar.service._holder_routes import HolderRoutes
 from bursar.service._http import Guard, application
+from bursar.service._in_force import apply_policy, check_against_data
 from bursar.service._pages import AnalystPages
+from bursar.service._patience import Patient
 from bursar.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):
@@ -46,10 +49,10 @@ def opened(policy: Policy) -> Doors:
     """Open the data and the ledger of a policy, and make its two applications; makes a ledger that is not there."""
     if not Ledger.exists(policy.plan.ledger):
         with policy.plan.look() as session:  # a policy that is refused makes no ledger
-            check_columns(policy, session)
+            check_against_data(policy, session)
     session = policy.plan.open()
     try:
-        check_columns(policy, session)
+        check_against_data(policy, session)
         apply_policy(policy, session)
         return _doors(policy, session)
     except BaseException:
@@ -89,6 +92,7 @@ def serve(
             the holder's token may differ; anything else is refused, and the policy before stays in force.
         changed: told in words what came of that.
     """
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
     settings = policy.service
     sockets = [
         _bound("port", settings.host, settings.port),
@@ -137,6 +141,8 @@ async def _serve(applications: list[Guard], sockets: list[socket.socket], change
         _Server(
             uvicorn.Config(
                 each,
+                http=Patient,
+                ws="none",
                 lifespan="off",
                 access_log=False,
                 log_config=None,

@@ -207,6 +207,8 @@ class Policy:
         holder = file.table("holder")
         if not is_hash(holder.take("token")):
             raise holder.refuse("token", "what `bursar serve --new-token` printed: sha256:...", secret=True)
+        if any(holder.take("token") == analyst.token for analyst in analysts.values()):
+            raise holder.refuse("token", "of the data holder alone, and of no analyst", secret=True)
         near = holder.share("near", 0.9)
         holder.done()
         sharing = _sharing(file.table("sharing"), analysts)

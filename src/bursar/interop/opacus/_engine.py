@@ -50,6 +50,8 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         target = None if epsilon is None and delta is None else (epsilon, delta)
         if sum(each is not None for each in (budget, target, steps, epochs)) != 1:
             raise ArgumentError("give one of: a budget or odometer; epsilon= and delta=; steps= or epochs=")
+        if target is not None and None in target:
+            raise ArgumentError("epsilon= and delta= must be given together")
         if target is not None:
             _check.positive(epsilon=epsilon)
             _check.between(0, 1, delta=delta)

@@ -130,7 +130,7 @@ def view_name(place: int, what: str = "data") -> str:
 def person_type(kinds: Mapping[str, str], person: str, of: str = "the data") -> str:
     """BIGINT or VARCHAR, by the kind of the person's column."""
     if person not in kinds:
-        raise ArgumentError(f"person={person!r} is no column of {of}")
+        raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
     if kinds[person] == "whole":
         return "BIGINT"
     if kinds[person] == "text":

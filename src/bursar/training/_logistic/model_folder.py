@@ -210,7 +210,10 @@ def check_free(out: Path, *, force: bool) -> None:
     """Refuse to overwrite, and what cannot be written; asked before training, so that no budget is spent in vain."""
     out = Path(out)
     if out.exists() and not force:
-        raise ArgumentError(f"{out} exists already; choose another folder, or overwrite it with --force")
+        raise ArgumentError(
+            f"{out} exists already; choose another folder, or overwrite it with --force. A second model of the same "
+            "people is a second release: its budget comes on top of the first"
+        )
     if out.exists() and not (out / "model.json").is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ArgumentError(f"{out} is not a model's folder, so it is not overwritten, not even with --force")
     try:

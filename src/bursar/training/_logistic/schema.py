@@ -230,7 +230,7 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
 
 def _column(name: str, entry: object) -> Numeric | Categorical:
     if not isinstance(entry, dict):
-        raise DataError(f"column {name!r}: give low and high, or categories")
+        raise DataError(f"column {name!r} must have low and high, or categories")
     options = {key: entry[key] for key in ("missing", "unseen", "source") if key in entry}
     if {"low", "high"} <= set(entry) <= {"low", "high", "bins", "missing", "source"}:
         return Numeric(name, entry["low"], entry["high"], tuple(entry.get("bins", ())), **options)
@@ -238,8 +238,9 @@ def _column(name: str, entry: object) -> Numeric | Categorical:
         groups = (group if isinstance(group, list) else [group] for group in entry["categories"])
         return Categorical(name, tuple(tuple(map(str, group)) for group in groups), **options)
     raise DataError(
-        f"column {name!r}: give low and high (and bins, missing, source), or categories (and missing, "
-        "unseen, source); they are public and cannot be read from the data"
+        f"column {name!r} must have low and high (beside them: bins, missing, source), or categories (beside them: "
+        "missing, unseen, source). They are public, so they are not read from the data. Delete the section of a column "
+        "that the model shall not use; a column that names people is not listed, but given as person"
     )
 
 
