@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bursar.cli._demo_page import index
+from bursar.cli._demo_page import difference, index, late, promised, reading, shop
 from bursar.cli._demo_shop import PERSON, Counts, weekly_counts
 from bursar.cli._files import check_free
 from bursar.cli._json import dumps
@@ -55,8 +55,14 @@ class _Results:
 
     data: str
     people: int
+    unit: str
+    """What the people are called."""
     delta: float
     rows: list[_Row]
+    gained: float
+    """What accounts per person add to the mean accuracy, in points."""
+    half: float | None
+    """Half of the 95 % interval of ``gained``; None: one run has none."""
     card: "Card"
     holder_report: "HolderReport"
     """PRIVATE: for the data holder."""
@@ -68,8 +74,24 @@ class _Results:
             "people": self.people,
             "delta": self.delta,
             "lines": [asdict(row) for row in self.rows],
+            "difference": {"points": self.gained, "half of the 95 % interval": self.half},
             "card": self.card.to_dict(),
         }
+
+    @property
+    def about(self) -> str:
+        """The data, and how many people they are of."""
+        return f"{self.data}: {self.people:,} {self.unit}"
+
+    @property
+    def promise(self) -> list[str]:
+        """What one private run promises, in sentences."""
+        return promised(self.card.epsilon, self.delta, self.card.guess)
+
+    @property
+    def compared(self) -> list[str]:
+        """How the private rows compare, in sentences."""
+        return reading(self.gained, self.half, self.rows[-1].runs)
 
 
 def demo(
@@ -83,9 +105,10 @@ def demo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Count a shop's customers, and predict census income without privacy and with a budget for every person.
+    """Count a shop's customers every week, and train models without privacy, with it, and with accounts per person.
 
-    Ends with OUT/index.html, for a browser. Without the files of UCI Adult it learns handwritten digits.
+    Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
+    (in --data, BURSAR_DATA or ../shared/data), and else read handwritten digits.
     """
     from bursar.training import examples
 
@@ -96,6 +119,7 @@ def demo(
     for path in (picture, page, told):
         check_free(path, force=force)
     example = examples.digits() if folder is None else examples.adult(folder)
+    unit = "images, each of which stands for one person" if folder is None else "people"
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
 
@@ -103,13 +127,13 @@ def demo(
             progress.update(task, description=method, completed=done, total=total)
 
         counts = weekly_counts(lambda done, total: observe("a shop's weeks", done, total))
-        results = _run(example, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
+        results = _run(example, unit, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
     private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
     _write_pages(counts, results, page, told)
     if as_json:
         typer.echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
     else:
-        _print(results, private)
+        _print(counts, results, private)
         Console().print(f"Open {page} in a browser.", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -121,14 +145,12 @@ def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> N
     for row in results.rows:
         spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
         rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
-    promise = f"Each private run promises epsilon {results.rows[-1].epsilon:g} at delta {results.delta:g}."
-    about = f"{results.data}: {results.people:,} people"
     told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    page.write_text(index(counts, rows, about, promise, told.name), encoding="utf-8")
+    page.write_text(index(counts, rows, results.about, results.promise, results.compared, told.name), encoding="utf-8")
 
 
 def _run(
-    example: "Example", *, epsilon: float, delta: float, runs: int, observe: Callable[[str, int, int], None]
+    example: "Example", unit: str, *, epsilon: float, delta: float, runs: int, observe: Callable[[str, int, int], None]
 ) -> _Results:
     """Train in the three ways; each private run has fresh noise and is a release of its own."""
     from bursar.training import LogisticRegression
@@ -139,9 +161,11 @@ def _run(
     start = time.perf_counter()
     accuracy = 100 * accuracy_without_privacy(example)
     rows = [_Row("no privacy", None, accuracy, 0.0, 1, time.perf_counter() - start)]
+    reached: list[list[float]] = []
     for individual in (False, True):
-        method = "private, a budget for every person" if individual else "private gradient descent"
-        accuracies, start = [], time.perf_counter()
+        method = "private, accounts per person" if individual else "private gradient descent"
+        reached.append(accuracies := [])
+        start = time.perf_counter()
         for number in range(runs):
             observe(method, 1 + individual * runs + number, models)
             model = LogisticRegression(
@@ -156,13 +180,17 @@ def _run(
         seconds = (time.perf_counter() - start) / runs
         spread = float(np.std(accuracies, ddof=1)) if runs > 1 else 0.0
         rows.append(_Row(method, epsilon, float(np.mean(accuracies)), spread, runs, seconds))
-    return _Results(example.name, people, delta, rows, model.card_, model.holder_report_)
+    compared = difference(*reached)
+    return _Results(example.name, people, unit, delta, rows, *compared, model.card_, model.holder_report_)
 
 
-def _print(results: _Results, private: list[str]) -> None:
+def _print(counts: Counts, results: _Results, private: list[str]) -> None:
     console = Console()
     runs = results.rows[-1].runs
-    table = Table(title=f"{results.data}: {results.people:,} people", caption=f"private: mean ± spread of {runs} runs")
+    console.print("1. A shop counts its customers every week.", *shop(counts), *late(counts))
+    console.print("2. A model is trained without privacy, with it, and with accounts per person.")
+    caption = f"private: mean ± spread of {runs} runs" if runs > 1 else "private: one run each"
+    table = Table(title=results.about, caption=caption)
     for column in ("trained with", "epsilon", "delta", "test accuracy", "seconds"):
         table.add_column(column, justify="left" if column == "trained with" else "right")
     for row in results.rows:
@@ -170,8 +198,10 @@ def _print(results: _Results, private: list[str]) -> None:
         promise = ("-", "-") if row.epsilon is None else (f"{row.epsilon:g}", f"{results.delta:g}")
         table.add_row(row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}")
     console.print(table)
+    console.print(*results.compared)
+    console.print(*results.promise)
     console.print(
-        f"The promise of each run is for adding or removing one person. Charged, with a budget for every person: "
+        f"The promise of each run is for adding or removing one person. Charged, with accounts per person: "
         f"{results.card.charged_at_most}. Each run is a release of its own."
     )
     console.print(f"How people's budgets were spent (private: for the data holder): {', '.join(private)}")

@@ -68,7 +68,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
     with tempfile.TemporaryDirectory() as folder:
         visits = Path(folder) / "visits.csv"
         rows = zip(customers.tolist(), weeks.tolist(), strict=True)
-        visits.write_text("customer,week\n" + "".join(f"{who},{week}\n" for who, week in rows), encoding="utf-8")
+        visits.write_text("customer,week\n" + "".join(f"{who},{week + 1}\n" for who, week in rows), encoding="utf-8")
         session = Session.open(
             visits,
             person="customer",
@@ -78,10 +78,10 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
         )
         with session:
             analyst = session.analyst("the shop", purpose="weekly report")
-            for week in range(WEEKS):
+            for week in range(1, WEEKS + 1):
                 question = People(where=f"week = {week}", sigma=SIGMA, pace=None)
-                answers.append(float(analyst.ask(question, key=f"customers of week {week + 1}").value))
-                observe(week + 1, WEEKS)
+                answers.append(float(analyst.ask(question, key=f"customers of week {week}").value))
+                observe(week, WEEKS)
             statement = session.statement(PERSON)
     truth = there.sum(axis=1).tolist()
     return Counts(truth, answers, _in_full(budget), statement.epsilon, statement)
