@@ -20,6 +20,7 @@ FLOORS = {
     "_disk": 0,
     "_extras": 0,
     "_html": 0,
+    "_intervals": 0,
     "_private": 0,
     "_search": 0,
     "_spelling": 0,

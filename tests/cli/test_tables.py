@@ -5,14 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from decimal import ROUND_HALF_EVEN
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from bursar.cli import app
-from bursar.cli._answers import _interval, _rounded
 from bursar.cli._groups import _options_named
 from bursar.cli._tables import Listing
 
@@ -118,28 +116,6 @@ def test_a_missing_ledger_says_who_makes_one(tmp_path):
     path = tmp_path / "people.ledger"
     assert "`bursar query ask` creates one" in called("ledger", "show", path, code=1).stderr
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "shown"),
-    [
-        (594.045, 641.065, "594 to 642"),
-        (-0.0432, 0.0568, "-0.044 to 0.057"),
-        (1e20, 1e20 + 1e18, "1e+20 to 1.01e+20"),
-        (2.0, 2.0, "2 to 2"),
-        (float("-inf"), float("inf"), "-inf to inf"),
-    ],
-)
-def test_intervals_are_rounded_outwards(low, high, shown):
-    """To two digits of half the width at least, and never inside of the interval."""
-    assert _interval(low, high) == shown
-
-
-def test_values_are_rounded_to_what_the_interval_tells():
-    """A value is not shown with digits that are noise, and never with fewer digits than a whole number."""
-    assert _rounded(617.555, 594.045, 641.065, ROUND_HALF_EVEN) == "618"
-    assert _rounded(1234567.8, 1230000.0, 1240000.0, ROUND_HALF_EVEN) == "1234568"
-    assert _rounded(0.01234, -0.03766, 0.06234, ROUND_HALF_EVEN) == "0.012"
 
 
 def test_stored_answers_are_said_to_cost_nothing(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from browser import browser, chromium
 from bursar import _html
+from bursar._intervals import interval_shown, value_shown
 from page_reader import Reader
 from service_processes import started
 from services import COUNT, MARKER, POLICY, TOKENS, Door, service, service_folder
@@ -57,8 +58,8 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     page = Reader(ann.get("/answer?key=monday").text)
     told = running.ann.get("/v1/answer?key=monday").json()
     assert told["question"]["where"] == "hours > 2"
-    for value in told["values"]:
-        assert f"{value:,.6g}" in page.text
+    for value, interval in zip(told["values"], told["intervals"], strict=True):
+        assert f"{value_shown(value, *interval)} {interval_shown(*interval)}" in page.text
     assert len([named for named in page.all("svg") if named["class"] == "span"]) == 2
     home = Reader(ann.get("/").text)
     assert "count where hours > 2 by country" in home.text

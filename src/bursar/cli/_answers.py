@@ -1,10 +1,9 @@
 """Answers of questions on the screen: values, intervals, and what they are about."""
 
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from math import floor, inf, log10
 from typing import TYPE_CHECKING
 
+from bursar._intervals import interval_shown, value_shown
 from bursar.cli._json import dumps
 from bursar.cli._tables import Listing, show
 
@@ -54,28 +53,15 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
     truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
     groups = zip(*columns.values(), strict=True) if columns else [()]
     for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
-        value = "-" if number is None else _rounded(number, low, high, ROUND_HALF_EVEN)
-        noise = _interval(low, high)
+        value = "-" if number is None else value_shown(number, low, high)
+        noise = interval_shown(low, high)
         yield (
             key,
             ", ".join(map(str, group)),
             value,
             noise,
-            "-" if truths[place][0] is None else _interval(*truths[place]),
+            "-" if truths[place][0] is None else interval_shown(*truths[place]),
         )
-
-
-def _interval(low: float, high: float) -> str:
-    """Both ends, rounded outwards."""
-    return f"{_rounded(low, low, high, ROUND_FLOOR)} to {_rounded(high, low, high, ROUND_CEILING)}"
-
-
-def _rounded(number: float, low: float, high: float, rounding: str) -> str:
-    """A number of which the first two digits of half the width of its interval are shown, and all before the point."""
-    half = (high - low) / 2
-    if not 0 < half < inf or abs(number) >= 1e15 or half < 1e-9:
-        return f"{number:.6g}"
-    return str(Decimal(number).quantize(Decimal(1).scaleb(-max(0, 1 - floor(log10(half)))), rounding))
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:

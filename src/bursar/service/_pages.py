@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bursar import _html
+from bursar._intervals import interval_shown, value_shown
 from bursar.queries import Answer
 from bursar.service._analyst_routes import ask
 from bursar.service._desk import Desk
@@ -243,8 +244,8 @@ def _spans(answer: Answer, most: int, *, zero: bool = False) -> list[tuple[str, 
     between = min([*lows, *ends]), max([*highs, *ends])
     rows: list[tuple[str, ...]] = []
     for value, low, high in zip(values, lows, highs, strict=True):
-        shown = "-" if value is None else f"{value:,.6g}"
-        span = f"{low:,.6g} to {high:,.6g}"
+        shown = "-" if value is None else value_shown(value, low, high, thousands=",")
+        span = interval_shown(low, high, thousands=",")
         bar = _html.interval(low, value, high, between, f"{shown}, {span}")
         rows.append((_html.text(shown), _html.text(span), bar))
     return rows or [("", "", "")]
