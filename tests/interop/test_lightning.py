@@ -586,5 +586,5 @@ def test_without_lightning_the_extra_is_named(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lightning", None)
-    with pytest.raises(MissingExtra, match=r"bursar\[lightning\]"):
+    with pytest.raises(MissingExtra, match=r"install '\.\[lightning\]'"):
         __import__("bursar.interop.lightning")

@@ -102,7 +102,8 @@ def test_a_budget_is_charged_until_it_is_spent_and_no_further(path, budget, pric
         assert all(finding.holds for finding in session.verify(replay=True))
         statement = session.statement("b", delta=1e-6)
         assert statement.rho <= statement.budget
-        assert f"{session.ledger.symbol} = " in str(statement)
+        assert statement.symbol == session.ledger.symbol
+        assert "used 100 % of your budget" in str(statement)
         with pytest.raises(BudgetExceeded, match=f"{session.ledger.symbol} = "):
             analyst.check(Count(clip=1, **{name: 10 * value for name, value in price.items()}), key="4")
     with Ledger.open(path, create=False) as book:
