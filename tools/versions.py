@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = "all,opacus,opendp"
+EXTRAS = "all,opacus,opendp,spark"
 TESTS = ("filters", "odometers", "individual", "interop", "ledger", "queries", "service", "training", "report", "cli")
 TOOLS = (
     *(

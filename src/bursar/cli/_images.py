@@ -23,6 +23,7 @@ __all__ = [
     "Shape",
     "check_options",
     "train_on_images",
+    "typed",
 ]
 
 Images = Annotated[
@@ -64,6 +65,15 @@ Features = Annotated[
 
 OF_IMAGES = {"images", "classes", "people", "kind", "shape", "features", "dimensions", "drawings"}
 OF_BOTH = {"out", "epsilon", "delta", "test", "keep_accounts", "seed", "picture", "force", "as_json"}
+
+
+_PATHS = ("images", "out", "picture", "features", "test")
+
+
+def typed(given: dict[str, Any]) -> dict[str, Any]:
+    """The values of the command's options by name; some versions of typer have paths and choices as text there."""
+    choices = {} if given["kind"] is None else {"kind": Look(given["kind"])}
+    return given | choices | {name: Path(given[name]) for name in _PATHS if given[name] is not None}
 
 
 def check_options(ctx: typer.Context) -> bool:

@@ -22,6 +22,7 @@ from bursar.cli._images import (
     Shape,
     check_options,
     train_on_images,
+    typed,
 )
 from bursar.cli._json import dumps
 from bursar.cli._options import (
@@ -152,7 +153,7 @@ def train(
     there are must be stated, because they are public.
     """
     if check_options(ctx):
-        _train_on_images(ctx.params)
+        _train_on_images(typed(ctx.params))
         return
     if data is None or target is None:
         raise ArgumentError(_missing(data, target))
@@ -287,7 +288,7 @@ def _tuning(ctx: typer.Context) -> "Tuning | None":
     from bursar.training.models import Tuning
 
     grid = {name: _numbers(given[f"tune_{name}"]) for name in ("learning_rate", "max_grad_norm")}
-    return Tuning(given["tune"], grid, given["tune_on"])
+    return Tuning(given["tune"], grid, None if given["tune_on"] is None else Path(given["tune_on"]))
 
 
 def _numbers(listed: str) -> list[float]:
