@@ -48,6 +48,15 @@ def test_train_writes_a_model_and_predict_uses_it(folder):
     assert "Held-out file" in text
 
 
+def test_a_delta_that_allows_to_show_a_person_is_told(folder):
+    """With a delta above one in the number of people a warning stands beside the model; with a small one none does."""
+    for delta, warned in ((0.1, True), (1e-5, False)):
+        arguments = ["--target", "bought", "--schema", folder / "schema.toml", "--epsilon", 4, "--delta", delta]
+        words = ["train", folder / "data.csv", *arguments, "--out", folder / f"model {delta}", "--json"]
+        result = CliRunner().invoke(app, [str(each) for each in words])
+        assert (result.exit_code, "in full: choose a delta far below" in result.stderr) == (0, warned)
+
+
 def test_a_model_that_is_there_is_refused_before_any_training(folder):
     """Without --force nothing is trained and nothing overwritten."""
     (folder / "model").mkdir()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -304,6 +305,13 @@ def _print_trained(
     from bursar.training.models import accounts_file
 
     private = [*private, *([str(accounts_file(out))] if kept else [])]
+    card = trained.card
+    if card.delta * card.divisor > 1:  # the divisor is the public number of people
+        few = "choose a delta far below one in the number of people"
+        print(
+            f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full: {few}",
+            file=sys.stderr,
+        )
     if as_json:
         values = {"out": str(out), "metrics": trained.metrics, "card": trained.card.to_dict(), "private": private}
         typer.echo(dumps(values))
