@@ -339,3 +339,23 @@ def test_a_limit_of_one_analyst_leaves_what_is_certain_for_others(where):
         rows, entry = ask(book, "dana", {"ann": 5}, price=limits["dana"], payment=Payment(1), analyst="dana")
         assert (rows["ann"][0], entry.public["floor"]) == (5, limits["dana"])
         assert clean(book)
+
+
+def test_nothing_is_asked_after_another_change_in_the_same_transaction(where):
+    """Limits and prices in force are those from before a transaction: what depends on them comes first, or alone."""
+    changes = {
+        "ask": lambda book: ask(book, "a", {"ann": 5}, price=RHO, payment=Payment(1)),
+        "limit": lambda book: book.limit(RHO // 10, analyst="ann"),
+        "reserve": lambda book: book.reserve(RHO // 2, key="r"),
+        "watch": lambda book: book.watch(Watch(1, 0.5, 1)),
+    }
+    pairs = [(first, second) for first in changes for second in ("ask", "reserve", "watch") if first != second]
+    with opened(where) as book:
+        for pair in pairs:
+            with pytest.raises(ArgumentError, match="after another change in the same transaction"):
+                book.transact(lambda _, pair=pair: [changes[name](book) for name in pair])
+        with pytest.raises(ArgumentError, match="limited already in this transaction"):
+            book.transact(lambda _: [changes["limit"](book) for _ in range(2)])
+        assert len(book.entries()) == 1
+        changes["ask"](book)
+        assert clean(book)

@@ -139,6 +139,8 @@ class Ledger(Declared, Charged):
         def work(turn: Turn) -> None:
             note: dict[str, object] = {}
             if scope not in self._rules.limits:
+                if any(each.public["scope"] == scope for each in self.entries("limited", after=self._rules.number)):
+                    raise ArgumentError(f"{scope} is limited already in this transaction")
                 before = self.store.run(
                     f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?", [name]
                 )
@@ -173,6 +175,7 @@ class Ledger(Declared, Charged):
                 raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(reservation.units):g} already")
             if turn.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
+            turn.refuse_changed("nothing is reserved")
             left = self._rules.chargeable - self._rules.set_aside()
             if units > left:
                 raise exceeded(units, self.budget_units, left, self.symbol)
@@ -207,6 +210,7 @@ class Ledger(Declared, Charged):
         scope = EVERYTHING if analyst is None and purpose is None else scope_of(analyst, purpose)
 
         def work(turn: Turn) -> None:
+            turn.refuse_changed("nothing is watched")
             if scope in self._rules.watches:
                 raise ArgumentError(f"{scope or 'this ledger'} is watched already")
             left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged_in_all.most())

@@ -60,6 +60,11 @@ class Turn:
         """The entry under a key, without its private part: another writer may have come first."""
         return find(self._store.run, key)
 
+    def refuse_changed(self, what: str) -> None:
+        """Refuse what depends on limits and prices once this transaction has changed the record."""
+        if self._number != self._rules.number:
+            raise ArgumentError(f"{what} after another change in the same transaction: use a transaction of its own")
+
     def admit(
         self,
         offer: Offer,
@@ -89,6 +94,7 @@ class Turn:
                 whatever the data; None for all.
 
         Raises:
+            ArgumentError: this transaction has changed the record before.
             BudgetExceeded: by public facts alone, nobody can pay the full price.
             DataError: the data cannot be read.
 
@@ -96,6 +102,7 @@ class Turn:
             reserved for other questions is not touched.
         Source: theory 5.1 and 5.3; Feldman & Zrnic (2021), Thm 4.5 and Alg. 8; docs/proofs/individual-filter.md.
         """
+        self.refuse_changed("nothing is asked")
         payment = Payment() if payment is None else payment
         _check.whole(0, price=price, spare=spare, fixed=payment.fixed)
         if payment.pace is not None:

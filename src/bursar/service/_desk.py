@@ -67,7 +67,7 @@ class Desk:
         def work() -> None:
             self.reopen()
             check_against_data(policy, self.session)
-            self.session.ledger.transact(lambda _: apply_policy(policy, self.session))
+            apply_policy(policy, self.session)
             self._take_over(policy, self.session)
 
         self.clerk.submit("", work, padded=False).result()

@@ -59,11 +59,20 @@ def apply_policy(policy: Policy, session: Session) -> None:
         ArgumentError: the ledger is watched otherwise.
     """
     book = session.ledger
+    _apply_watch(policy, session)
     limits = {entry.public["scope"]: int(entry.public["units"]) for entry in book.entries("limited")}
-    for name, terms in policy.analysts.items():
-        units = floor(exact(terms.limits.share) * book.budget_units)
-        if limits.get(f"analyst:{name}") != units:
-            book.limit(units, analyst=name)
+
+    def work(_: object) -> None:
+        for name, terms in policy.analysts.items():
+            units = floor(exact(terms.limits.share) * book.budget_units)
+            if limits.get(f"analyst:{name}") != units:
+                book.limit(units, analyst=name)
+
+    book.transact(work)
+
+
+def _apply_watch(policy: Policy, session: Session) -> None:
+    book = session.ledger
     watches = [entry.public for entry in book.watched() if not entry.public.get("scope")]
     if policy.watch is None:
         return
