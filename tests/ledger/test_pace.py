@@ -294,6 +294,18 @@ def test_a_false_floor_is_found(where):
         assert not clean(book)
 
 
+@pytest.mark.parametrize(("floor", "right"), [(RHO // 2, True), (0, True), (RHO // 4, False), (RHO // 2 + 1, False)])
+def test_floors_follow_this_version_s_rule_or_the_one_before(where, floor, right):
+    """A ledger of an older version, in which limits of others did not count, is right; any other floor is not."""
+    entry = {"kind": "answered", "key": "c", "analyst": "bob", "purpose": None, "price": RHO, "pace": 1, "floor": floor}
+    with opened(where) as book:
+        book.limit(RHO // 2, analyst="ann")
+        for key in "ab":
+            ask(book, key, {"ann": 5}, price=RHO // 2, payment=Payment(1))
+        book.transact(lambda turn: turn.append(entry, {"units": 0, "people": 0}))
+        assert clean(book) == right
+
+
 def test_a_ledger_of_before_has_floors(where):
     """Entries without a floor or a pace, as older versions wrote them, count with their full price."""
     with opened(where) as book:

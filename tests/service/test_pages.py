@@ -138,6 +138,8 @@ def test_a_form_that_is_sent_twice_asks_once(running, ann):
     assert first.status_code == second.status_code == 303
     assert first.headers["location"] == second.headers["location"]
     assert len(running.desk.session.ledger.entries("answered")) == 1
+    other = ann.post("/ask", data={**filled, "price": "2"})
+    assert (other.status_code, other.headers["location"] == first.headers["location"]) == (303, False)
     again = {**filled, **Reader(ann.get("/").text).forms["/ask"]}
     assert ann.post("/ask", data=again).headers["location"] != first.headers["location"]
 

@@ -18,12 +18,14 @@ class Answered(NamedTuple):
         allowance: the most that each person may have spent after it.
         gone: the people who had left.
         left: units that every person had left for it at least, by what is public; see ``Rules.left``.
+        left_by_budget: the same as older versions stated it; see ``Rules.left_by_budget``.
     """
 
     entry: Entry
     allowance: Allowance
     gone: frozenset[Person]
     left: int
+    left_by_budget: int
 
 
 def history(rows: Iterable[Row]) -> Iterator[Answered]:
@@ -33,7 +35,9 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
         if row.kind in CHARGING:
             allowance = rules.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
             entry, gone = row.entry(private=True), frozenset(rules.gone)
-            yield Answered(entry, allowance, gone, rules.left(allowance, rules.places(_periods_in(entry))))
+            places = rules.places(_periods_in(entry))
+            lefts = rules.left(allowance, places), rules.left_by_budget(allowance, places)
+            yield Answered(entry, allowance, gone, *lefts)
         rules.read(row)
 
 

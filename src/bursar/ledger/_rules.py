@@ -289,11 +289,15 @@ class Rules:
         Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
-        return min(most - worst.most(places) for most, worst in self._worst(allowance))
+        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged_in_all))
+
+    def left_by_budget(self, allowance: Allowance, places: Places | None = None) -> int:
+        """The same where limits of other analysts do not count, as ledgers of older versions state it; never more."""
+        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
     def left_by_period(self, allowance: Allowance) -> tuple[tuple[int, int], ...]:
         """The same for each run of periods: (place of the first of them, units), in order."""
-        worst = self._worst(allowance)
+        worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs()})
         return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
 
@@ -304,13 +308,13 @@ class Rules:
         analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
         return self.charged if self.came_back else self.charged.or_all_of(analysts)
 
-    def _worst(self, allowance: Allowance) -> list[tuple[int, Worst]]:
+    def _worst(self, allowance: Allowance, in_all: Worst) -> list[tuple[int, Worst]]:
         """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
         charged = self.charged_by_scope
         shares = [
             (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
         ]
-        return [(allowance.most, self.charged_in_all), *shares]
+        return [(allowance.most, in_all), *shares]
 
     def allow_delta(self, delta: float) -> None:
         """Refuse a question that costs a delta which is not declared, or not left.

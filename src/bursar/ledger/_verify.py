@@ -220,9 +220,10 @@ class _Checks:
             public = answered.entry.public
             if answered.entry.kind in ("settled", "merged"):
                 continue
-            payment, left = Payment(public.get("pace")), answered.left - public.get("spare", 0)
-            floor = payment.floor(left, int(public["price"]))
-            if public.get("floor", 0) > floor:
+            payment, spare = Payment(public.get("pace")), public.get("spare", 0)
+            lefts = (answered.left, answered.left_by_budget)
+            floors = [payment.floor(left - spare, int(public["price"])) for left in lefts]
+            if public.get("floor", floors[0]) not in floors:
                 return False
         return True
 

@@ -1,5 +1,7 @@
 """The form of the analysts' page: what it shows, and the question that it sends."""
 
+import hashlib
+import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +14,7 @@ from bursar.service._http import Request, body_of
 from bursar.service._problems import Refused
 from bursar.service.policies import Column, Policy
 
-__all__ = ["Fields", "fields_of", "form_for", "new_key", "question_of"]
+__all__ = ["Fields", "fields_of", "form_for", "key_of", "question_of"]
 
 Fields = Mapping[str, str]
 
@@ -49,8 +51,14 @@ async def fields_of(request: Request) -> dict[str, str]:
 
 
 def new_key() -> str:
-    """A key for a question that was given none."""
+    """What the key of a question begins with that is given none."""
     return f"{datetime.now(UTC):%Y-%m-%d} {secrets.token_hex(6)}"
+
+
+def key_of(fields: Fields, values: Mapping[str, Any]) -> str:
+    """The key of a question: as it was given, or else the same each time that one form sends the same question."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return fields.get("key", "").strip() or f"{fields.get('made', '') or new_key()} {digest[:8]}"
 
 
 def form_for(policy: Policy, told: Mapping[str, Any], fields: Fields, sent: str) -> str:

@@ -13,7 +13,7 @@ from bursar.queries import Answer
 from bursar.service._analyst_routes import ask
 from bursar.service._desk import Desk
 from bursar.service._doors import Visit, Visits, analyst_of, in_force
-from bursar.service._forms import Fields, fields_of, form_for, new_key, question_of
+from bursar.service._forms import Fields, fields_of, form_for, key_of, question_of
 from bursar.service._http import Request, Response, page_response, redirect
 from bursar.service._problems import Refused, problem_of
 from bursar.service.policies import AnalystTerms
@@ -82,7 +82,7 @@ class AnalystPages:
             book = self._desk.session.ledger
             values = question_of(fields, self._desk.policy, book.symbol, book.budget)
             if fields.get("do") == "ask":
-                key = fields.get("key", "").strip() or fields.get("made", "") or new_key()
+                key = key_of(fields, values)
                 await ask(self._desk, terms, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
             quoted = await asyncio.to_thread(self._desk.quote, terms, values)
