@@ -1,5 +1,7 @@
 """Prices for people whose accounts hold planned rounds: certified again, monotone, and near the least."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,16 +65,45 @@ def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
 
 @pytest.mark.parametrize("row", [1, 30, 45, 55, 62])
 def test_exchanges_are_valid(prices, table, grid, row):
-    """Certified with the slack of the exchange and of the change that is paid on the way, at every level."""
+    """Certified with the slack of the exchange alone, at every level; a fifth of a unit more in change is not."""
     one = round_at(table, grid, row)
     for column, level in enumerate(table.levels.tolist()):
         given, back = int(table.given[row, column]), int(table.back[row, column])
         if given < NEVER and back:
-            slack = prices.spare(shares(prices, table, given, table.worth))
+            slack = prices.spare(shares(prices, table, given, 0))
             assert grid.covers({one: 1, CHANGE: back}, {PLAN: given}, {PLAN: level - given}, slack)
             assert not grid.covers(
                 {one: 1, CHANGE: back + table.worth // 5}, {PLAN: given}, {PLAN: level - given}, slack
             )
+
+
+LOUD = (mechanisms.Gaussian(8.0), mechanisms.Gaussian(60.0), mechanisms.Laplace(40.0), mechanisms.Pure(0.02))
+
+
+@pytest.mark.parametrize("loud", LOUD, ids=repr)
+def test_entries_of_several_units_are_valid(prices, grid, loud):
+    """Certified again as they are sold, each with its own share of the slack: what comes back is in the bundle too."""
+    dear, checked = planned_table.table(prices, loud), 0
+    several = np.argwhere((dear.given > 1) & (dear.given < NEVER))
+    for row, column in several[:: max(1, len(several) // 40)].tolist():
+        norm = float(dear.norms[row])
+        one = replace(loud, sensitivity=norm) if hasattr(loud, "sensitivity") else loud
+        if one not in grid:
+            grid.add(one, lattice.laws(one, grid.step, 1e-18))
+        given, back, level = (
+            int(part) for part in (dear.given[row, column], dear.back[row, column], dear.levels[column])
+        )
+        slack = prices.spare(shares(prices, dear, given, 0))
+        assert grid.covers({one: 1, CHANGE: back}, {PLAN: given}, {PLAN: level - given}, slack)
+        checked += 1
+    assert checked >= 3
+
+
+def test_units_that_become_less_change_than_is_paid_are_no_price():
+    """With a plan that rarely reveals much, a Gaussian round that alone breaks the promise has no price at all."""
+    plan = mechanisms.SampledGaussian(0.2, 1.0, 0.0003)
+    loud = planned_table.table(Prices(((plan, 1),), epsilon=0.5, delta=0.02), mechanisms.Gaussian(1.5))
+    assert (loud.given[-1] == NEVER).all()
 
 
 def test_prices_rise_with_the_norm_and_fall_with_what_is_left(table):

@@ -180,8 +180,8 @@ def test_a_trainer_runs_with_it():
     assert (trainer.noise_multiplier, run.reason) == (1.0, "all planned steps are done")
 
 
-# An adversary that knows everything: the best choice of norms by dynamic programming. Full and half norms stand for two
-# discrete rounds whose losses lie on a grid; the full one has a heavy tail.
+# An adversary that knows everything: the best choice of rounds and norms by dynamic programming. Full and half norms
+# stand for two discrete rounds whose losses lie on a grid, and Gaussian rounds for a third, which is not planned.
 
 UNIT, EPSILON, DELTA = 0.03, 0.3, 0.05
 
@@ -192,40 +192,52 @@ def pair_of(positive):
     return {-1: low, 0: 1 - low - sum(positive.values()), **positive}
 
 
+def normal(mu):
+    """Masses of losses as of a Gaussian round, at multiples of UNIT, and as likely under both laws."""
+    reach = math.ceil(6 * mu / UNIT)
+    weights = {
+        place: math.exp(-((place * UNIT / mu) ** 2) / 2 - place * UNIT / 2) for place in range(-reach, reach + 1)
+    }
+    return {place: weight / sum(weights.values()) for place, weight in weights.items()}
+
+
 FULL, HALF = pair_of({place: 0.06 * 0.7 ** (place - 1) for place in range(1, 11)}), pair_of({1: 0.1, 2: 0.03})
-MENU = ((1.0, FULL), (0.5, HALF))
-PLAN = m.Laplace(1.0, 1.0)
+PLAN, OTHER = m.Laplace(1.0, 1.0), m.Gaussian(1.0, 1.0)
+MENU = ((PLAN, 1.0, FULL), (PLAN, 0.5, HALF))
 
 
 @pytest.fixture
 def discrete_rounds(monkeypatch):
-    """Laplace rounds stand for these two."""
+    """Laplace rounds stand for FULL and HALF; returns what sets the planned round and the one that is not planned."""
+    stand_for = {"full": FULL, "half": HALF, "other": FULL}
 
     def laws(mechanism, **_):
-        pair = FULL if mechanism.sensitivity > 0.52 else HALF
+        size = "full" if mechanism.sensitivity > 0.52 else "half"
+        pair = stand_for[size if isinstance(mechanism, m.Laplace) else "other"]
         places = np.array(sorted(pair))
         q = np.array([pair[place] for place in places])
         return _laws._both_directions(places * UNIT, q * np.exp(places * UNIT), q, 1e-14)
 
-    def clear():
+    def clear(**pairs):
+        stand_for.update(pairs)
         for part in (lattice.laws, planned_table.table, _planned._prices):
             part.cache_clear()
 
     monkeypatch.setattr(_grid_laws, "discrete_law", laws)
     monkeypatch.setattr(_rounds, "law", laws)
     clear()
-    yield
+    yield clear
     clear()
 
 
-def charged(budget, states, norm, prices):
+def charged(budget, states, round_, norm, prices):
     """Totals after a round, and who can pay; with other prices than the table's, if some are given."""
     accounts = individual.Filter(len(states), budget)
     accounts._spent = states.copy()
     if prices is not None:
-        costs = accounts._costs(PLAN)
+        costs = accounts._costs(round_)
         object.__setattr__(costs, "table", prices(costs.table))
-    active = accounts.charge(PLAN, np.full(len(states), norm))
+    active = accounts.charge(round_, np.full(len(states), norm))
     return accounts._spent, active
 
 
@@ -233,7 +245,7 @@ def layers_of(budget, menu, prices):
     """All states that can be reached, by the number of rounds, and where each choice leads."""
     layers, moves = [np.zeros((1, 3), np.int64)], []
     while len(layers[-1]):
-        choices = [charged(budget, layers[-1], norm, prices) for norm, _ in menu]
+        choices = [charged(budget, layers[-1], round_, norm, prices) for round_, norm, _ in menu]
         following = np.unique(np.concatenate([after[active] for after, active in choices]), axis=0)
         index = {tuple(row): place for place, row in enumerate(following.tolist())}
         moves.append([[index[tuple(row)] if ok else -1 for row, ok in zip(after.tolist(), active.tolist(), strict=True)]
@@ -243,15 +255,15 @@ def layers_of(budget, menu, prices):
 
 
 def best(side, menu=MENU, prices=None):
-    """The largest delta that any adaptive choice of norms reaches, stopping whenever it likes."""
+    """The largest delta that any adaptive choice of rounds and norms reaches, stopping whenever it likes."""
     layers, moves = layers_of(filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA), menu, prices)
-    reach = round(3 * EPSILON / UNIT) + 50
+    reach = round(3 * EPSILON / UNIT) + max(50, *(2 * max(pair) for _, _, pair in menu))
     losses = np.arange(-reach, reach + 1) * UNIT
     stopping = np.where(losses > EPSILON, -np.expm1(np.minimum(EPSILON - losses, 0)), 0.0)
     following = stopping[None]
     for layer, choices in zip(reversed(layers), reversed(moves), strict=True):
         values = np.tile(stopping, (len(layer), 1))
-        for (_, pair), to in zip(menu, choices, strict=True):
+        for (_, _, pair), to in zip(menu, choices, strict=True):
             rows = np.flatnonzero(np.array(to) >= 0)
             after = following[np.array(to)[rows]]
             places = np.arange(len(losses))
@@ -270,6 +282,41 @@ def test_the_best_adversary_stays_below_delta_and_comes_near(discrete_rounds):
     found = [best(side) for side in (0, 1)]
     assert max(found) <= DELTA
     assert max(found) > 0.7 * DELTA
+
+
+@pytest.mark.parametrize(
+    ("planned", "other", "sold"),
+    [
+        (pair_of({60: 0.0002}), normal(0.3), False),
+        (pair_of({60: 0.0002}), normal(0.1), False),
+        (pair_of({90: 0.00003, 5: 0.0003}), normal(0.3), False),
+        (pair_of({30: 0.001, 5: 0.002}), pair_of({1: 0.1, 2: 0.03}), True),
+        (pair_of({30: 0.001, 5: 0.002}), pair_of({3: 0.02, 6: 0.01}), True),
+        (FULL, normal(0.05), True),
+    ],
+)
+def test_no_adversary_gains_by_rounds_that_are_not_planned(discrete_rounds, planned, other, sold):
+    """Where a plan is mostly a tail such a round has no price; else it takes several units; never above delta."""
+    discrete_rounds(full=planned, half=planned, other=other)
+    given = filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA).notion.person_table(OTHER).given[-1]
+    assert ((given > 1) & (given < NEVER)).any() == sold
+    found = max(best(side, ((PLAN, 1.0, planned), (OTHER, 1.0, other))) for side in (0, 1))
+    assert 0.9 * DELTA < found <= DELTA
+
+
+def test_units_credited_beyond_what_they_become_are_caught(discrete_rounds):
+    """A price as if each unit became its whole variance in change, and not the part that is certified: above delta."""
+    planned, other = pair_of({60: 0.0002}), normal(0.3)
+    discrete_rounds(full=planned, half=planned, other=other)
+
+    def credited(table):
+        if table.norms[-1] != OTHER.sensitivity or table.given[-1, -1] < NEVER:
+            return table  # of planned rounds
+        given = np.where((table.norms[:, None] > 0) & (table.levels >= 27), 24, table.given)
+        return replace(table, given=given, back=np.where(given == 24, 310, table.back))
+
+    menu = ((PLAN, 1.0, planned), (OTHER, 1.0, other))
+    assert max(best(side, menu, credited) for side in (0, 1)) > 1.3 * DELTA
 
 
 def test_half_norms_are_sold_for_less_than_a_planned_round(discrete_rounds):

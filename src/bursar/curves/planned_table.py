@@ -7,9 +7,10 @@ Names and symbols
     unit       what an exchange takes of the plan; worth, the variance of its loss in change
     net        what an exchange costs: worth times the units given, less the change that comes back
 
-A round is bought for change, or for planned rounds with change given back. Each purchase uses a part of the slack that
-is fixed in advance, in proportion to what it takes: what all purchases of a person take adds up to at most what there
-can ever be, and so do their slacks.
+A round is bought for change, or for planned rounds with change given back. Each entry is certified as a whole, as it is
+sold: one made of certified parts by arithmetic is a guess until the certificate has seen it. Each purchase uses a part
+of the slack that is fixed in advance, in proportion to what it takes: what all purchases of a person take adds up to at
+most what there can ever be, and so do their slacks.
 
 Source: theory 4.11; docs/proofs/planned-filter.md, section 6
 """
@@ -41,6 +42,7 @@ SHARE = 1 / 16
 LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # parts of the planned rounds
 EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # of these, where single norms are looked at
 FINENESS = 0.005  # how near to the least price a search comes: of a payment, or of a planned round
+STEP = 0.001  # of a planned round: a guess is raised by so much until it is certified, and must save so much
 LARGEST_RATIO = 1.6  # of a payment to what the variance suggests: dearer rounds are exchanged
 LARGEST_PART = 0.5  # of the planned rounds that are left, for one round
 SMALLEST_PART = 0.15  # of a planned round: cheaper rounds are exchanged by way of change
@@ -222,7 +224,8 @@ class _Rows:
                 payment = _from(payment, column, self._payment_at(level, payment[column]))
         for column, level in enumerate(self._levels, 1):
             if level in self._converted and payment[column] < NEVER:
-                net = _from(net, column, self.worth - self._converted[level] + payment[column])
+                guess = self._by_way_of_change(level, payment[column])
+                net = _from(net, column, self._exchange_near(level, guess, net[column]))
             if self._looked_at(level, EXCHANGE_LEVELS) and self._size > SMALLEST_PART * self.worth:
                 net = _from(net, column, self._exchange_at(level, net[column]))
         self._prices.grid.remove(ROW)
@@ -260,15 +263,11 @@ class _Rows:
     def _exchange_at(self, level: int, bound: int) -> int:
         """The least net price found; a bound that is a net price already is improved only if it is worth while."""
         fine = FINENESS * self.worth
-        most = min(bound - 2 * ceil(fine), floor(LARGEST_PART * level) * self.worth)
+        most = min(bound - 2 * ceil(fine), self._largest_net(level))
         low = floor(max(self._size, bound - 1.3 * self._smaller - 3 * fine) if bound < NEVER else self._size)
 
         def exchanges(net: int, surely: bool) -> bool:
-            given = -(-net // self.worth)
-            taken = tuple(given * count for count in self.unit)
-            slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
-            less: Bundle = {ROW: 1, CHANGE: given * self.worth - net}
-            return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack, surely)
+            return self._exchanges(level, net, surely)
 
         guess = most if bound < NEVER else ceil(1.1 * self._size)
         if bound < NEVER and not exchanges(most, False):
@@ -276,8 +275,31 @@ class _Rows:
         price = _near_least(exchanges, low, guess, most, 3 * fine)
         return NEVER if price is None else price
 
+    def _exchange_near(self, level: int, guess: int, bound: int) -> int:
+        """The first net price from a guess upwards that is certified, if it is worth while."""
+        step = ceil(STEP * self.worth)
+        tried = range(guess, min(bound - step, self._largest_net(level)) + 1, step)[:CERTIFICATES]
+        certain = (net for net in tried if all(self._exchanges(level, net, surely) for surely in (False, True)))
+        return next(certain, NEVER)
+
+    def _by_way_of_change(self, level: int, payment: int) -> int:
+        """About the net price of as many units as become so much change: where a search begins, and no bound."""
+        units = -(-payment // self._converted[level])
+        return units * (self.worth - self._converted[level]) + payment
+
+    def _largest_net(self, level: int) -> int:
+        return floor(LARGEST_PART * level) * self.worth
+
+    def _exchanges(self, level: int, net: int, surely: bool) -> bool:
+        """Whether the units that a net price stands for buy the round and the change given back, all at once."""
+        given = -(-net // self.worth)
+        taken = tuple(given * count for count in self.unit)
+        slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead
+        less: Bundle = {ROW: 1, CHANGE: given * self.worth - net}
+        return self._covers(less, self._as_bundle(taken), self._bundle(level, taken), slack, surely)
+
     def _conversions(self) -> dict[int, int]:
-        """The most change that was found for one unit beside what is left of so many planned rounds."""
+        """About the most change for one unit beside what is left of so many planned rounds: where a search begins."""
         converted: dict[int, int] = {}
         lost = self.worth // 50
         for level in reversed(self._levels):
@@ -285,7 +307,7 @@ class _Rows:
             def converts(lost: int, surely: bool, level: int = level) -> bool:
                 slack = self._prices.all_slack / 2 * sum(self.unit) / self._all_units
                 less: Bundle = {CHANGE: self.worth - lost}
-                return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, surely)
+                return self._covers(less, self._as_bundle(self.unit), self._bundle(level, self.unit), slack, False)
 
             least = _near_least(converts, lost, lost + lost // 8, self.worth - 1, FINENESS * self.worth)
             if least is None:
