@@ -99,13 +99,6 @@ def test_entries_of_several_units_are_valid(prices, grid, loud):
     assert checked >= 3
 
 
-def test_units_that_become_less_change_than_is_paid_are_no_price():
-    """With a plan that rarely reveals much, a Gaussian round that alone breaks the promise has no price at all."""
-    plan = mechanisms.SampledGaussian(0.2, 1.0, 0.0003)
-    loud = planned_table.table(Prices(((plan, 1),), epsilon=0.5, delta=0.02), mechanisms.Gaussian(1.5))
-    assert (loud.given[-1] == NEVER).all()
-
-
 def test_prices_rise_with_the_norm_and_fall_with_what_is_left(table):
     """In net and in change; no exchange gives back more than the planned rounds that it takes."""
     net = np.where(table.given < NEVER, table.given * table.worth - table.back, NEVER)

@@ -1,0 +1,61 @@
+"""Attack people's planned accounts with rounds that are not planned, over random plans, budgets and rounds.
+
+python benchmarks/loud_rounds.py [--triples 300] [--out FILE]
+
+Each line of FILE is one triple: what a fresh account admits, what the filter of one account admits, and the largest
+delta found over the promised one, by a closed form and by an adversary who switches once by the loss so far. A run that
+was killed goes on where it was. Ends with an error if anything is above the promise. Takes about ten seconds a triple.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bursar import mechanisms
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT / "experiments")]
+
+import journal  # noqa: E402
+
+import loud_rounds  # noqa: E402
+
+
+def triples(count: int) -> Iterator[tuple[mechanisms.Mechanism, float, float, mechanisms.Mechanism]]:
+    """Those that were once sold for too little, and random ones, each with a seed of its own."""
+    for sigma, rate, epsilon, delta, noise in loud_rounds.ATTACKED:
+        yield mechanisms.SampledGaussian(sigma, 1.0, rate), epsilon, delta, mechanisms.Gaussian(noise)
+    for seed in range(count):
+        yield loud_rounds.random_triple(np.random.default_rng(seed))
+
+
+def main() -> None:
+    """Play, record and summarise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--triples", type=int, default=300)
+    parser.add_argument("--out", type=Path, default=Path("loud_rounds.jsonl"))
+    options = parser.parse_args()
+    known = {run["triple"]: run for run in journal.recorded(options.out)}
+    for triple in triples(options.triples):
+        if repr(triple) not in known:
+            run = {"triple": repr(triple), **loud_rounds.played(*triple)}
+            journal.record(options.out, run)
+            known[run["triple"]] = run
+    runs = list(known.values())
+    largest = {part: max(run[part] or 0.0 for run in runs) for part in ("alone", "switch")}
+    more = sum(run["people"] > 0 and not run["one"] for run in runs)
+    fewer = sum(run["people"] == 0 and run["one"] for run in runs)
+    sold = sum(run["people"] > 0 for run in runs)
+    print(
+        json.dumps({"triples": len(runs), "admitted": sold, "largest": largest, "only people": more, "only one": fewer})
+    )
+    if max(largest.values()) > 1:
+        sys.exit("a delta above the promise was found")
+
+
+if __name__ == "__main__":
+    main()
