@@ -25,10 +25,10 @@ import journal  # noqa: E402
 import loud_rounds  # noqa: E402
 
 
-def triples(count: int) -> Iterator[tuple[mechanisms.Mechanism, float, float, mechanisms.Mechanism]]:
+def triples(count: int) -> Iterator[tuple[mechanisms.Mechanism, float, float, mechanisms.Mechanism, float]]:
     """Those that were once sold for too little, and random ones, each with a seed of its own."""
     for sigma, rate, epsilon, delta, noise in loud_rounds.ATTACKED:
-        yield mechanisms.SampledGaussian(sigma, 1.0, rate), epsilon, delta, mechanisms.Gaussian(noise)
+        yield mechanisms.SampledGaussian(sigma, 1.0, rate), epsilon, delta, mechanisms.Gaussian(noise), 1.0
     for seed in range(count):
         yield loud_rounds.random_triple(np.random.default_rng(seed))
 

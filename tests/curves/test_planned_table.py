@@ -1,6 +1,8 @@
 """Prices for people whose accounts hold planned rounds: certified again, monotone, and near the least."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -146,6 +148,19 @@ def test_quick_looks_agree_with_the_certificate(prices, table, grid):
         assert grid.seems_to_cover(*bundles, slack) == grid.covers(*bundles, slack) == (part > 1)
 
 
-def test_largest_worth_is_that_of_the_plans_dearest_round(prices, table):
-    """Of a plan of one mechanism the worth of its table."""
-    assert planned_table.largest_worth(prices) == table.worth
+def test_the_worth_is_that_of_the_plans_dearest_round(prices, table):
+    """Of a plan of one mechanism the worth of its table; nobody pays more rounds than there are units and change."""
+    assert planned_table.worths(prices) == (table.worth,)
+    assert table.most == prices.rounds * (1 + table.worth)
+
+
+def test_tables_built_in_two_threads_are_those_built_one_after_the_other():
+    """All tables of a budget are certified on one grid: another thread's round must not stand for one's own."""
+    both = [mechanisms.Gaussian(40.0), mechanisms.Gaussian(4000.0)]
+    alone = [planned_table.table(Prices(((PLAN, 1),), epsilon=2.0, delta=1e-5), one) for one in both]
+    for _ in range(2):
+        shared = Prices(((PLAN, 1),), epsilon=2.0, delta=1e-5)
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(partial(planned_table.table, shared), both))
+        for one, other in zip(alone, together, strict=True):
+            assert all(np.array_equal(getattr(one, part), getattr(other, part)) for part in ("given", "back", "change"))

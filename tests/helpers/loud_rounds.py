@@ -6,7 +6,8 @@ goes on in the way that is best from there: with more planned rounds, or with th
 and then with planned rounds again.
 """
 
-from math import ceil, exp, expm1, inf, log
+from dataclasses import replace
+from math import ceil, exp, expm1, inf, log, log1p
 
 import numpy as np
 from scipy.special import ndtr
@@ -15,7 +16,7 @@ from bursar import filters, individual, mechanisms
 from bursar.errors import ArgumentError
 
 LARGEST = 2**20  # losses on a grid
-OTHERS = 20  # rounds of the other kind that are charged one after the other, at most
+OTHERS = 4096  # rounds of the other kind that are charged, at most
 ATTACKED = (  # sigma and rate of the plan, epsilon, delta, sigma of a Gaussian round: once sold for too little
     (0.15, 1 / 6000, 0.5, 0.01, 0.7),
     (0.15, 1 / 6000, 0.5, 0.01, 1.0),
@@ -34,7 +35,7 @@ ATTACKED = (  # sigma and rate of the plan, epsilon, delta, sigma of a Gaussian 
 
 
 def random_triple(rng):
-    """A plan, a budget, and a round of another kind, drawn until the plan fits a dozen times."""
+    """A plan, epsilon, delta, a round of another kind, a norm; drawn until the plan fits a dozen times."""
     while True:
         sigma, rate = float(np.exp(rng.uniform(log(0.15), log(3)))), float(np.exp(rng.uniform(log(1e-4), log(0.3))))
         plan = mechanisms.SampledGaussian(sigma, 1.0, rate)
@@ -49,7 +50,7 @@ def random_triple(rng):
         )[rng.integers(5)]
         try:
             if 12 <= filters.Planned(plan, epsilon=epsilon, delta=delta).left < 10**6:
-                return plan, epsilon, delta, other
+                return plan, epsilon, delta, other, 1.0 if rng.integers(2) else float(rng.uniform(0.1, 1.0))
         except ArgumentError:
             continue
 
@@ -120,20 +121,12 @@ class _Losses:
         return np.roll(np.fft.irfft(spectrum, self.size), -self.low)
 
 
-def admitted(accounts, mechanism, most=OTHERS):
-    """How many rounds of a kind one person with the full norm takes part in."""
-    count = 0
-    while count < most and accounts.charge(mechanism, np.ones(1))[0]:
-        count += 1
-    return count
-
-
-def _planned(accounts, plan):
-    """How many planned rounds the person still takes part in, by bisection over repeated ones."""
-    low, high = 0, 2**21
+def admitted(accounts, mechanism, norm=1.0, most=2**21):
+    """How many rounds of a kind one person still takes part in, by bisection over repeated ones."""
+    low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        fits = accounts.admits(mechanisms.Repeated(plan, middle), np.ones(1))[0]
+        fits = accounts.admits(mechanisms.Repeated(mechanism, middle), np.array([norm]))[0]
         low, high = (middle, high) if fits else (low, middle)
     return low
 
@@ -156,53 +149,55 @@ def alone(mechanism, count, epsilon):
     raise TypeError(mechanism)
 
 
-def played(plan, epsilon, delta, other, *, parts=(0.0, 0.3, 0.6, 0.9)):
-    """What is admitted, and the largest delta found over the promised one.
+def played(plan, epsilon, delta, other, norm=1.0, *, parts=(0.0, 0.3, 0.6, 0.9)):
+    """What is admitted of a person with a norm in the other kind of round, and the largest delta over the promised one.
 
     Returns: rounds of the plan; rounds of the other kind that a fresh account takes, and whether the filter of one
     account takes one; ``alone`` and ``switch``, deltas over the promise (None where the grid would be too large).
     """
-    budget = filters.Planned(plan, epsilon=epsilon, delta=delta)
-    one, rounds = budget.admits(other), budget.left
-    many = admitted(individual.Filter(1, budget), other)
-    found = {
-        "rounds": rounds,
-        "people": many,
-        "one": one,
-        "alone": alone(other, many, epsilon) / delta if many else 0.0,
-    }
-    grid = budget.notion.prices.grid
-    reach = 0.0 if not many else OTHERS**0.5 * 12 * _spread(other)
+    budget, loud = filters.Planned(plan, epsilon=epsilon, delta=delta), other
+    if hasattr(other, "sensitivity"):
+        loud = replace(other, sensitivity=norm * other.sensitivity)
+    one, rounds = budget.admits(loud), budget.left
+    many = admitted(individual.Filter(1, budget), other, norm, OTHERS)
+    found = {"rounds": rounds, "people": many, "one": one, "alone": alone(loud, many, epsilon) / delta if many else 0.0}
+    grid, switch = budget.notion.prices.grid, None
+    largest, variance = _sizes(loud)
+    reach = 2 * largest + 12 * (many * variance) ** 0.5 + many * variance
     low = min(grid.low, -ceil(reach / grid.step)) - 2
     size = 1 << (max(grid.low + grid.size, ceil(reach / grid.step)) - low).bit_length()
-    switch = None
     if size <= LARGEST:
         losses = _Losses(grid.step, low, size)
-        switch = max(_best_switch(losses, side, budget, plan, epsilon, other, parts) for side in (0, 1)) / delta
+        play = (budget, plan, epsilon, (other, loud, norm), parts)
+        switch = max(_best_switch(losses, side, *play) for side in (0, 1)) / delta
     return {**found, "switch": switch}
 
 
-def _spread(mechanism):
+def _sizes(mechanism):
+    """About the largest loss of one round, but for what never happens, and its mean square."""
     match mechanism:
         case mechanisms.Pure(epsilon):
-            return epsilon
+            return epsilon, epsilon**2
         case mechanisms.Laplace(scale, sensitivity):
-            return sensitivity / scale
-    relative = mechanism.sensitivity / mechanism.sigma
-    return relative + relative**2 / 2
+            return sensitivity / scale, (sensitivity / scale) ** 2
+    relative, rate = mechanism.sensitivity / mechanism.sigma, getattr(mechanism, "sample_rate", 1.0)
+    return log1p(rate * expm1(9 * relative + relative**2 / 2)), rate**2 * expm1(min(relative**2, 50.0))
 
 
-def _best_switch(losses, side, budget, plan, epsilon, other, parts):
+def _best_switch(losses, side, budget, plan, epsilon, others, parts):
+    other, loud, norm = others
     end = np.where(losses.places > epsilon, -np.expm1(np.minimum(epsilon - losses.places, 0.0)), 0.0)
-    planned, loud, best = losses.spectrum(plan, side), losses.spectrum(other, side), -inf
+    planned, another, best = losses.spectrum(plan, side), losses.spectrum(loud, side), -inf
     for part in parts:
         accounts = individual.Filter(1, budget)
         first = int(part * budget.left)
         if first:
             accounts.charge(mechanisms.Repeated(plan, first), np.ones(1))
         going_on = losses.mean(end, planned ** (budget.left - first))
-        many = admitted(accounts, other)
-        switched = losses.mean(end, loud**many * planned ** _planned(accounts, plan))
+        many = admitted(accounts, other, norm, OTHERS)
+        if many:
+            accounts.charge(mechanisms.Repeated(other, many), np.array([norm]))
+        switched = losses.mean(end, another**many * planned ** admitted(accounts, plan))
         value = float(losses.law(planned**first) @ np.maximum(going_on, switched))
         best = max(best, value)
     return best

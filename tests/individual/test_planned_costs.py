@@ -90,11 +90,15 @@ def test_states_that_were_tampered_with_are_refused():
     accounts = people(1)
     accounts.charge(m.Repeated(STEP, 3), np.array([0.5]))
     state = accounts.state()
-    for spent in ([10**9, 0, 0], [0, 1, 0], [1, 0, 10**9], [-1, 0, 0], [0, 0]):
+    worth = accounts._costs(STEP).table.worth
+    for spent in ([10**9, 0, 0], [0, 1, 0], [1, 0, 10**9], [-1, 0, 0], [0, 0], [3, 0, 3 * worth + 1]):
         with pytest.raises(ArgumentError, match="spent"):
             individual.Filter.from_state({**state, "spent": np.array([spent], np.int64)})
     with pytest.raises(ArgumentError, match="units"):
         individual.Filter.from_state({**state, "units": {**state["units"], "share": 0.5}})
+    older = {name: value for name, value in state["units"].items() if name != "rule"}
+    with pytest.raises(ArgumentError, match="units"):  # of prices that were too small
+        individual.Filter.from_state({**state, "units": older})
 
 
 def test_the_allowance_is_admitted_and_more_is_not():
@@ -156,6 +160,25 @@ def test_a_plan_of_two_mechanisms_serves_people_who_contribute_to_each():
     assert accounts.charge(m.Repeated(STEP, epochs - 3), np.array([1.0, 1.0])).all()
     assert not accounts.charge(STEP, np.array([1.0, 0.0]))[0]
     assert accounts.charge(m.Repeated(louder, 2 * epochs - 6), np.array([1.0, 1.0])).all()
+
+
+def test_change_got_for_one_kind_of_round_does_not_pay_endlessly_many_of_another():
+    """A quiet mechanism of the plan costs a few changes: what the change pays is admitted, and no number far above."""
+    loud, quiet, other = m.SampledGaussian(1.0, 1.0, 0.01), m.SampledGaussian(100.0, 1.0, 0.01), m.Gaussian(21.0)
+    accounts = individual.Filter(2, filters.Planned(m.Composed((loud, quiet)), **BUDGET))
+    norms = np.full(2, accounts._costs(other).grid[61])
+    for _ in range(14):
+        assert accounts.charge(other, norms).all()
+    before = accounts.state()["spent"]
+    assert before[0, -1] > 10_000
+    for times in (10**6, 10**12, 2**61):
+        assert not accounts.charge(m.Repeated(quiet, times), np.ones(2)).any()
+    assert np.array_equal(accounts.state()["spent"], before)
+    fits = steps(accounts, quiet, 1.0)
+    accounts.charge(m.Repeated(quiet, fits), np.array([1.0, 0.0]))
+    single = [accounts.charge(quiet, np.ones(2)) for _ in range(3)]
+    assert not np.array(single)[:, 0].any()
+    assert np.array(single)[:, 1].all()
 
 
 def test_a_trainer_runs_with_it():

@@ -16,7 +16,7 @@ Source: theory 4.11; docs/proofs/planned-filter.md
 """
 
 from functools import lru_cache
-from math import ceil, floor, log2
+from math import ceil, expm1, floor, log2
 
 from bursar import _check, mechanisms
 from bursar._units import FAILURE
@@ -95,7 +95,7 @@ class Prices:
             beside = f" beside reserve={reserve!r}" if full else ""
             raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
         leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
-        self._leaks = 1.01 * self.rounds * sum(leaks)
+        self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
         self._paid = lru_cache(maxsize=2**12)(self._payment)
         self._exchanged = lru_cache(maxsize=2**12)(self._exchange)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from bursar.curves import lattice, residue
 from bursar.curves.planned import ERRORS, Prices
 from bursar.errors import Unsupported
 
-__all__ = ["NEVER", "SHARE", "Table", "largest_worth", "table"]
+__all__ = ["NEVER", "RULE", "SHARE", "Table", "table", "worths"]
 
 Bundle = Mapping[Hashable, int]
 
@@ -38,6 +39,9 @@ NEVER = 2**62
 
 SHARE = 1 / 16
 """The probability with which a round of change runs: small contributions are paid to about one per cent."""
+
+RULE = 2
+"""Of what is sold at what price; saved accounts name it: those of other rules are not gone on with."""
 
 LEVELS = (0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.09, 0.05, 0.035, 0.02, 0.01)  # parts of the planned rounds
 EXCHANGE_LEVELS, PAYMENT_LEVELS = (0.7, 0.25, 0.05), (0.25, 0.02)  # of these, where single norms are looked at
@@ -49,6 +53,8 @@ SMALLEST_PART = 0.15  # of a planned round: cheaper rounds are exchanged by way 
 LEAST_LEVEL = 8  # planned rounds; with fewer left none but planned rounds are admitted
 CERTIFICATES = 4  # tried for one price, beginning at what looks like the least
 CHANGE, ROW = "small change", "one norm"
+
+_BUILDING = Lock()  # of tables: all accounts of a budget share a grid, on which ROW stands for one norm at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +70,7 @@ class Table:
         change: (k, j) int64; the price in change alone; NEVER where that does not buy it.
         unit: how many of each mechanism of the plan one exchange takes.
         worth: no exchange gives back more change than this for each unit.
+        most: no account pays for more rounds: all units there are, and all change that they could ever become.
     """
 
     norms: NDArray[np.float64]
@@ -73,6 +80,7 @@ class Table:
     change: NDArray[np.int64]
     unit: tuple[int, ...]
     worth: int
+    most: int
 
 
 @lru_cache(maxsize=64)
@@ -97,6 +105,11 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
     """
     if prices.change:
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
+    with _BUILDING:
+        return _built(prices, mechanism)
+
+
+def _built(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
     norms = _norms(mechanism)
     levels = sorted({floor(part * prices.rounds) for part in LEVELS if part * prices.rounds >= LEAST_LEVEL + 1})
     rows = _Rows(prices, mechanism, levels)
@@ -106,12 +119,13 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism) -> Table:
     change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)
     given = np.where(net < NEVER, -(-net // rows.worth), NEVER)
     back = np.where(net < NEVER, np.minimum(given, NEVER // rows.worth) * rows.worth - net, 0)
-    return Table(np.array([0.0, *norms]), np.array([0, *levels], np.int64), given, back, change, rows.unit, rows.worth)
+    columns = np.array([0, *levels], np.int64)
+    return Table(np.array([0.0, *norms]), columns, given, back, change, rows.unit, rows.worth, rows.most)
 
 
-def largest_worth(prices: Prices) -> int:
-    """The most change that any exchange gives back for one mechanism of the plan."""
-    return max(_worth(prices, one) for one, _ in prices.plan)
+def worths(prices: Prices) -> tuple[int, ...]:
+    """The most change that any exchange gives back for each mechanism of the plan."""
+    return tuple([_worth(prices, one) for one, _ in prices.plan])
 
 
 def _worth(prices: Prices, mechanism: mechanisms.Mechanism) -> int:
@@ -196,17 +210,21 @@ class _Rows:
     def __init__(self, prices: Prices, mechanism: mechanisms.Mechanism, levels: list[int]) -> None:
         self._prices, self._mechanism, self._levels = prices, mechanism, levels
         self._counts = tuple(count for _, count in prices.plan)
-        worths = [_worth(prices, one) for one, _ in prices.plan]
+        each = worths(prices)
         same = [place for place, (one, _) in enumerate(prices.plan) if _same_kind(one, mechanism)]
         same = [place for place in same if _dominates(prices.plan[place][0], mechanism)] or same
-        nearest = min(same, key=worths.__getitem__, default=-1)
-        self.unit = tuple(int(place == nearest) for place in range(len(worths))) if same else self._counts
-        self.worth = sum(one * count for one, count in zip(worths, self.unit, strict=True))
+        nearest = min(same, key=each.__getitem__, default=-1)
+        self.unit = tuple(int(place == nearest) for place in range(len(each))) if same else self._counts
+        self.worth = sum(one * count for one, count in zip(each, self.unit, strict=True))
         self._planned = prices.plan[nearest][0] if same else None
-        self._all_change = prices.rounds * sum(one * count for one, count in zip(worths, self._counts, strict=True))
+        self._all_change = prices.rounds * sum(one * count for one, count in zip(each, self._counts, strict=True))
         self._all_units = prices.rounds * sum(self._counts)  # of single mechanisms
+        self.most = self._all_units + self._all_change
+        change = lattice.change(prices.grid.step, SHARE)
+        if not self._all_change * change[0].error <= 0.9 * ERRORS:  # what the proof leaves for the change
+            raise Unsupported(f"plan={prices.plan!r} could become more change than is proven right: plan fewer rounds")
         if CHANGE not in prices.grid:
-            prices.grid.add(CHANGE, lattice.change(prices.grid.step, SHARE))
+            prices.grid.add(CHANGE, change)
         self._overhead, self._size, self._smaller = 0.0, 0.0, 0.0  # of the norm at hand; by how much it is smaller
         self._converted = self._conversions()
         self._net, self._payment = [NEVER] * (len(levels) + 1), [NEVER] * (len(levels) + 1)

@@ -69,8 +69,7 @@ class FromPlan:
         known = (norms >= 0) & (norms <= float(self.grid[-1]))
         row = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, norms, 0.0))
         columns, nothing = len(self.plan), xp.zeros_like(spent[:, 0])
-        most = sum(self.start) * (1 + self.table.worth) + 1  # nobody can pay so many rounds
-        todo = xp.where(known & (row > 0), min(self.times, most), 0)
+        todo = xp.where(known & (row > 0), min(self.times, self.table.most + 1), 0)
         mine = [count - spent[:, column] for column, count in enumerate(self.start)]
         left = _Left(mine, spent[:, columns + 1] - spent[:, columns], nothing, nothing, todo)
         lost = cast(Mask, xp.zeros_like(known))
@@ -116,8 +115,10 @@ class FromPlan:
             (one, count, each) for one, count, each in zip(left.mechanisms, self.plan, self.table.unit, strict=True)
         ]
         price, back = prices.change, prices.back
-        # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price
-        last = -(-((left.todo + 1) * price - left.change + back) // (price + back)) - 1
+        # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price; at this price
+        # nobody pays for more rounds than all change buys and all units do, and no product overflows
+        todo = xp.minimum(left.todo, self.table.most // price + sum(self.start) + 1)
+        last = -(-((todo + 1) * price - left.change + back) // (price + back)) - 1
         times = xp.where(prices.paid, last, left.todo)
         for one, count, each in unit:
             if each:

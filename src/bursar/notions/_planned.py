@@ -167,11 +167,11 @@ class Planned(WithFailures[int]):
         used, paid, got = spent[:, :-2], spent[:, -2], spent[:, -1]
         start = self.person_limits()[:-2]
         units = np.max(used, axis=0, initial=0) <= np.asarray(start)
-        most_got = used.sum(axis=1) * planned_table.largest_worth(self.prices)
+        most_got = used @ np.asarray(planned_table.worths(self.prices), np.int64)
         return bool(np.all(spent >= 0) and np.all(units) and np.all(paid <= got) and np.all(got <= most_got))
 
     def person_units(self) -> dict[str, float]:
-        return {**self.prices.units(), "share": planned_table.SHARE}
+        return {**self.prices.units(), "share": planned_table.SHARE, "rule": planned_table.RULE}
 
     def person_left(self, spent: Array, xp: Library) -> Array:
         """Whole planned rounds."""
