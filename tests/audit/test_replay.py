@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flawed
+import planted
 from bursar import _witness, audit, filters, noise
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Laplace
@@ -91,6 +92,56 @@ def test_whole_noise_that_is_the_same_by_chance_is_no_finding(releases, rules):
     data = {"ann": 2, "bob": 1}
     report = audit.replay(pipeline, data, people=["ann"], without=lambda data, who: {"bob": 1})
     assert report.rules == rules
+
+
+def replayed(pipeline, **options):
+    return audit.replay(pipeline, 1, people=[1], without=lambda data, person: data, **options)
+
+
+@pytest.mark.parametrize("plant", planted.REUSED, ids=str)
+def test_noise_that_is_used_again_is_found_in_few_numbers(plant):
+    """1 to 7 numbers a release, after 1 to 50 releases, also with the other sign and times a factor."""
+    size, lag, *_ = plant
+    report = replayed(planted.reused(*plant, seed=size + 100 * lag), fresh=False)
+    assert report.rules == {"noise"}, plant
+    assert "used again" in str(report)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_one_draw_for_all_releases_is_found(size):
+    """A vector that is drawn before the loop and added to six releases; a seed of a single number; and releases of
+    other sizes between those that are the same."""
+    noise = np.random.default_rng(size).normal(0, 6.0, size)
+    step = Gaussian(sigma=6.0, sensitivity=1.0)
+
+    def once(data):
+        return audit.Outcome(
+            [audit.released(lambda: 3.5 + noise, exact=np.full(size, 3.5), mechanism=step) for _ in range(6)]
+        )
+
+    def between(data):
+        rng, out = np.random.default_rng(), []
+        for release in range(24):
+            fresh = rng.normal(0, 6.0, 1 + release % 5)
+            told = noise[:1] if release % 7 == 0 else fresh
+            out.append(audit.released(lambda told=told: told, exact=np.zeros(told.size), mechanism=step))
+        return audit.Outcome(out)
+
+    def seeded(data):
+        told = float(np.random.default_rng(9).normal(0, 6.0))
+        return audit.Outcome(audit.released(lambda: 7.0 + told, exact=7.0, mechanism=step))
+
+    assert replayed(once, fresh=False).rules == {"noise"}
+    assert replayed(between, fresh=False).rules == {"noise"}
+    assert replayed(seeded).rules == {"noise"}
+
+
+@pytest.mark.parametrize("kind", planted.KINDS)
+def test_fresh_noise_is_no_finding(kind):
+    """Of 25 clean runs of each kind, twice each: real, single precision, whole, decimal, and with other steps."""
+    rng = np.random.default_rng(sum(map(ord, kind)))
+    for _ in range(25):
+        assert replayed(planted.clean(kind, rng)).holds
 
 
 def test_outputs_are_held_still_in_the_audit_only():

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,9 @@ from bursar.curves import gaussian
 from bursar.errors import ArgumentError
 
 __all__ = ["ManyRuns", "OneRun", "many_runs", "one_run"]
+
+APART = 2.0
+"""By what factor the places of two thresholds next to each other differ."""
 
 
 @dataclass(frozen=True)
@@ -107,43 +109,70 @@ def one_run(
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """How often an attack says that a person is there, of runs with and without, and what that shows. Public."""
+    """How often attacks say that a person is there, of runs with and without, and what that shows. Public.
 
-    hits: int
+    Attributes:
+        hits: of the runs with the person, in how many the attack says so; a tuple of one for each of several attacks.
+        present: how many runs with the person.
+        alarms: of the runs without, in how many at most the attack says so; a tuple likewise.
+        absent: how many runs without.
+        confidence: in (0, 1), shared evenly by all attacks.
+    """
+
+    hits: int | tuple[int, ...]
     present: int
-    alarms: int
+    alarms: int | tuple[int, ...]
     absent: int
     confidence: float = 0.95
 
     def epsilon(self, *, delta: float) -> float:
-        """The largest epsilon at delta that is refuted; above the true one with probability 1 - confidence at most."""
-        return mu_from_rates(self.hits, self.present, self.alarms, self.absent, confidence=self.confidence)[1](delta)
+        """The largest epsilon at delta that an attack refutes; 0 where none.
+
+        Guarantee: above the true epsilon, at any of all deltas, with a probability of at most 1 - confidence.
+        Source: docs/proofs/audits.md, Statement 4.
+        """
+        return max(epsilon(delta) for _, epsilon in self._refuted())
 
     def mu(self) -> float:
-        """The largest mu that is refuted; above the true one with a probability of at most 1 - confidence."""
-        return mu_from_rates(self.hits, self.present, self.alarms, self.absent, confidence=self.confidence)[0]
+        """The largest mu that an attack refutes; above the true one with a probability of at most 1 - confidence."""
+        return max(mu for mu, _ in self._refuted())
+
+    def _refuted(self) -> list[tuple[float, Callable[[float], float]]]:
+        hits, alarms = (each if isinstance(each, tuple) else (each,) for each in (self.hits, self.alarms))
+        if len(hits) != len(alarms) or not hits:
+            raise ArgumentError(f"hits and alarms must be equally many, not {len(hits)} and {len(alarms)}")
+        _check.between(0, 1, confidence=self.confidence)
+        each = 1 - (1 - self.confidence) / len(hits)
+        counts = zip(hits, alarms, strict=True)
+        return [mu_from_rates(hit, self.present, alarm, self.absent, confidence=each) for hit, alarm in counts]
 
 
 def many_runs(there: Sequence[float] | Any, absent: Sequence[float] | Any, *, confidence: float = 0.95) -> ManyRuns:
-    """Audit by the scores of many runs with and without a person: the threshold is chosen on one half of each.
+    """Audit by the scores of many runs with and without a person, at many thresholds at once.
 
     Args:
         there, absent: (runs,) scores, at least 4 each, the larger the likelier that the person was there.
         confidence: in (0, 1).
 
-    Guarantee: that of ``ManyRuns``: the rates are those of the other halves, for a threshold that they had no part in.
-    Source: Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
+    Returns:
+        One attack for each threshold: "there" above a score of a run without, or from a score of a run with the person
+        on. The places of these scores in their order are fixed before, from either end ever further apart; so whatever
+        is asked of the result, the threshold that answers it best is among them.
+
+    Guarantee: that of ``ManyRuns``, whatever the laws of the scores.
+    Source: docs/proofs/audits.md, Statement 5; Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
     """
-    scores = [np.asarray(each, np.float64).reshape(-1) for each in (there, absent)]
-    if min(map(len, scores)) < 4 or any(np.isnan(each).any() for each in scores):
+    ins, outs = (np.sort(np.asarray(each, np.float64).reshape(-1)) for each in (there, absent))
+    if min(len(ins), len(outs)) < 4 or np.isnan(ins).any() or np.isnan(outs).any():
         raise ArgumentError("there and absent must be at least 4 numbers each")
-    first = [each[: len(each) // 2] for each in scores]
-    rest = [each[len(each) // 2 :] for each in scores]
-    best, threshold = -inf, 0.0
-    for candidate in np.unique(np.quantile(np.concatenate(first), np.linspace(0.02, 0.98, 97))):
-        counts = [int((each > candidate).sum()) for each in first]
-        mu, _ = mu_from_rates(counts[0], len(first[0]), counts[1], len(first[1]), confidence=confidence)
-        if mu > best:
-            best, threshold = mu, float(candidate)
-    hits, alarms = (int((each > threshold).sum()) for each in rest)
-    return ManyRuns(hits, len(rest[0]), alarms, len(rest[1]), confidence)
+    alarms, misses = _places(len(outs)), _places(len(ins))
+    above = len(ins) - np.searchsorted(ins, outs[::-1][alarms], side="right")
+    from_on = len(outs) - np.searchsorted(outs, ins[misses], side="left")
+    hits = (*above.tolist(), *(len(ins) - misses).tolist())
+    return ManyRuns(hits, len(ins), (*alarms.tolist(), *from_on.tolist()), len(outs), confidence)
+
+
+def _places(count: int) -> NDArray[np.int64]:
+    """How many of so many scores are beyond a threshold: 0, 1, 2, and then ever fewer."""
+    most = int(np.ceil(np.log(count) / np.log(APART)))
+    return np.unique(np.rint(APART ** np.arange(most)).astype(np.int64) - 1)[: count - 1]

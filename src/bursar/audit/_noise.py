@@ -4,8 +4,8 @@ Each check is a test whose false-alarm rate is below one in a million; what it m
 """
 
 from collections.abc import Sequence
-from math import inf, log, pi, sqrt
-from typing import Any
+from math import log
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from scipy.stats import chi2, gamma
 
 from bursar.audit._calls import Call, Run, values_of
 from bursar.audit._compare import Found
+from bursar.audit._reuse import COLUMNS, Numbers, evidence, numbers_of, used_again
 from bursar.mechanisms import DiscreteGaussian, Gaussian, Laplace, SampledGaussian
 
 __all__ = ["noise_found"]
@@ -21,10 +22,21 @@ __all__ = ["noise_found"]
 Array = NDArray[np.float64]
 
 ALARM = 1e-7
+USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8
-"""Fewer numbers than this say nothing about being drawn twice."""
+"""Vectors as long as this are compared by their directions as well."""
 COARSE = 8.0
 MOST_PAIRS = 200
+SINGLE, DOUBLE = 2.0**-22, 2.0**-51
+"""By what share of a number adding noise in single or double precision may be off, twice over."""
+
+
+class _Noise(NamedTuple):
+    """The noise of one call, in units of its standard deviation or scale, and by how much each number may be off."""
+
+    call: Call
+    values: Array
+    tolerance: Array
 
 
 def noise_found(run: Run, again: Run | None) -> list[Found]:
@@ -34,33 +46,39 @@ def noise_found(run: Run, again: Run | None) -> list[Found]:
         run: private.
         again: the same pipeline on the same data, for noise that is the same in every run; None to leave that out.
     """
-    drawn = [(call, _standard(call)) for call in run.calls if call.of is None]
-    noises = [(call, noise) for call, noise in [*drawn, *_rows(run)] if noise is not None and noise.size]
+    drawn = [_standard(call) for call in run.calls if call.of is None]
+    noises = [noise for noise in [*drawn, *_rows(run)] if noise is not None and noise.values.size]
     return [*_too_small(noises), *_twice(noises), *_known(run, again)]
 
 
-def _standard(call: Call) -> Array | None:
-    """The noise of a call, in units of its standard deviation or scale; None where it cannot be told."""
-    mechanism = call.mechanism
-    if call.exact.labels is not None or not isinstance(mechanism, _NOISY):
+def _standard(call: Call) -> _Noise | None:
+    """The noise of a call; None where it cannot be told."""
+    if call.exact.labels is not None or not isinstance(call.mechanism, _NOISY):
         return None
     released = values_of(call.released)
     if released.numbers.size != call.exact.numbers.size:
         return None
-    scale = mechanism.scale if isinstance(mechanism, Laplace) else mechanism.sigma
-    return np.asarray(np.asarray(released.minus(call.exact), np.float64) / scale)
+    scale, noise = _scale(call), np.asarray(released.minus(call.exact), np.float64)
+    told, exact = (np.asarray(each.numbers, np.float64) for each in (released, call.exact))
+    with np.errstate(over="ignore"):
+        rounded = SINGLE if (told.astype(np.float32) == told).all() else DOUBLE
+    return _Noise(call, noise / scale, (np.abs(told) + np.abs(exact)) * (rounded / scale))
+
+
+def _scale(call: Call) -> float:
+    return float(call.mechanism.scale if isinstance(call.mechanism, Laplace) else call.mechanism.sigma)
 
 
 _NOISY = (Gaussian, SampledGaussian, DiscreteGaussian, Laplace)
 
 
-def _rows(run: Run) -> list[tuple[Call, Array | None]]:
+def _rows(run: Run) -> list[_Noise]:
     """Correlated noise, made independent again: C times the noise of all rows."""
     groups: dict[int, list[Call]] = {}
     for call in run.calls:
         if call.of is not None and call.part is not None and call.part.rule == "rows":
             groups.setdefault(call.of, []).append(call)
-    found: list[tuple[Call, Array | None]] = []
+    found: list[_Noise] = []
     for calls in groups.values():
         part = calls[-1].part
         factor: Any = None if part is None else part.factor
@@ -69,42 +87,61 @@ def _rows(run: Run) -> list[tuple[Call, Array | None]]:
         if factor is None or len(complete) < len(rows):
             continue
         columns = np.asarray(factor.columns(range(factor.steps)))[: len(rows), : len(rows)]
-        found += zip(calls, columns @ np.array(complete), strict=True)
+        values = columns @ np.array([row.values for row in complete])
+        off = len(rows) * np.abs(columns) @ np.array([row.tolerance for row in complete])
+        found += map(_Noise, calls, values, off)
     return found
 
 
-def _too_small(noises: Sequence[tuple[Call, Array]]) -> list[Found]:
+def _too_small(noises: Sequence[_Noise]) -> list[Found]:
     """Noise that is smaller than stated, of each kind and size of mechanism."""
-    kinds: dict[Any, list[tuple[Call, Array]]] = {}
-    for call, noise in noises:
-        kinds.setdefault(call.mechanism, []).append((call, noise))
     found = []
-    for mechanism, same in kinds.items():
-        numbers = np.concatenate([noise for _, noise in same])
+    for mechanism, same in _kinds(noises).items():
+        numbers = np.concatenate([noise.values for noise in same])
         if isinstance(mechanism, Laplace):
             chance = float(gamma.cdf(np.abs(numbers).sum() + len(numbers) / mechanism.scale, len(numbers)))
         else:
             chance = float(chi2.cdf(np.square(numbers).sum(), len(numbers)))
         if not np.isfinite(numbers).all() or chance < ALARM:
-            found.append(Found("noise", same[0][0].number, f"there is less noise than {mechanism!r} says"))
+            found.append(Found("noise", same[0].call.number, f"there is less noise than {mechanism!r} says"))
     return found
 
 
-def _twice(noises: Sequence[tuple[Call, Array]]) -> list[Found]:
-    """The same noise in two calls, whatever it was multiplied by."""
-    long = [(call, noise) for call, noise in noises if noise.size >= LEAST_NUMBERS and not _coarse(call)][:MOST_PAIRS]
+def _kinds(noises: Sequence[_Noise]) -> dict[Any, list[_Noise]]:
+    kinds: dict[Any, list[_Noise]] = {}
+    for noise in noises:
+        kinds.setdefault(noise.call.mechanism, []).append(noise)
+    return kinds
+
+
+def _twice(noises: Sequence[_Noise]) -> list[Found]:
+    """The same noise in two calls, whatever it was multiplied by: in few numbers of many calls, or in long vectors."""
+    place = used_again(_measured(noises), ALARM)
+    if place is not None:
+        return [Found("noise", noises[place].call.number, USED_AGAIN)]
+    long = [noise for noise in noises if noise.values.size >= LEAST_NUMBERS and not _coarse(noise.call)][:MOST_PAIRS]
     pairs = max(1, len(long) * (len(long) - 1) // 2)
-    for place, (call, noise) in enumerate(long):
-        for _, before in long[:place]:
-            if _alike(noise, before, ALARM / pairs):
-                return [Found("noise", call.number, "the noise of an earlier release is used again")]
+    for place, noise in enumerate(long):
+        for before in long[:place]:
+            if _alike(noise.values, before.values, ALARM / pairs):
+                return [Found("noise", noise.call.number, USED_AGAIN)]
     return []
+
+
+def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
+    """The first numbers of each noise, with what they are rounded to: seen beside other noise of the same mechanism."""
+    measured: dict[int, Numbers] = {}
+    for same in _kinds(noises).values():
+        ends = np.cumsum([noise.values[:COLUMNS].size for noise in same])
+        values, off = (np.concatenate([noise[part][:COLUMNS] for noise in same]) for part in (1, 2))
+        together = numbers_of(values, off, _scale(same[0].call))
+        measured |= zip(map(id, same), together.split(ends[:-1]), strict=True)
+    return [measured[id(noise)] for noise in noises]
 
 
 def _coarse(call: Call) -> bool:
     """Whether noise in whole numbers is so small that it is often the same."""
-    scale = call.mechanism.scale if isinstance(call.mechanism, Laplace) else call.mechanism.sigma
-    return call.exact.whole and scale < COARSE
+    return call.exact.whole and _scale(call) < COARSE
 
 
 def _alike(one: Array, other: Array, alarm: float) -> bool:
@@ -119,32 +156,20 @@ def _alike(one: Array, other: Array, alarm: float) -> bool:
 
 
 def _known(run: Run, again: Run | None) -> list[Found]:
-    """Noise that is the same in a second run, in more releases than would happen by chance.
-
-    Where release i would be the same with a chance of p_i, exp of the sum of log(1 / p_i) over those that are is below
-    2^N / ALARM for N releases, but with a probability of ALARM (Markov's inequality).
-    """
+    """Noise that is the same in a second run, in more numbers than would happen by chance."""
     if again is None:
         return []
-    first, evidence = None, -log(1 / ALARM)
-    for mine, other in zip(run.calls, again.calls, strict=False):
-        one, two = _standard(mine), _standard(other)
-        if one is None or two is None or not one.size or _coarse(mine):
-            continue
-        if mine.exact.whole:
-            evidence -= log(2)
-        if np.allclose(one, two, rtol=1e-9, atol=1e-12):
-            first = mine.number if first is None else first
-            evidence += one.size * _surprise(mine)
-    if first is None or evidence < 0:
+    both = zip(map(_standard, run.calls), map(_standard, again.calls), strict=False)
+    pairs = [(one, two) for one, two in both if one and two and one.values.shape == two.values.shape]
+    measured = _measured([one for one, _ in pairs])
+    found = [
+        each.agree(two.values[:COLUMNS], two.tolerance[:COLUMNS])
+        for each, (_, two) in zip(measured, pairs, strict=True)
+    ]
+    if not found:
         return []
+    agree, chance = (np.concatenate(each) for each in zip(*found, strict=True))
+    if evidence(agree, chance) < log(1 / ALARM):
+        return []
+    first = next(one.call.number for (one, _), (same, _) in zip(pairs, found, strict=True) if same.any())
     return [Found("noise", first, "the noise is the same in every run: anybody can draw it again")]
-
-
-def _surprise(call: Call) -> float:
-    """The logarithm of one over the chance that a number of noise is drawn twice; infinite for real numbers."""
-    if not call.exact.whole:
-        return inf
-    if isinstance(call.mechanism, Laplace):
-        return log(4 * call.mechanism.scale)
-    return log(2 * sqrt(pi) * call.mechanism.sigma)

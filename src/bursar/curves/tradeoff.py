@@ -13,19 +13,20 @@ Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
-from math import exp, expm1, inf, log1p, prod, sqrt, tanh
+from math import exp, expm1, inf, log1p, nextafter, prod
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bursar import _check, mechanisms
-from bursar._units import as_float
-from bursar.curves import _discrete, _selection, approximate, gaussian, losses, pairs, renyi, zcdp
+from bursar._units import as_float, times
+from bursar.curves import _discrete, _selection, _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["Curve", "from_epsilons", "of"]
+__all__ = ["Curve", "from_epsilons", "least", "of"]
 
 Floats = NDArray[np.float64]
 
@@ -74,22 +75,23 @@ class Curve:
             (...) in [0, 1], rounded up.
 
         Guarantee: the run is (epsilon, delta)-DP for adding and for removing a person, if the points hold.
-        Source: convexity in exp(epsilon); below the first point by randomised response with that epsilon, which fails
-            with that delta (theory 2.3, 2.4) and dominates both orders.
+        Source: convexity in exp(epsilon); at 0 the least that a point allows: randomised response with its epsilon,
+            which fails with its delta, dominates both orders (theory 2.3, 2.4).
         """
         at = np.asarray(epsilon, np.float64)
         if not (at >= 0).all():
             raise ArgumentError("epsilon must be numbers >= 0")
         points, values = np.asarray(self.epsilons), np.asarray(self.deltas)
+        at_zero = min(1.0, float((values + (1 - values) * np.tanh(points / 2)).min()) * _ROUND_UP)
+        known = slice(int(points[0] == 0), None)
+        points = np.concatenate([[0.0], points[known]])
+        values = np.minimum.accumulate(np.concatenate([[at_zero], values[known]]))
         place = np.searchsorted(points, at, side="right")
-        left, right = np.maximum(place - 1, 0), np.minimum(place, len(points) - 1)
+        left, right = place - 1, np.minimum(place, len(points) - 1)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            inside = np.expm1(at - points[left]) / np.expm1(points[right] - points[left])
-            first = np.expm1(at) / np.expm1(points[0])
-            share = np.where(place == 0, first, np.where(place == len(points), 1.0, inside))
+            share = np.expm1(at - points[left]) / np.expm1(points[right] - points[left])
         share = np.where(share >= 0, np.minimum(share, 1.0), 0.0) * (1 - 2.0**-48)
-        at_zero = min(1.0, (values[0] + (1 - values[0]) * tanh(points[0] / 2)) * _ROUND_UP)  # of randomised response
-        chord = np.where(place == 0, at_zero, values[left]) * (1 - share) + values[right] * share
+        chord = values[left] * (1 - share) + values[right] * share
         return np.minimum(np.where(place == len(points), values[-1], chord * _ROUND_UP), 1.0)
 
     def beta(self, alpha: ArrayLike, /) -> Floats:
@@ -115,6 +117,21 @@ class Curve:
             flat = (1 - delta - rate) * np.exp(-epsilon)
             best = np.maximum(best, np.maximum(steep, flat))
         return np.maximum(best * (2 - _ROUND_UP) - 2.0**-50, 0.0)
+
+    def with_failures(self, probability: float, /) -> "Curve":
+        """The curve of a run that may also reveal everything, with a probability of at most this.
+
+        Args:
+            probability: public, in [0, 1].
+
+        Guarantee: the points hold, if those of this curve hold for the run where it does not fail.
+        Source: theory 2.4, 4.5.
+        """
+        _check.within(0, 1, probability=probability)
+        more = probability * _ROUND_UP
+        return (
+            self if not more else _from_points((at, min(1.0, (each + more) * _ROUND_UP)) for at, each in _points(self))
+        )
 
 
 def of(promise: object, /, *, points: int = 128) -> Curve:
@@ -147,12 +164,9 @@ def of(promise: object, /, *, points: int = 128) -> Curve:
         case gaussian.Gaussian(mu):
             return _on_grid(lambda at: gaussian.delta(mu, epsilon=at), promise.epsilon(delta=SMALLEST_DELTA), points)
         case zcdp.Zcdp(rho):
-            end = promise.epsilon(delta=SMALLEST_DELTA)
-            curve = _on_grid(lambda at: zcdp.delta(rho, epsilon=float(at)), end, points)
-            return _with_pinsker(curve, rho)
-        case renyi.Renyi():
-            curve = from_epsilons(lambda delta: promise.epsilon(delta=delta), points=points)
-            return _with_pinsker(curve, float(np.min(promise.values)))
+            return _from_points(_two_outcomes.of_zcdp(rho, points=points) or [(0.0, 1.0)])
+        case renyi.Renyi(orders, values):
+            return _from_points(_two_outcomes.of_orders(np.array(orders), np.array(values), points=points))
         case approximate.Approximate(epsilon, delta) if epsilon < 1e300:
             return Curve((epsilon,), (delta,))
     raise Unsupported(f"{type(promise).__name__} has no curve: give a mechanism, or what curves.*.of returned")
@@ -185,26 +199,37 @@ def from_epsilons(
     return _from_points(pairs)
 
 
+def least(*curves: Curve) -> Curve:
+    """The least of several curves of one run.
+
+    Guarantee: the points hold, if those of all the curves hold for the same run.
+    """
+    return _from_points(point for curve in curves for point in _points(curve))
+
+
 def _from_points(pairs: Iterable[tuple[float, float]]) -> Curve:
-    """Sort points by epsilon, and drop those that are no better than one at a smaller epsilon."""
+    """Sort points by epsilon, and drop those that say nothing beside the others: above one before, or above a chord."""
     kept: list[tuple[float, float]] = []
-    for epsilon, delta in sorted(pairs):
+    for epsilon, delta in sorted((max(epsilon, 0.0), delta) for epsilon, delta in pairs):
         if epsilon <= 1e300 and (not kept or (epsilon > kept[-1][0] and delta < kept[-1][1])):
-            kept.append((max(epsilon, 0.0), delta))
+            while len(kept) > 1 and _above_chord(kept[-1], kept[-2], (epsilon, delta)):
+                kept.pop()
+            kept.append((epsilon, delta))
     if not kept:
         raise Unsupported("there is no finite epsilon at any delta")
     return Curve(tuple(e for e, _ in kept), tuple(d for _, d in kept))
 
 
+def _above_chord(point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
+    """Whether a point is above the chord of two others, in exp(epsilon)."""
+    width = right[0] - left[0]
+    share = expm1(point[0] - left[0]) / expm1(width) if width < 700 else exp(point[0] - right[0])
+    return point[1] > left[1] * (1 - share) + right[1] * share
+
+
 def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Curve:
     grid = np.linspace(0.0, end, points) if 0 < end < inf else np.zeros(1)
     return _from_points([(float(at), min(1.0, float(np.max(delta(at))))) for at in grid.tolist()])
-
-
-def _with_pinsker(curve: Curve, divergence: float) -> Curve:
-    """Beside the curve, delta at epsilon 0: at most sqrt(KL/2), where KL is below the Rényi divergence at any order."""
-    at_zero = sqrt(max(divergence, 0.0) / 2) * _ROUND_UP
-    return _from_points([*_points(curve), (0.0, at_zero)]) if at_zero < 1 else curve
 
 
 def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
@@ -221,6 +246,8 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
             pairs += bound(mechanism, points)
         except Unsupported:
             continue
+        if bound is _by_zcdp:
+            also.add(_by_renyi)  # less for rounds that are more than zCDP says
     return _from_points(pairs)
 
 
@@ -252,9 +279,7 @@ def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, 
         raise Unsupported("not the best of several runs")
     curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
     ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
-    moved = [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
-    at_zero = min(delta + (1 - delta) * tanh(at / 2) for at, delta in moved)  # of randomised response
-    return [*moved, (0.0, min(1.0, at_zero * _ROUND_UP))]
+    return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
 
 
 def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
@@ -309,16 +334,17 @@ def _composed(one: pairs.Pair, other: pairs.Pair) -> pairs.Pair:
 
 
 def _by_zcdp(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
-    return _points(of(zcdp.of(mechanism), points=points))
+    """Where rounds may fail, of those that do not."""
+    counts = mechanisms.leaves(mechanism).items()
+    total = sum((times(count, zcdp.cost(renyi.without_failures(leaf))) for leaf, count in counts), Fraction(0))
+    promise = zcdp.Zcdp(nextafter(as_float(total), inf) if total else 0.0)
+    return _points(of(promise, points=points).with_failures(min(1.0, as_float(renyi.failure(mechanism)))))
 
 
 def _by_renyi(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
-    fails, values = as_float(renyi.failure(mechanism)) * _ROUND_UP, renyi.values(mechanism, renyi.ORDERS)
-
-    def epsilon(delta: float) -> float:
-        return float(renyi.epsilon(values, renyi.ORDERS, delta=delta - fails)) if delta > fails else inf
-
-    return _points(from_epsilons(epsilon, points=points))
+    fails, values = min(1.0, as_float(renyi.failure(mechanism))), renyi.values(mechanism, renyi.ORDERS)
+    curve = _from_points(_two_outcomes.of_orders(np.array(renyi.ORDERS), values, points=points))
+    return _points(curve.with_failures(fails))
 
 
 def _basic(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:

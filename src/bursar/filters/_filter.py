@@ -1,7 +1,6 @@
 """Ask, charge, refuse: an account with a budget."""
 
 from collections.abc import Iterable
-from math import exp
 from typing import Any, ClassVar
 
 from bursar import mechanisms
@@ -57,7 +56,8 @@ class Filter(Account[Budget[Any]]):
         """The trade-off function and the hockey-stick curve of the whole budget, whatever was charged. Public.
 
         Args:
-            deltas: public, in (0, 1): where the promise is read; by default 160 of them, and the filter's own.
+            deltas: public, in (0, 1): read ``epsilon`` at these; by default the least of all that is known of the
+                budget, as ``curves.tradeoff.of`` says of its total.
 
         Guarantee: at every point of the curve, all that this filter ever admits is together (epsilon, delta)-DP.
         Source: the filter's own; Dong, Roth & Su (2022), Proposition 2.4.
@@ -66,8 +66,7 @@ class Filter(Account[Budget[Any]]):
             Unsupported: the filter promises nothing at these deltas.
         """
         if deltas is None:
-            own = [] if self.delta is None or not 0 < self.delta < 1 else [self.delta]
-            deltas = [*(1 / (1 + exp(27.6 - 30.6 * j / 159)) for j in range(160)), *own]
+            return self._notion.curve()
         return tradeoff.from_epsilons(lambda delta: self.epsilon(delta=delta), deltas=deltas)
 
     def hand_over(self, to: str) -> None:

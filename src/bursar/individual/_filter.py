@@ -8,15 +8,15 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import _check, filters, mechanisms
+from bursar import _check, filters, meaning, mechanisms
 from bursar._arrays import Array, Mask, to_numpy
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, People
 from bursar.individual._costs import Costs, Quadratic, costs_of
 from bursar.individual._fast_charge import charge_all
-from bursar.individual._shares import checked_shares, opening, promised
-from bursar.individual._statements import BudgetStatement, guesses
+from bursar.individual._shares import checked_shares, guesses, opening, promised
+from bursar.individual._statements import BudgetStatement
 from bursar.notions import MOST
 
 __all__ = ["Filter"]
@@ -153,16 +153,16 @@ class Filter(Accounts):
             people: rows or ids; default all people in order.
 
         Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
-        Source: theory 8.1, 5.10; ``meaning.largest_advantage`` of the person's own budget at several deltas.
+        Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
         """
+        rows = self._rows(people)
         if self._shares is None:
-            rows = self._rows(people)
             return np.full(self._spent.shape[0] if rows is None else rows.shape[0], self._common_guess)
-        return guesses(lambda delta: self.epsilon(people, delta=delta))
+        return guesses(self._notion, self._shares if rows is None else self._shares[to_numpy(rows)])
 
     @cached_property
     def _common_guess(self) -> float:
-        return float(guesses(lambda delta: self._budget.epsilon(delta=delta)))
+        return meaning.of(self._notion.person_curve((0,) * len(self._most))).guess()
 
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """Charge each person who can pay; the others are left out and keep what they have.

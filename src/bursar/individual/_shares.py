@@ -7,17 +7,18 @@ Names and symbols
 Source: theory 5.10 and 5.1; docs/proofs/individual-filter.md
 """
 
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bursar import _check, filters
+from bursar import _check, filters, meaning
 from bursar._arrays import Array, to_numpy
 from bursar.errors import ArgumentError
 from bursar.notions import Budget
 
-__all__ = ["checked_shares", "opening", "promised", "shares"]
+__all__ = ["checked_shares", "guesses", "opening", "promised", "shares"]
 
 MOST_DIFFERENT = 100  # epsilons; more are rounded down onto a grid of so many
 PRECISION = 1e-4  # relative: of a share that is looked for
@@ -46,9 +47,25 @@ def promised(notion: Budget[object], shares: NDArray[np.float64], delta: float |
         if delta is None:
             raise ArgumentError("delta=None: the budget has no delta of its own, so give one")
     _check.between(0, 1, delta=delta)
+    at = delta
+    return _each(notion, shares, lambda units: notion.person_epsilon(units, at))
+
+
+def guesses(notion: Budget[object], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) how often a guess whether a person's data were used is right at most, at even odds, rounded up.
+
+    Guarantee: no attack on all that a person's own budget admits is right with a larger probability.
+    Source: theory 8.1, 5.10.
+    """
+    return _each(notion, shares, lambda units: meaning.of(notion.person_curve(units)).guess())
+
+
+def _each(
+    notion: Budget[object], shares: NDArray[np.float64], of: Callable[[tuple[int, ...]], float]
+) -> NDArray[np.float64]:
+    """(n,) of each person's opening; once for each different share."""
     different, places = np.unique(shares, return_inverse=True)
-    rows = opening(notion, different)
-    values = [notion.person_epsilon(tuple(row), delta) for row in rows.tolist()]
+    values = [of(tuple(row)) for row in opening(notion, different).tolist()]
     return np.asarray(values, np.float64)[places.reshape(shares.shape)]
 
 

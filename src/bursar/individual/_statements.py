@@ -1,18 +1,13 @@
 """What one person may be told about the steps that were counted, or charged, for that person."""
 
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from bursar import meaning
 from bursar._units import shown
-from bursar.errors import Unsupported
 
-__all__ = ["BudgetStatement", "LossStatement", "guesses"]
+__all__ = ["BudgetStatement", "LossStatement"]
 
 PRIVATE = "This statement is itself computed from your data: anyone you show it to learns something about them."
 
@@ -80,22 +75,3 @@ class LossStatement:
             "Where they depended on results published before, as in training, this number is an approximation and no "
             "guarantee. What is guaranteed then is the budget of the account that admitted the steps, if there was one."
         )
-
-
-_DELTAS = (1 / (1 + np.exp(np.linspace(20.0, -3.0, 96)))).tolist()
-
-
-def guesses(epsilon: Callable[[float], ArrayLike]) -> NDArray[np.float64]:
-    """(...) how often a guess whether a person's data were used is right at most, at even odds, rounded up.
-
-    Args:
-        epsilon: of a delta, what is promised; Unsupported where nothing is.
-
-    Guarantee: no attack on a release with all of these promises is right with a larger probability.
-    Source: theory 8.1; ``meaning.largest_advantage`` at several deltas.
-    """
-    least: NDArray[np.float64] = np.ones(())
-    for delta in _DELTAS:
-        with suppress(Unsupported):
-            least = np.minimum(least, meaning.largest_advantage(epsilon(delta), delta))
-    return np.asarray(np.minimum(1.0, (0.5 + 0.5 * least) * (1 + 2.0**-48)))

@@ -306,11 +306,12 @@ def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded
 
 @lru_cache(maxsize=16)  # each statement says it
 def _meaning(terms: Terms) -> meaning.Meaning:
-    if terms.keys_delta is not None:
-        return meaning.of(tradeoff.from_epsilons(terms.promise, points=64))
     total = to_float(terms.budget)
+    promise: object = approximate.Approximate(total, 0.0)
     if terms.measure == ZCDP:
-        return meaning.of(zcdp.Zcdp(total), points=64)
-    if terms.measure == GAUSSIAN:
-        return meaning.of(gaussian.Gaussian(nextafter(sqrt(to_float(2 * terms.budget)), inf)))
-    return meaning.of(approximate.Approximate(total, 0.0))
+        promise = zcdp.Zcdp(total)
+    elif terms.measure == GAUSSIAN:
+        promise = gaussian.Gaussian(nextafter(sqrt(to_float(2 * terms.budget)), inf))
+    if terms.keys_delta is None:
+        return meaning.of(promise)
+    return meaning.of(tradeoff.of(promise).with_failures(terms.keys_delta))

@@ -5,7 +5,7 @@ Names and symbols
     alpha    α    Rényi order
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nextafter, sqrt
 from typing import ClassVar
@@ -35,8 +35,8 @@ class Gaussian(Scalar):
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         return (up(gaussian.cost(leaf)),)
 
-    def _converted(self, delta: float) -> float:
-        return float(gaussian.epsilon(nextafter(sqrt(to_float(self.limit)), inf), delta=delta))
+    def total(self, limits: tuple[int, ...]) -> gaussian.Gaussian:
+        return gaussian.Gaussian(nextafter(sqrt(to_float(limits[0])), inf))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class Zcdp(Scalar):
         no_failures(leaf, "Zcdp")
         return (up(zcdp.cost(leaf)),)
 
-    def _converted(self, delta: float) -> float:
-        return float(zcdp.epsilon(to_float(self.limit), delta=delta))
+    def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
+        return zcdp.Zcdp(to_float(limits[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,8 @@ class RenyiOrder(Scalar):
         no_failures(leaf, "RenyiOrder")
         return (up(renyi.cost(leaf, self.alpha)),)
 
-    def _converted(self, delta: float) -> float:
-        return float(renyi.epsilon([to_float(self.limit)], [self.alpha], delta=delta))
+    def total(self, limits: tuple[int, ...]) -> renyi.Renyi:
+        return renyi.Renyi((self.alpha,), (to_float(limits[0]),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +105,8 @@ class RenyiCurve(Additive[NDArray[np.float64]]):
         no_failures(leaf, "RenyiCurve")
         return tuple([up(cost) for cost in renyi.costs(leaf, self.orders)])
 
-    def _converted(self, delta: float) -> float:
-        return float(renyi.epsilon([to_float(limit) for limit in self.limits], self.orders, delta=delta))
-
-    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
-        return replace(self, values=left)._converted(delta)
+    def total(self, limits: tuple[int, ...]) -> renyi.Renyi:
+        return renyi.Renyi(self.orders, tuple(map(to_float, limits)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +131,9 @@ class Basic(Additive[tuple[float, float]]):
     def left(self, totals: Totals) -> tuple[float, float]:
         epsilon, delta = (most - total for most, total in zip(self.limits, totals, strict=True))
         return to_float(epsilon, down=True), to_float(delta, per=FAILURE, down=True)
+
+    def total(self, limits: tuple[int, ...]) -> approximate.Approximate:
+        return approximate.Approximate(to_float(limits[0]), to_float(limits[1], per=FAILURE))
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         epsilon, delta = approximate.cost(leaf)

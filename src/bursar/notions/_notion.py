@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
 from operator import add, le
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask
 from bursar._units import MEASURE, RANGE, Units, times, to_float
-from bursar.curves import planned_table, renyi, residue
+from bursar.curves import approximate, gaussian, planned_table, renyi, residue, tradeoff, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
 __all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "no_failures"]
@@ -23,6 +23,12 @@ Totals = tuple[Units, ...]
 """Whole units, one amount for each total of a notion."""
 
 Measure = TypeVar("Measure", covariant=True)
+
+Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
+"""What totals promise, in a notion of ``curves``."""
+
+READ = 160
+"""At how many deltas a promise is read that is known as an epsilon for each delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +177,23 @@ class Budget(Notion, Generic[Measure]):
         """The epsilon that the limits of the totals imply at delta, rounded up; inf where no conversion is known."""
         return inf
 
+    def curve(self) -> tradeoff.Curve:
+        """The trade-off function and the hockey-stick curve of the whole budget.
+
+        Guarantee: whatever the budget admits is (epsilon, delta)-DP at every point.
+        Source: the theorem of the notion; theory 8.3 for zCDP and Rényi totals.
+        """
+        return self._with_own(self._curve())
+
+    def _curve(self) -> tradeoff.Curve:
+        """The curve that the budget implies, beside its own epsilon and delta."""
+        return tradeoff.from_epsilons(lambda delta: self.statement(delta).epsilon, points=READ)
+
+    def _with_own(self, curve: tradeoff.Curve) -> tradeoff.Curve:
+        if self.epsilon is None or self.delta is None:
+            return curve
+        return tradeoff.least(curve, tradeoff.Curve((self.epsilon,), (self.delta,)))
+
     @abstractmethod
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
@@ -204,13 +227,32 @@ class Budget(Notion, Generic[Measure]):
         """
         if not any(opening):
             return self.statement(delta).epsilon
-        left = tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
+        left = self._left(opening)
         own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
         return min(own, self._left_converted(left, delta)) if any(left) else 0.0
+
+    def _left(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
 
     def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
         """The epsilon at delta that smaller limits imply, rounded up; inf where no conversion is known."""
         return inf
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        """For accounts per person: the curve of an account in which so much was spent at the start.
+
+        Args:
+            opening: m units, private.
+
+        Guarantee: whatever the account admits is (epsilon, delta)-DP at every point.
+        Source: the theorem of the notion; theory 5.10, and 8.3 for zCDP and Rényi totals.
+        """
+        left = self._left(opening)
+        return self._with_own(self._left_curve(left)) if any(left) else tradeoff.Curve((0.0,), (0.0,))
+
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
+        """The curve that smaller limits imply, beside the budget's own epsilon and delta."""
+        return self._curve()
 
     def person_nothing_left(self) -> tuple[int, ...]:
         """For accounts per person: totals of a person who can contribute nothing any more."""
@@ -274,6 +316,25 @@ class Additive(Budget[Measure]):
     def person_limits(self) -> tuple[int, ...]:
         return self.limits
 
+    @abstractmethod
+    def total(self, limits: tuple[int, ...]) -> Total:
+        """The promise of totals within these limits, as a value of ``curves``."""
+
+    def _converted(self, delta: float) -> float:
+        return self._left_converted(self.limits, delta)
+
+    def _curve(self) -> tradeoff.Curve:
+        return self._left_curve(self.limits)
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        total = self.total(left)
+        if isinstance(total, approximate.Approximate):
+            return total.epsilon if delta >= total.delta else inf
+        return total.epsilon(delta=delta)
+
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
+        return tradeoff.of(self.total(left))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scalar(Additive[float]):
@@ -293,9 +354,6 @@ class Scalar(Additive[float]):
 
     def left(self, totals: Totals) -> float:
         return to_float(self.limit - totals[0], down=True)
-
-    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
-        return replace(self, limit=left[0])._converted(delta)
 
 
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:

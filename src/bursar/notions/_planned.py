@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask
 from bursar._units import FAILURE, RANGE, exact, up
-from bursar.curves import planned, planned_table, renyi, residue
+from bursar.curves import planned, planned_table, renyi, residue, tradeoff
 from bursar.errors import ArgumentError, Unsupported
-from bursar.notions._notion import Totals, no_failures
+from bursar.notions._notion import READ, Totals, no_failures
 from bursar.notions._with_failures import WithFailures, default_share
 
 __all__ = ["Planned"]
@@ -203,6 +203,9 @@ class Planned(WithFailures[int]):
         if at_most is not None:
             return at_most if self._bound(rounds, 0, at_most) <= delta else inf
         return min(own, self._least_epsilon(rounds, 0, delta))
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        return tradeoff.from_epsilons(lambda delta: self.person_epsilon(opening, delta), points=READ)
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         fits = xp.all(cost < RANGE, axis=1)

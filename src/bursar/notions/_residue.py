@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 
 from bursar import mechanisms
 from bursar._units import FAILURE, Units, budget, exact, times, to_float, up
-from bursar.curves import gaussian, renyi, residue
+from bursar.curves import gaussian, renyi, residue, tradeoff
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions._notion import Totals, no_failures
 from bursar.notions._order_mixture import certain
@@ -91,6 +91,11 @@ class Residue(WithFailures[float]):
         if not rest > 0:
             return inf
         return float(gaussian.epsilon(sqrt(to_float(left[0])) * (1 + 1e-15), delta=rest))
+
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
+        """Of what is left of b squared, and the slack of the whole; there are no rounds by basic composition."""
+        whole = gaussian.Gaussian(sqrt(to_float(left[0])) * (1 + 1e-15))
+        return tradeoff.of(whole).with_failures(self.slack)
 
     @property
     def slack(self) -> float:

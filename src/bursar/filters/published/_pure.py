@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from bursar import _check, mechanisms, notions
-from bursar._units import budget, up
+from bursar._units import budget, to_float, up
 from bursar.curves import approximate, zcdp
 from bursar.filters._filter import Filter
 
@@ -18,6 +18,9 @@ class Squares(notions.Scalar):
 
     measure: ClassVar[str] = "rho"
     theorem: ClassVar[str] = "theory 4.7; Feldman & Zrnic (2021), Thm 4.7"
+
+    def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
+        return zcdp.Zcdp(to_float(limits[0]))
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
         notions.no_failures(leaf, "Pure")
