@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import forms
 import shops
 from bursar import filters
 from bursar.cli import app
@@ -275,6 +276,24 @@ def test_both_engines_join_the_same(spark, tmp_path):
         assert found == [exact(theirs, asked) for asked in shops.ON_BOTH]
         with pytest.raises(ArgumentError, match="made in Spark"):
             ours.check_view("SELECT * FROM data")
+
+
+def test_nan_that_a_file_hides_is_missing_on_both_engines(spark, tmp_path):
+    """Spark reads a Parquet file whose statistics leave NaN out as DuckDB reads the table in memory."""
+    pq.write_table(forms.ROWS, tmp_path / "rows.parquet", row_group_size=4)
+    pq.write_table(forms.CUSTOMERS, tmp_path / "customers.parquet", row_group_size=3)
+    frames = {name: spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("rows", "customers")}
+    asked = [*forms.filters("w", "f", "customers.w")[::5], *forms.asked("w")[1::9]]
+    budget = filters.Zcdp(rho=1e3)
+    ours = {"rows": frames["rows"], "customers": Table(frames["customers"], one_row=True)}
+    theirs = {"rows": forms.ROWS, "customers": Table(forms.CUSTOMERS, one_row=True)}
+    with (
+        opened(tmp_path / "s", None, tables=ours, budget=budget) as here,
+        opened(tmp_path / "d", None, tables=theirs, budget=budget) as there,
+    ):
+        found = together(spark, here._rows, asked)
+        for place, each in enumerate(asked):
+            assert found[place] == exact(there, each), each
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines.columns import kind_of_type
 from bursar.queries._engines.csv_files import TYPES, CsvFiles, Files, check_person, is_split, load_csv
+from bursar.queries._engines.parquet_nan import EXPECT_NAN, check_engine
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -91,8 +92,10 @@ def attach(
         place: of the table among several.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
+    check_engine()
     try:
         connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
+        connection.execute(EXPECT_NAN)
         rows = _rows(connection, data, options, None if view is not None else person, load, place)
         whole, source = view_name(place), view_name(place, "source")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
@@ -181,8 +184,11 @@ def _of_connection(connection: Any, table: str | None) -> object:
     if table is None:
         raise ArgumentError("table= is missing: which table or view of the connection?")
     name = ".".join(quoted(part) for part in table.split("."))
+    cursor = connection.cursor()
+    with suppress(duckdb().Error):  # a connection may refuse settings
+        cursor.execute(EXPECT_NAN)  # the table may be a view over Parquet files
     with suppress(duckdb().Error):  # its message may quote entries
-        return connection.cursor().sql(f"SELECT * FROM {name}").to_arrow_table()
+        return cursor.sql(f"SELECT * FROM {name}").to_arrow_table()
     raise DataError(f"table={table!r} cannot be read from the connection")
 
 
