@@ -5,6 +5,7 @@ import datetime
 import functools
 import json
 import math
+import re
 import shutil
 import stat
 import string
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import forms
 import shops
 from bursar import filters
 from bursar.cli import app
@@ -275,6 +277,24 @@ def test_both_engines_join_the_same(spark, tmp_path):
         assert found == [exact(theirs, asked) for asked in shops.ON_BOTH]
         with pytest.raises(ArgumentError, match="made in Spark"):
             ours.check_view("SELECT * FROM data")
+
+
+def test_nan_that_a_file_hides_is_missing_on_both_engines(spark, tmp_path):
+    """Spark reads a Parquet file whose statistics leave NaN out as DuckDB reads the table in memory."""
+    pq.write_table(forms.ROWS, tmp_path / "rows.parquet", row_group_size=4)
+    pq.write_table(forms.CUSTOMERS, tmp_path / "customers.parquet", row_group_size=3)
+    frames = {name: spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("rows", "customers")}
+    asked = [*forms.filters("w", "f", "customers.w")[::5], *forms.asked("w")[1::9]]
+    budget = filters.Zcdp(rho=1e3)
+    ours = {"rows": frames["rows"], "customers": Table(frames["customers"], one_row=True)}
+    theirs = {"rows": forms.ROWS, "customers": Table(forms.CUSTOMERS, one_row=True)}
+    with (
+        opened(tmp_path / "s", None, tables=ours, budget=budget) as here,
+        opened(tmp_path / "d", None, tables=theirs, budget=budget) as there,
+    ):
+        found = together(spark, here._rows, asked)
+        for place, each in enumerate(asked):
+            assert found[place] == exact(there, each), each
 
 
 @pytest.fixture(scope="module")
@@ -594,25 +614,91 @@ def test_hostile_names_keys_and_people(spark, tmp_path_factory, names, key, pers
         assert set(exact(session, Count(clip=1, where=f"{column} = {text}", sigma=100.0))[1]) == {person, other}
 
 
+OTHERS = {
+    "ts": "timestamp'2020-10-25 00:00:00' + id * interval 15 minutes",
+    "m": "CAST(id AS DECIMAL(18, 2)) / 4",
+    "a": "array(id, 1)",
+    "x": "unhex(hex(id))",
+    "t": "CAST(id AS STRING) COLLATE UTF8_LCASE",
+    "i": "id * interval 1 day",
+    "odd name`": "named_struct('a', id)",
+}
+"""Columns that another engine reads otherwise, as SQL over the number of a row."""
+
+
+def cured(refused, data):
+    """What the line of a message makes of a data frame."""
+    (line,) = re.findall(r"data\.selectExpr\((.*)\)", str(refused.value))
+    return data.selectExpr(*ast.literal_eval(f"[{line}]"))
+
+
 def test_columns_that_engines_read_differently_are_refused(spark, path):
-    """Times with zones, long decimals, lists, texts that ignore case: a clear error, nothing charged; others work."""
-    data = spark.sql(
-        "SELECT 1 AS who, current_timestamp() AS ts, CAST(1 AS DECIMAL(20, 0)) AS m, array(1) AS a, X'00' AS x, "
-        "'a' COLLATE UTF8_LCASE AS t, 1 AS ok, 2 AS OK"
-    )
+    """Times with zones, long decimals, lists, texts that ignore case: nothing charged, and a line makes them usable."""
+    listed = ", ".join(f"{sql} AS `{name.replace('`', '``')}`" for name, sql in OTHERS.items())
+    data = spark.sql(f"SELECT CAST(id AS STRING) AS who, 1 AS ok, 2 AS OK, {listed} FROM range(40)")
     with opened(path, data) as session:
-        for name in ("ts", "m", "a", "x", "t"):
-            with pytest.raises(ArgumentError, match=f"{name}.*of a type that questions cannot use"):
-                session.analyst("ann").quote(Count(clip=1, where=f"{name} is null", **CHEAP))
-        assert exact(session, Count(clip=1, where='ok = 1 and "OK" = 2', **CHEAP))[0] == [STEPS]
+        for name in OTHERS:
+            quoted = '"' + name + '"'
+            with pytest.raises(ArgumentError, match=f"column {name!r} is of type [a-z].*: questions take") as refused:
+                session.analyst("ann").quote(Count(clip=1, where=f"{quoted} is null", **CHEAP))
+            data = cured(refused, data.drop("OK"))
+        assert exact(session, Count(clip=1, where='ok = 1 and "OK" = 2', **CHEAP))[0] == [40 * STEPS]
         with pytest.raises(ArgumentError, match="not in the data"):
             session.analyst("ann").quote(Count(clip=1, where="Ok = 1", **CHEAP))
+    named = [f"count(DISTINCT `{name.replace('`', '``')}`)" for name in OTHERS]
+    assert tuple(data.selectExpr(*named).collect()[0]) == (40,) * len(OTHERS)
+    with opened(path.with_name("cured"), data) as session:
+        missing = " or ".join(f'"{name}" is null' for name in OTHERS)
+        assert exact(session, Count(clip=1, where=missing, **CHEAP))[0] == [0]
     with pytest.raises(ArgumentError, match="same name"):
         opened(path, spark.sql("SELECT 1 AS who, 2 AS who"))
     with pytest.raises(ArgumentError, match="view="):
         opened(path, data, view="SELECT * FROM data")
     with pytest.raises(ArgumentError, match="spelling"):
-        opened(path, data, person="t")
+        opened(path, spark.sql("SELECT 'a' COLLATE UTF8_LCASE AS t"), person="t")
+
+
+def test_names_of_other_types_are_taken_or_cured_and_nobody_is_lost(spark, tmp_path):
+    """Whole decimals and dates name people; of floats, truths, bytes, times and others the line makes names."""
+    taken = {
+        "n": "CAST(id AS DECIMAL(10, 0))",
+        "l": "CAST(id AS DECIMAL(38, 0))",
+        "d": "date'2020-01-01' + CAST(id AS INT)",
+    }
+    refused_ = OTHERS | {"f": "CAST(id AS DOUBLE) / 4", "g": "CAST(id AS FLOAT) / 4"}
+    listed = ", ".join(
+        f"IF(id < 40, {sql}, NULL) AS `{name.replace('`', '``')}`" for name, sql in (taken | refused_).items()
+    )
+    data = spark.sql(f"SELECT {listed} FROM range(41)")
+    counts = {}
+    for place, name in enumerate(taken):
+        with opened(tmp_path / f"taken{place}", data, person=name) as session:
+            counts[name] = exact(session, Count(clip=1, **CHEAP))
+    for place, name in enumerate(refused_):
+        with pytest.raises(ArgumentError, match=f"person={name!r} is of type .* and must hold") as refused:
+            opened(tmp_path / f"cured{place}", data, person=name)
+        those = cured(refused, data)
+        with opened(tmp_path / f"cured{place}", those, person=name) as session:
+            if name in "fm":
+                counts[name] = exact(session, Count(clip=1, **CHEAP))
+        named = f"`{name.replace('`', '``')}`"
+        there = those.selectExpr(f"count({named})", f"count(DISTINCT CAST({named} AS STRING))").collect()
+        assert tuple(there[0]) == (40, 40), name
+    assert all((sums, len(charged)) == ([40 * STEPS], 40) for sums, charged in counts.values()), counts
+    nan = spark.sql("SELECT CAST('NaN' AS DOUBLE) AS who")
+    with pytest.raises(ArgumentError) as refused:
+        opened(tmp_path / "nan", nan)
+    with opened(tmp_path / "nan", cured(refused, nan)) as session:
+        assert exact(session, Count(clip=1, **CHEAP)) == ([0], {})
+
+
+def test_the_cure_for_tables_that_name_people_differently_loses_nobody_on_spark(spark, tmp_path):
+    """Whole numbers become text beside text."""
+    tables = {"one": spark.sql("SELECT id AS who FROM range(40)"), "two": spark.sql("SELECT 'a' AS who")}
+    with pytest.raises(ArgumentError, match="open table 'one' with") as refused:
+        opened(tmp_path / "s", None, tables=tables)
+    with opened(tmp_path / "s", None, tables=tables | {"one": cured(refused, tables["one"])}) as session:
+        assert len(exact(session, Count(clip=1, **CHEAP))[1]) == 40
 
 
 def test_bytes_that_are_no_text_name_nobody(spark, path):

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from bursar._spelling import EXACT
-from bursar._workspace import duckdb, quoted
+from bursar._workspace import duckdb
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines import sources
+from bursar.queries._engines.cures import as_text, recast
 from bursar.queries._engines.dialects import duckdb_dialect
 from bursar.queries._engines.given import Given
 from bursar.queries._engines.keys import key_kind
-from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame
+from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame, spark_types
 from bursar.queries._engines.view_check import ViewCheck, check_view
 from bursar.queries._periods import check_column_of
 
@@ -31,7 +32,7 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
         DataError: what was declared of a table does not hold, or a view mixes people.
     """
     if any(is_data_frame(each.data) for each in given):
-        kind = _person_kind(given, [_columns_of(each) for each in given])
+        kind = _person_kind(given, [_columns_of(each) for each in given], [spark_types(each.data) for each in given])
         check_frames(given, kind)
         return kind, given, {}
     with duckdb().connect() as connection:
@@ -40,8 +41,9 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
             sources.attach(connection, each.data, each.reading, person=each.person or each.key, load=load, place=place)
             for place, (each, load) in enumerate(zip(given, short, strict=True))
         ]
-        person = _person_kind(given, kinds)
-        _check_spelling(connection, given)
+        types = [sources.types_of(connection, place) for place in range(len(given))]
+        person = _person_kind(given, kinds, types)
+        _check_spelling(given, types)
         checked = {}
         for place, each in enumerate(given):
             _check_rows(connection, each, kinds[place], person, place)
@@ -120,40 +122,42 @@ def _columns_of(given: Given) -> Mapping[str, str]:
     return columns_of(given.data)
 
 
-def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]]) -> str:
+def _person_kind(given: list[Given], kinds: Sequence[Mapping[str, str]], types: Sequence[Mapping[str, str]]) -> str:
     """How the tables name people: BIGINT or VARCHAR, all of them; refuses keys of public tables that are not there."""
-    people = {}
-    for each, columns in zip(given, kinds, strict=True):
+    people: dict[str, tuple[Given, str]] = {}
+    for each, columns, own in zip(given, kinds, types, strict=True):
         if each.person is not None:
-            kind = sources.person_type(columns, each.person, each.label("the data"))
+            csv = each.reading.view is None and sources.is_csv(each.data)
+            kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv)
             if kind == "BIGINT" and each.spelling != EXACT:
                 raise ArgumentError(
                     f"spelling={each.spelling!r} is for ids of text: {each.person!r} holds whole numbers"
                 )
-            people[kind] = each
-            check_column_of(each.periods, columns)
+            people[kind] = each, own[each.person]
+            check_column_of(each.periods, columns, own)
         elif each.key not in columns:
             raise ArgumentError(f"public: {each.name!r} has no column {each.key!r}, its key")
         else:
             key_kind(each.key, columns)
     if len(people) > 1:
-        (one, other) = people.values()
+        (whole, sql_type), (text, _) = people["BIGINT"], people["VARCHAR"]
         raise ArgumentError(
-            f"person: {one.label()} names people by {one.person!r}, {other.label()} by {other.person!r}: "
-            "one holds whole numbers and the other text; cast one of them in a view"
+            f"person: {whole.label()} names people by {whole.person!r}, {text.label()} by {text.person!r}: one holds "
+            f"whole numbers and the other text; open {whole.label()} with {as_text(str(whole.person), sql_type)}"
         )
     return next(iter(people))
 
 
-def _check_spelling(connection: Any, given: list[Given]) -> None:
+def _check_spelling(given: list[Given], types: Sequence[Mapping[str, str]]) -> None:
     """Refuse UUIDs beside text: text may spell the same UUID in several ways, each with an account of its own."""
-    types = set()
-    for place, each in enumerate(given):
-        if each.person is not None:
-            described = f"DESCRIBE SELECT {quoted(each.person)} FROM {sources.view_name(place)}"
-            types.add(connection.execute(described).fetchall()[0][1] == "UUID")
-    if len(types) > 1:
-        raise ArgumentError("person: some tables name people by UUID and others by text; cast one of them in a view")
+    people = [(each, own[each.person]) for each, own in zip(given, types, strict=True) if each.person is not None]
+    texts = [(each, sql_type) for each, sql_type in people if sql_type != "UUID"]
+    if 0 < len(texts) < len(people):
+        text, sql_type = texts[0]
+        cure = recast(str(text.person), sql_type, "CAST({0} AS UUID)")
+        raise ArgumentError(
+            f"person: some tables name people by UUID and others by text: open {text.label()} with {cure}"
+        )
 
 
 def _check_rows(connection: Any, given: Given, kinds: Mapping[str, str], person_kind: str, place: int) -> None:

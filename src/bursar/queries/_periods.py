@@ -6,6 +6,7 @@ from dataclasses import replace
 from bursar._spelling import EXACT, check_spelling
 from bursar.errors import ArgumentError, Unsupported
 from bursar.ledger import Ledger, Periods
+from bursar.queries._engines.cures import as_dates, shown_type
 from bursar.queries._engines.given import Given
 from bursar.queries._engines.spark_engine import is_data_frame
 
@@ -43,14 +44,17 @@ def in_spelling(given: list[Given], spelling: str) -> list[Given]:
     return [each if each.person is None else replace(each, spelling=spelling) for each in given]
 
 
-def check_column_of(periods: Periods | None, kinds: Mapping[str, str]) -> None:
-    """Refuse a column of periods that is missing or holds no dates."""
+def check_column_of(periods: Periods | None, kinds: Mapping[str, str], types: Mapping[str, str]) -> None:
+    """Refuse a column of periods that is missing or holds no dates; ``types`` are the engine's names."""
     if periods is None:
         return
     if periods.column not in kinds:
         raise ArgumentError(f"periods: {periods.column!r} is no column of the data")
     if kinds[periods.column] not in ("date", "time"):
-        raise ArgumentError(f"periods: the column {periods.column!r} must hold dates or times; cast it in a view")
+        raise ArgumentError(
+            f"periods: column {periods.column!r} is of type {shown_type(types[periods.column])} and must hold dates or "
+            f"times: open the data with {as_dates(periods.column, types[periods.column])}"
+        )
 
 
 def refuse_other_names(book: Ledger, periods: Periods | None, spelling: str) -> None:

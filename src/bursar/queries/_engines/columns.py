@@ -1,6 +1,7 @@
 """Columns, literals and expressions as SQL, spelled as the dialect does. No entry can fail a type.
 
-Every column is of one kind: whole, number, text, bool, date, time, or other, which questions cannot use.
+Every column is of one kind: whole, number, text, bool, date or time. The kind of a column that questions cannot use is
+the name of its type.
 """
 
 import re
@@ -9,6 +10,7 @@ from datetime import date, datetime
 from math import nan
 
 from bursar.errors import ArgumentError
+from bursar.queries._engines.cures import as_usable, shown_type
 from bursar.queries._engines.dialects import Dialect, double
 from bursar.queries._engines.dialects import Literal as Value
 from bursar.queries._engines.functions import SIGNATURES, Signature, Sql, filled
@@ -30,14 +32,15 @@ from bursar.queries._expressions import (
     Or,
 )
 
-__all__ = ["FilterCompiler", "cast", "kind_of", "kind_of_type", "literal"]
+__all__ = ["FilterCompiler", "cast", "check_usable", "kind_of", "kind_of_type", "literal"]
 
 
 _NAN = double(nan)
+_KINDS = ("whole", "number", "text", "bool", "date", "time")
 
 
 def kind_of_type(sql_type: str) -> str:
-    """The kind of a column from DuckDB's name of its type."""
+    """The kind of a column from DuckDB's name of its type; that name where questions cannot use it."""
     if sql_type in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"):
         return "whole"
     if sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE") or re.fullmatch(
@@ -48,7 +51,7 @@ def kind_of_type(sql_type: str) -> str:
         return "text"
     if sql_type in ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"):
         return "time"
-    return {"BOOLEAN": "bool", "DATE": "date"}.get(sql_type, "other")
+    return {"BOOLEAN": "bool", "DATE": "date"}.get(sql_type, shown_type(sql_type))
 
 
 _CHECKED = {"number text": "finite", "date text": "dated"}
@@ -268,9 +271,23 @@ def kind_of(name: str, kinds: Mapping[str, str]) -> str:
         kind = kinds[name]  # another table's column says itself why it cannot be joined
     except KeyError:
         raise ArgumentError(f"column {name!r} is not in the data") from None
-    if kind == "other":
-        raise ArgumentError(f"column {name!r} is of a type that questions cannot use")
+    check_usable(name, kind, name)
     return kind
+
+
+def check_usable(name: str, kind: str, column: str) -> None:
+    """Refuse a column of a type that questions cannot use.
+
+    Args:
+        name: as the question has it.
+        kind: of the column.
+        column: its name in its table.
+    """
+    if kind not in _KINDS:
+        raise ArgumentError(
+            f"column {name!r} is of type {kind}: questions take numbers, texts, truth values, dates, and times without "
+            f"a zone. The data holder opens the table with {as_usable(column, kind)}"
+        )
 
 
 def cast(name: str, kind: str, dialect: Dialect) -> str:

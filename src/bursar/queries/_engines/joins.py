@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bursar.errors import ArgumentError
-from bursar.queries._engines.columns import cast, kind_of
+from bursar.queries._engines.columns import cast, check_usable, kind_of
 from bursar.queries._engines.dialects import Dialect
 from bursar.queries._engines.functions import Sql
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
@@ -144,6 +144,7 @@ class Joined(Mapping[str, str]):
         kinds = self._columns_of(table)
         if column not in kinds:
             raise ArgumentError(f"column {name!r}: table {table!r} has no column {column!r}")
+        check_usable(name, kinds[column], column)
         if name in self._table.kinds:
             raise ArgumentError(
                 f"column {name!r} is a column of {self.name!r}, and column {column!r} of {table!r}: the first is "

@@ -3,10 +3,12 @@
 Where there are several tables, the others are the views ``data_1``, ``data_2`` ..., by their place.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import glob
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +17,8 @@ from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines.columns import kind_of_type
 from bursar.queries._engines.csv_files import TYPES, CsvFiles, Files, check_person, is_split, load_csv
+from bursar.queries._engines.cures import as_person, shown_type
+from bursar.queries._engines.parquet_nan import EXPECT_NAN, check_engine
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -26,10 +30,12 @@ __all__ = [
     "as_arrow",
     "attach",
     "detach",
+    "is_csv",
     "is_short_csv",
     "loaded",
     "over",
     "person_type",
+    "types_of",
     "view_name",
 ]
 
@@ -37,6 +43,12 @@ LOADED = "csv_rows"
 """The table of rows that were read once, by the place of ``view_name``."""
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".tsv")
+# JSON's own types of columns would lose digits of long ids, so each is named
+_FROM_JSON = (
+    "duckdb.execute(\"COPY (SELECT json->>'who' AS who, CAST(json->>'hours' AS DOUBLE) AS hours "
+    "FROM read_json_objects('rows.jsonl')) TO 'rows.parquet'\")"
+)
+_DIGITS = 18  # of decimals, all of which 64 bits hold
 _SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
 
 
@@ -91,15 +103,17 @@ def attach(
         place: of the table among several.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
+    check_engine()
     try:
         connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
+        connection.execute(EXPECT_NAN)
         rows = _rows(connection, data, options, None if view is not None else person, load, place)
         whole, source = view_name(place), view_name(place, "source")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
         if view is not None:
             problem = "view: cannot be read as a table"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS SELECT * FROM ({over(source, view)})")
-        described = connection.execute(f"DESCRIBE {whole}").fetchall()
+        described = types_of(connection, place)
     except (duckdb().BinderException, duckdb().CatalogException):
         if view is not None:
             problem += ": are the columns there that it names? The table that was given is called data"
@@ -110,7 +124,12 @@ def attach(
         pass
     if described is None:
         raise DataError(problem)
-    return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind, *_ in described}
+    return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind in described.items()}
+
+
+def types_of(connection: Any, place: int) -> dict[str, str]:
+    """The columns of a table, each with DuckDB's name of its type."""
+    return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {view_name(place)}").fetchall()}
 
 
 def detach(connection: Any, place: int) -> None:
@@ -127,18 +146,31 @@ def view_name(place: int, what: str = "data") -> str:
     return f"{what}_{place:d}" if place else what
 
 
-def person_type(kinds: Mapping[str, str], person: str, of: str = "the data") -> str:
-    """BIGINT or VARCHAR, by the kind of the person's column."""
+def person_type(
+    kinds: Mapping[str, str], types: Mapping[str, str], person: str, of: str = "the data", *, csv: bool = False
+) -> str:
+    """BIGINT or VARCHAR: how accounts name people, by the person's column. Two entries are two names.
+
+    Args:
+        kinds: of all columns.
+        types: the engine's names of their types.
+        person: the column.
+        of: the table, for messages.
+        csv: whether entries are texts, whose types may be given.
+    """
     if person not in kinds:
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
-    if kinds[person] == "whole":
+    kind, sql_type = kinds[person], types[person]
+    digits = re.fullmatch(r"(?i)decimal\((\d+),0\)", sql_type)
+    if kind == "whole" or (digits and int(digits[1]) <= _DIGITS):
         return "BIGINT"
-    if kinds[person] == "text":
+    if kind in ("text", "date") or digits or sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT"):
         return "VARCHAR"
-    cure = f"view='SELECT * REPLACE (TRY_CAST({quoted(person)} AS BIGINT) AS {quoted(person)}) FROM data'"
+    others = {name: kind for name, kind in kinds.items() if name != person and kind in TYPES and kind != "text"}
+    cure = f"types={ {person: 'text'} | others!r}" if csv else as_person(person, sql_type)
     raise ArgumentError(
-        f"person={person!r} must hold whole numbers or text; cast it in a view, so that each person has one spelling, "
-        f"as in {cure}"
+        f"person={person!r} is of type {shown_type(sql_type)} and must hold whole numbers, text or dates, so that each "
+        f"person has one spelling: open {of} with {cure}"
     )
 
 
@@ -181,8 +213,11 @@ def _of_connection(connection: Any, table: str | None) -> object:
     if table is None:
         raise ArgumentError("table= is missing: which table or view of the connection?")
     name = ".".join(quoted(part) for part in table.split("."))
+    cursor = connection.cursor()
+    with suppress(duckdb().Error):  # a connection may refuse settings
+        cursor.execute(EXPECT_NAN)  # the table may be a view over Parquet files
     with suppress(duckdb().Error):  # its message may quote entries
-        return connection.cursor().sql(f"SELECT * FROM {name}").to_arrow_table()
+        return cursor.sql(f"SELECT * FROM {name}").to_arrow_table()
     raise DataError(f"table={table!r} cannot be read from the connection")
 
 
@@ -207,14 +242,19 @@ def over(source: str, view: str, where: str = "") -> str:
     return f"WITH data AS (SELECT * FROM {source} {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
-def is_short_csv(data: object) -> bool:
-    """Whether the data are CSV files that fit into memory twice."""
+def is_csv(data: object, *, below: float = inf) -> bool:
+    """Whether the data are CSV files, of fewer bytes than this."""
     if not isinstance(data, str | Path | list | tuple):
         return False
     with suppress(DataError, OSError):
         files = _files(data)
-        return _suffix(files.listed[0]) in _CSV and sum(file.stat().st_size for file in files.listed) < _SHORT
+        return _suffix(files.listed[0]) in _CSV and sum(file.stat().st_size for file in files.listed) < below
     return False
+
+
+def is_short_csv(data: object) -> bool:
+    """Whether the data are CSV files that fit into memory twice."""
+    return is_csv(data, below=_SHORT)
 
 
 def loaded(connection: Any, table: str) -> Loaded:
@@ -279,7 +319,7 @@ def _rows(
     if kind in _PARQUET:
         return _from_parquet(connection, files, person)
     if kind in (".json", ".jsonl", ".ndjson"):
-        raise DataError(f"{path}: write it as Parquet first: duckdb -c \"COPY (FROM 'rows.jsonl') TO 'rows.parquet'\"")
+        raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
     if kind not in _CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
     load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)

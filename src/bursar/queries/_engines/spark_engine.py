@@ -16,6 +16,7 @@ from bursar._workspace import Query, text
 from bursar.errors import ArgumentError, DataError
 from bursar.ledger import Ledger
 from bursar.queries._engines.compiler import Compiled, Compiler
+from bursar.queries._engines.cures import shown_type
 from bursar.queries._engines.dialects import spark_dialect
 from bursar.queries._engines.given import Given, schema_of
 from bursar.queries._engines.keys import CELLS, Keys
@@ -27,7 +28,7 @@ from bursar.queries._question import Question
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Spark", "check_frames", "columns_of", "is_data_frame", "read_by_spark"]
+__all__ = ["Spark", "check_frames", "columns_of", "is_data_frame", "read_by_spark", "spark_types"]
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _KINDS = {"float": "number", "double": "number", "string": "text", "boolean": "bool", "date": "date"}
@@ -76,10 +77,15 @@ def _read(builder: "SparkSession.Builder", path: Path, view: str | None) -> "Dat
 
 def columns_of(data: "DataFrame") -> Mapping[str, str]:
     """The kind of each column of a data frame."""
-    fields = [(field.name, field.dataType.simpleString()) for field in data.schema.fields]
-    if len({name for name, _ in fields}) < len(fields):
+    types = spark_types(data)
+    if len(types) < len(data.schema.fields):
         raise ArgumentError("data: two columns have the same name")
-    return {name: "other" if "\0" in name else _kind(kind) for name, kind in fields}
+    return {name: "other" if "\0" in name else _kind(kind) for name, kind in types.items()}
+
+
+def spark_types(data: "DataFrame") -> dict[str, str]:
+    """The columns of a data frame, each with Spark's name of its type."""
+    return {field.name: field.dataType.simpleString() for field in data.schema.fields}
 
 
 def _numbered(data: "DataFrame") -> "DataFrame":
@@ -100,13 +106,13 @@ def check_frames(given: list[Given], person_kind: str) -> None:
 
 
 def _kind(spark_type: str) -> str:
-    """Of a column, from Spark's name of its type. What another engine would read differently is other."""
+    """Of a column, from Spark's name of its type; that name where another engine would read it differently."""
     if spark_type in _WHOLE:
         return "whole"
     digits = re.fullmatch(r"decimal\((\d+),-?\d+\)", spark_type)
     if digits:
-        return "number" if int(digits[1]) <= _DIGITS else "other"
-    return "time" if spark_type == "timestamp_ntz" else _KINDS.get(spark_type, "other")
+        return "number" if int(digits[1]) <= _DIGITS else spark_type
+    return "time" if spark_type == "timestamp_ntz" else _KINDS.get(spark_type, shown_type(spark_type))
 
 
 class Spark:
