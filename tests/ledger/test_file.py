@@ -96,7 +96,7 @@ from bursar.errors import LedgerError
 from bursar.ledger import Ledger
 sys.stdin.readline()
 try:
-    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT"): time.sleep(0.2)
+    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True): time.sleep(0.2)
     print("made")
 except LedgerError as error: print(error)
 """

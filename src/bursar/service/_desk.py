@@ -89,7 +89,7 @@ class Desk:
             raise DataError("the data could not be read for an earlier question: start the service again")
         if not on_a_server(str(plan.ledger)):
             raise LedgerError(f"{before.ledger.store.name} was closed: start the service again", reason="closed")
-        session = plan.open(create=False)
+        session = plan.open()
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")

@@ -45,12 +45,17 @@ class Doors(NamedTuple):
         self.desk.close()
 
 
-def opened(policy: Policy) -> Doors:
-    """Open the data and the ledger of a policy, and make its two applications; makes a ledger that is not there."""
-    if not Ledger.exists(policy.plan.ledger):
+def opened(policy: Policy, *, create: bool = False) -> Doors:
+    """Open the data and the ledger of a policy, and make its two applications.
+
+    Args:
+        policy: what is served.
+        create: make the ledger where there is none; else a missing one is refused.
+    """
+    if create and not Ledger.exists(policy.plan.ledger):
         with policy.plan.look() as session:  # a policy that is refused makes no ledger
             check_against_data(policy, session)
-    session = policy.plan.open()
+    session = policy.plan.open(create=create)
     try:
         check_against_data(policy, session)
         apply_policy(policy, session)

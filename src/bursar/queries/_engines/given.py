@@ -9,6 +9,7 @@ from bursar.errors import ArgumentError
 from bursar.ledger import Periods
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect
+from bursar.queries._engines.files import Files
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
 from bursar.queries._engines.sources import ReadOptions
 
@@ -29,6 +30,7 @@ class Given:
         columns: that questions may use; None for all.
         periods: where a person has an account for each of them.
         spelling: which spellings of a text name one person.
+        files: that the rows are in, as they were when the session was opened; None for rows from elsewhere.
     """
 
     name: str | None
@@ -41,6 +43,12 @@ class Given:
     columns: tuple[str, ...] | None = None
     periods: Periods | None = None
     spelling: str = EXACT
+    files: Files | None = None
+
+    @property
+    def read_each_time(self) -> Files | None:
+        """The files that every question reads; None where the rows are in memory, as those of CSV files are."""
+        return None if self.files is None or self.data is not self.files or self.files.csv else self.files
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
