@@ -10,7 +10,7 @@ from bursar._spelling import EXACT
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
-from bursar.errors import ArgumentError, DataError, DataReason
+from bursar.errors import ArgumentError, DataReason
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
 from bursar.queries._analyst import Analyst
@@ -18,7 +18,7 @@ from bursar.queries._asking import Asking
 from bursar.queries._datasets import check_shared, fitting, named_alone
 from bursar.queries._engines import sources
 from bursar.queries._engines.duckdb_engine import DuckDB
-from bursar.queries._engines.given import Given
+from bursar.queries._engines.given import Given, changed
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, is_data_frame
@@ -228,17 +228,17 @@ class Session(Uncopyable):
     def changed_files(self) -> dict[str, DataReason]:
         """The tables whose files are not what they were when the session was opened: each "away" or "changed".
 
-        Questions about Parquet and DuckDB files among them are refused. The rows of CSV files, and of public tables,
-        are in memory: questions are about them as they were. For the data holder.
+        For the data holder. Questions are answered as long as the rows are in memory, as those of CSV files are; see
+        ``refused_files``.
         """
-        found: dict[str, DataReason] = {}
-        for each in self._given:
-            try:
-                if each.files is not None:
-                    each.files.check()
-            except DataError as error:
-                found[each.name or "data"] = error.reason
-        return found
+        return changed(self._given)
+
+    @property
+    def refused_files(self) -> dict[str, DataReason]:
+        """Those of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
+        questions are refused. For the data holder.
+        """
+        return changed([each for each in self._given if each.read_each_time is not None])
 
     def __repr__(self) -> str:
         return f"Session({self._ledger!r})"

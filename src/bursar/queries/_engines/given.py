@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bursar._spelling import EXACT, spelling_sql
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError, DataReason
 from bursar.ledger import Periods
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect
@@ -13,7 +13,7 @@ from bursar.queries._engines.files import Files
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
 from bursar.queries._engines.sources import ReadOptions
 
-__all__ = ["Given", "schema_of"]
+__all__ = ["Given", "changed", "schema_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,18 @@ class Given:
             unit = self.periods.sql(who, dialect.columns[self.periods.column], whole=whole)
             return unit if whole else dialect.letters.format(unit)
         return cast(self.key, kinds[self.key], dialect)
+
+
+def changed(given: Sequence[Given]) -> dict[str, DataReason]:
+    """The tables whose files are not what they were, each with the reason."""
+    found: dict[str, DataReason] = {}
+    for each in given:
+        try:
+            if each.files is not None:
+                each.files.check()
+        except DataError as error:
+            found[each.name or "data"] = error.reason
+    return found
 
 
 def schema_of(
