@@ -365,3 +365,17 @@ def test_bounds_that_make_no_sense_are_refused(folder, wrong):
     first_asked(folder / "plan.toml")
     run("ledger", "dataset", book, "--name", "rows", "--column", "who", "--bounds", wrong, code=2)
     assert json.loads(run("ledger", "datasets", book, "--json")) == []
+
+
+def test_create_makes_the_ledger_of_a_policy_without_serving(tmp_path):
+    """`bursar ledger create` with a policy sets its limits; another ledger than the policy's is no use to a service."""
+    pytest.importorskip("starlette")
+    from services import service_folder
+
+    policy = service_folder(tmp_path) / "policy.toml"
+    told = " ".join(run("serve", policy, code=1).split())
+    assert "`bursar ledger create FILE`" in told
+    assert "--ledger is for a file of questions" in run("ledger", "create", policy, "--ledger", "x", code=2)
+    assert "rho = 1" in run("ledger", "create", policy)
+    assert "already" in run("ledger", "create", policy, code=2)
+    assert '"entries"' in run("ledger", "show", tmp_path / "people.ledger", "--json")

@@ -140,7 +140,7 @@ def _refuse_existing(plan: "Plan") -> None:
 
 
 def _words(book: "Ledger") -> str:
-    return f"made {book.store.name}: {book.symbol} = {shown(book.budget, 6)} for each person, {book.measure}"
+    return f"made {book.store.name}: {book.symbol} = {shown(book.budget, 6)} for each person"
 
 
 def size(path: LedgerName, as_json: Json = False) -> None:
