@@ -18,7 +18,7 @@ from bursar._workspace import Query
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger
-from bursar.ledger._stores.connection import read
+from bursar.ledger._stores.connection import _reason, read
 from bursar.queries import Count, Histogram, Mean, Session, Sum
 from ledgers import RHO, ask, clean, opened, people
 
@@ -535,3 +535,22 @@ def test_the_command_line(where, tmp_path):
     run("ledger", "retire", where, "--person", "2")
     assert "1 answer used" in run("statement", where, "--person", "2")
     run("ledger", "show", where.replace("schema=", "schema=none_"), code=1)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('FATAL:  role "ann" does not exist', "does not know this role"),
+        ('FATAL:  database "people" does not exist', "does not know this database"),
+        ("FATAL:  the database system is starting up", "is starting up"),
+        ("FATAL:  the database system is not yet accepting connections", "is starting up"),
+        ("FATAL:  the database system is in recovery mode", "is starting up"),
+        ("FATAL:  the database system is shutting down", "is shutting down"),
+        ('FATAL:  database "too many role passwords" does not exist', "does not know this database"),
+        ('connection to server at "database.role", port 5432 failed: Connection refused', "no server answers"),
+        ('FATAL:  password authentication failed for user "database"', "refuses this role or its password"),
+    ],
+)
+def test_why_there_is_no_connection_is_told_by_the_whole_phrase(said, words):
+    """A server that is starting up does not "know no database", and names in quotes decide nothing."""
+    assert words in _reason(f'connection to server at "127.0.0.1", port 5432 failed: {said}')
