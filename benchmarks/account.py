@@ -47,7 +47,7 @@ def upkeep(people: int, questions: int, *, pseudonyms: bool) -> dict[str, object
         where = Path(folder) / "l"
         budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
         key = Path(folder) / "key" if pseudonyms else None
-        with Session.open(table, person="who", budget=budget, ledger=where, pseudonyms=key) as session:
+        with Session.open(table, person="who", budget=budget, ledger=where, pseudonyms=key, create=True) as session:
             start = time.perf_counter()
             for number in range(questions):
                 session.analyst("ann").ask(Count(clip=1, rho=1e-5), key=str(number))

@@ -66,7 +66,7 @@ def measure(table: pa.Table, bounds: tuple[float, float] | None, *, pure: bool, 
     ratios, clips = [], []
     with (
         TemporaryDirectory() as folder,
-        Session.open(table, person="who", budget=budget, ledger=Path(folder) / "l") as session,
+        Session.open(table, person="who", budget=budget, ledger=Path(folder) / "l", create=True) as session,
     ):
         for seed in range(seeds):  # each analyst pays for a choice of their own
             answer = session.analyst(f"analyst {seed}").ask(asked, key=f"{seed}")

@@ -25,7 +25,7 @@ def spread(budget: filters.Zcdp | filters.Gaussian | filters.Basic, questions: i
     """Standard deviation of the noise of one of so many counts."""
     rows = pa.table({"who": ["a"], "n": [-1]})
     with TemporaryDirectory() as folder:
-        session = Session.open(rows, person="who", budget=budget, ledger=Path(folder) / "l")
+        session = Session.open(rows, person="who", budget=budget, ledger=Path(folder) / "l", create=True)
         with session:
             share = {session.ledger.symbol: session.ledger.budget / questions * (1 - 1e-12)}
             asked = People(by={"n": list(range(GROUPS))}, **share)

@@ -182,9 +182,13 @@ def main():
         who, v, r = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
         most = int(np.unique(who, return_counts=True)[1].max())
         with tempfile.TemporaryDirectory() as folder:
-            with Session.open(rows, person="who", budget=filters.Zcdp(rho=1e3), ledger=Path(folder) / "a") as session:
+            with Session.open(
+                rows, person="who", budget=filters.Zcdp(rho=1e3), ledger=Path(folder) / "a", create=True
+            ) as session:
                 fill(cases_done, session, name, cases(name, who, v, r), options.out)
-            with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.01), ledger=Path(folder) / "b") as session:
+            with Session.open(
+                rows, person="who", budget=filters.Zcdp(rho=1.01), ledger=Path(folder) / "b", create=True
+            ) as session:
                 session.analyst("a").ask(Count(clip=most, rho=1.0), key="before")
                 fill(cases_done, session, name, paced_cases(name, v, r, most), options.out)
 

@@ -111,7 +111,7 @@ class Target:
         self.seen: Counter[str] = Counter()
         self.works = (self.filter, self.file, self.words, self.export, self.place, self.tokens, self.grown)
         self.works += (self.expression, self.column, self.joined)
-        options: dict[str, Any] = {"budget": filters.Zcdp(rho=9000.0), **given()}
+        options: dict[str, Any] = {"budget": filters.Zcdp(rho=9000.0), "create": True, **given()}
         self.session = Session.open(ledger=folder / "l", threads=1, **options)
         self.start = time.perf_counter()
 

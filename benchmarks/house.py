@@ -223,7 +223,9 @@ def a_question() -> Row:
     budget, row = filters.Zcdp(epsilon=2.0, delta=1e-6), {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        queries.Session.open(visits, person="patient", budget=budget, ledger=f"{folder}/ledger") as session,
+        queries.Session.open(
+            visits, person="patient", budget=budget, ledger=f"{folder}/ledger", create=True
+        ) as session,
     ):
         ann = session.analyst("ann")
         mean = queries.Mean("hours", per="row", low=0, high=24, clip=8, sigma=60.0)

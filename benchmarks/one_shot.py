@@ -55,7 +55,7 @@ def bursar(runs: int) -> dict[str, list[float]]:
     with (  # each run has an epsilon of 1 to itself; one ledger holds them all
         TemporaryDirectory() as folder,
         queries.Session.open(
-            table, person="who", budget=filters.Basic(epsilon=4.0 * runs + 1), ledger=Path(folder) / "l"
+            table, person="who", budget=filters.Basic(epsilon=4.0 * runs + 1), ledger=Path(folder) / "l", create=True
         ) as session,
     ):
         ann = session.analyst("ann")

@@ -41,7 +41,7 @@ def main() -> None:
         place = Path(folder) / "rows.parquet"
         rows(place, given.people, given.weeks)
         periods = Periods("day", every="week", first=FIRST, last=FIRST + timedelta(days=7 * given.weeks - 1))
-        common = {"person": "who", "budget": filters.Zcdp(rho=1.0)}
+        common = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True}
         with (
             Session.open(place, ledger=Path(folder) / "good", **common) as for_good,
             Session.open(place, ledger=Path(folder) / "weekly", periods=periods, **common) as weekly,

@@ -46,7 +46,7 @@ def sizes(server: Server, folder: Path, people: list[int], rounds: int) -> dict[
         rows = pa.table({"person": [number % count for number in range(4 * count)]})
         measured = {}
         for name, place in (("file", folder / f"{count}.ledger"), ("server", server.place())):
-            options = {"person": "person", "budget": filters.Zcdp(rho=10.0), "ledger": place}
+            options = {"person": "person", "budget": filters.Zcdp(rho=10.0), "create": True, "ledger": place}
             with Session.open(rows, **options) as session:
                 first, *others = timed(session, [str(number) for number in range(rounds + 1)])
                 measured[name] = {
@@ -62,7 +62,7 @@ def sizes(server: Server, folder: Path, people: list[int], rounds: int) -> dict[
 def many(server: Server, questions: int, people: int = 10_000) -> dict[str, object]:
     """Seconds of a question with a ledger that has answered many, and with a new ledger, in turns."""
     rows = pa.table({"person": list(range(people))})
-    options = {"person": "person", "budget": filters.Zcdp(rho=100.0), "threads": 1}
+    options = {"person": "person", "budget": filters.Zcdp(rho=100.0), "create": True, "threads": 1}
     with (
         Session.open(rows, ledger=server.place(), **options) as old,
         Session.open(rows, ledger=server.place(), **options) as new,

@@ -88,7 +88,8 @@ def many(questions: int, people: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("old", "new")]
         old, new = (
-            Session.open(rows, person="person", budget=filters.Zcdp(rho=10.0), ledger=path, threads=1) for path in paths
+            Session.open(rows, person="person", budget=filters.Zcdp(rho=10.0), ledger=path, threads=1, create=True)
+            for path in paths
         )
         with old, new:
             analysts = [session.analyst("benchmark") for session in (old, new)]
@@ -129,7 +130,7 @@ def csv(lines: int, rounds: int) -> dict[str, object]:
 
         def opened(turn: int) -> None:
             budget, ledger = filters.Zcdp(rho=1.0), Path(folder) / f"{turn}.ledger"
-            Session.open(data, person="person", budget=budget, ledger=ledger).close()
+            Session.open(data, person="person", budget=budget, ledger=ledger, create=True).close()
 
         for turn in range(rounds + 1):
             read = f"CREATE OR REPLACE TEMP TABLE events AS FROM read_csv('{data}')"
@@ -185,6 +186,7 @@ def joins(events: int, people: int, rounds: int) -> dict[str, object]:
             budget=filters.Zcdp(rho=1.0),
             ledger=Path(folder) / "people.ledger",
             threads=1,
+            create=True,
         ) as session:
             analyst = session.analyst("benchmark")
             for name, (question, sql) in JOINS.items():
@@ -245,6 +247,7 @@ def main() -> None:
             budget=filters.Zcdp(rho=1.0),
             ledger=ledger,
             memory_limit=options.memory,
+            create=True,
         ) as session:
             analyst = session.analyst("benchmark")
             for name, (question, sql) in PAIRS.items():

@@ -49,7 +49,7 @@ def events(path: Path, rows: int, people: int) -> None:
 
 def opened(data: Any, ledger: Path) -> Session:
     """A session with a budget that is sufficient for all questions."""
-    return Session.open(data, person="person", budget=filters.Zcdp(rho=100.0), ledger=ledger)
+    return Session.open(data, person="person", budget=filters.Zcdp(rho=100.0), ledger=ledger, create=True)
 
 
 def ask(session: Session, name: str, turn: object) -> float:

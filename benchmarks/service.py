@@ -62,7 +62,7 @@ def compared(folder: Path, ann: "Client", rounds: int) -> tuple[dict[str, list[f
     count, mean = Count(by={"place": PLACES}, clip=4, sigma=1000.0), Mean("n", 0, 9, sigma=1000.0)
     budget, own, served = filters.Zcdp(rho=1.0), {"quote": [], "answer": []}, []
     where = {"ledger": folder / "own.ledger", "person": "who"}
-    with Session.open(folder / "events.parquet", budget=budget, **where) as session:
+    with Session.open(folder / "events.parquet", budget=budget, **where, create=True) as session:
         analyst = session.analyst("ann")
         analyst.ask(count, key="first")
         ann.ask(COUNT, "first")

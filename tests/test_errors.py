@@ -53,6 +53,13 @@ def test_a_ledgers_error_carries_its_reason_through_pickling():
     assert errors.LedgerError("of some kind").reason == "unavailable"
 
 
+def test_an_error_about_data_carries_its_reason_through_pickling():
+    """A service can tell a file that is away from one that does not fit without reading prose."""
+    again = pickle.loads(pickle.dumps(errors.DataError("not there", reason="away")))
+    assert (str(again), again.reason) == ("not there", "away")
+    assert errors.DataError("of some kind").reason == "unfit"
+
+
 def test_an_unknown_person_is_told_in_plain_words():
     """KeyError would show the repr of the message, in quotes."""
     assert str(errors.UnknownPerson("no such account")) == "no such account"

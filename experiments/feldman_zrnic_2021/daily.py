@@ -79,6 +79,7 @@ def count_days(
             person="person",
             budget=filters.Zcdp(rho=full_days * price * (1 + 1e-12)),
             ledger=Path(folder) / "people.ledger",
+            create=True,
         ) as session,
     ):
         rows = session.ledger.store.run(

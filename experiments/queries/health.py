@@ -88,8 +88,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             options = {"person": person, "view": view}
             with (
-                Session.open(file, budget=budget, ledger=Path(scratch) / "ledger", **options) as session,
-                Session.open(file, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options) as other,
+                Session.open(file, budget=budget, ledger=Path(scratch) / "ledger", **options, create=True) as session,
+                Session.open(
+                    file, budget=filters.Zcdp(rho=9000.0), ledger=Path(scratch) / "truth", **options, create=True
+                ) as other,
             ):
                 analyst = session.analyst("example")
                 for key, question in questions.items():

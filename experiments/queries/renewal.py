@@ -68,6 +68,7 @@ def result(given: Path | None, weeks: int, customers: int) -> dict[str, Any]:
             budget=filters.Gaussian(epsilon=EPSILON, delta=DELTA),
             ledger=Path(place) / "ledger",
             periods=Periods("day", every="week", first=FIRST, last=last),
+            create=True,
         ) as session,
     ):
         ask(session, weeks)

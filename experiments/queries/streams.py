@@ -89,6 +89,7 @@ def asked(
             person="person",
             budget=filters.Zcdp(epsilon=EPSILON, delta=DELTA),
             ledger=Path(folder) / "people.ledger",
+            create=True,
         ) as session,
     ):
         analyst = session.analyst("ann", purpose="figures")

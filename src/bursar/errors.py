@@ -31,6 +31,9 @@ __all__ = [
     "Unsupported",
 ]
 
+DataReason = Literal["away", "changed", "unfit"]
+"""Why data cannot be used."""
+
 LedgerReason = Literal["busy", "closed", "damaged", "forbidden", "missing", "unavailable"]
 """Why a ledger cannot be used."""
 
@@ -82,7 +85,25 @@ class CopyRefused(BursarError, TypeError):
 
 
 class DataError(BursarError, ValueError):
-    """A table or a file does not fit its schema."""
+    """A table or a file does not fit its schema, or is not what it was.
+
+    Attributes (public):
+        reason: what a program can do about it. One of
+            "away": a file is not there, or may not be read; try again later.
+            "changed": a file is another one than when the session was opened; open the session again.
+            "unfit": anything else, for example entries that a view cannot read.
+    """
+
+    def __init__(self, message: str, *, reason: DataReason = "unfit") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_data_error, (type(self), str(self), self.reason)
+
+
+def _rebuild_data_error(kind: type[DataError], message: str, reason: DataReason) -> DataError:
+    return kind(message, reason=reason)
 
 
 class CalibrationFailed(BursarError):

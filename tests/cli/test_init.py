@@ -51,6 +51,7 @@ def test_the_questions_are_answered(tmp_path):
     table = call("query", "quote", folder / "questions.toml")
     assert "95 % within" in table
     assert f"{1.96 * 12:.1f}" in table
+    call("ledger", "create", folder / "questions.toml")
     answers = json.loads(call("query", "ask", folder / "questions.toml", "--json"))
     first, last = answers["2026-W02: patients"], answers["2026-W08: patients"]
     assert abs(first["values"][0] - 600) < 100

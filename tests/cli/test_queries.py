@@ -34,14 +34,19 @@ def run(*arguments, code=0):
     return result.output
 
 
+def first_asked(plan, *options):
+    """The answers of a file whose ledger is made first."""
+    assert run("ledger", "create", plan).startswith("made ")
+    return run("query", "ask", plan, *options)
+
+
 def test_quote_ask_list(folder):
     """Quoting asks nothing; asking twice gives the same; a longer file asks only what is new."""
     plan = folder / "plan.toml"
     quoted = json.loads(run("query", "quote", plan, "--json"))
     assert quoted["rows"]["rho"] == pytest.approx(1 / 800)
     assert "margin" in run("query", "quote", plan)
-    assert json.loads(run("query", "list", plan, "--json")) == {}
-    first = json.loads(run("query", "ask", plan, "--json"))
+    first = json.loads(first_asked(plan, "--json"))
     assert [len(first[key]["values"]) for key in ("rows", "middle")] == [2, 1]
     assert json.loads(run("query", "ask", plan, "--json")) == first
     plan.write_text(PLAN + MORE)
@@ -55,7 +60,7 @@ def test_an_export_is_utf_8_everywhere(folder):
     """What is exported to a terminal with ASCII alone is byte by byte what a file gets: the chain of hashes holds."""
     plan = folder / "plan.toml"
     plan.write_text(PLAN.replace('"middle"', '"mitté"'), encoding="utf-8")
-    run("query", "ask", plan)
+    first_asked(plan)
     run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
     environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     command = [sys.executable, "-m", "bursar", "ledger", "export", str(folder / "people.ledger")]
@@ -67,7 +72,7 @@ def test_an_export_is_utf_8_everywhere(folder):
 def test_pages(folder):
     """--html writes private pages for a person and for the data holder, and overwrites nothing without --force."""
     ledger, page = folder / "people.ledger", folder / "page.html"
-    run("query", "ask", folder / "plan.toml")
+    first_asked(folder / "plan.toml")
     told = run("statement", ledger, "--person", "18", "--html", page)
     assert told.replace("\n", "").endswith(str(page))
     assert "for this person" in told
@@ -86,7 +91,7 @@ def test_pages(folder):
 def test_ledger_and_statement(folder):
     """verify, show, export, check, retire, restore, limit and statement on a ledger that was used."""
     plan, ledger = folder / "plan.toml", folder / "people.ledger"
-    run("query", "ask", plan)
+    first_asked(plan)
     assert "NO" not in run("ledger", "verify", ledger)
     shown = json.loads(run("ledger", "show", ledger, "--json"))
     assert [each["key"] for each in shown["questions"]] == ["rows", "middle"]
@@ -119,6 +124,7 @@ def test_words_are_shown_letter_by_letter(folder):
     plan, ledger = folder / "plan.toml", folder / "people.ledger"
     told = PLAN.replace('["x", "y"]', '["x", "[y]"]').replace('"rows"', '"[a]:on:"').replace('"middle"', '"[/b]"')
     plan.write_text(told.replace('"ann"', '"[i]ann"').replace('"weekly"', '"[k]"'))
+    run("ledger", "create", plan)
     for command in ("quote", "ask", "list"):
         shown = run("query", command, plan)
         assert "[a]:on:" in shown
@@ -130,29 +136,73 @@ def test_words_are_shown_letter_by_letter(folder):
 
 def test_an_export_does_not_replace_the_ledger(folder):
     """The ledger's own file is refused as a place for the export, under any of its names, and is left as it was."""
-    run("query", "ask", folder / "plan.toml")
+    first_asked(folder / "plan.toml")
     (folder / "link").symlink_to("people.ledger")
     for name in ("people.ledger", "link"):
         run("ledger", "export", folder / "people.ledger", "--out", folder / name, code=2)
     assert "NO" not in run("ledger", "verify", folder / "people.ledger")
 
 
-def test_a_file_that_expects_a_ledger_makes_none(folder):
-    """With create = false a lost ledger is an error, and not a fresh budget for everybody."""
-    plan = folder / "plan.toml"
-    plan.write_text("create = false\n" + PLAN)
-    for command in ("quote", "ask", "list"):
-        assert "there is no ledger at" in " ".join(run("query", command, plan, code=1).split())
-    assert not (folder / "people.ledger").exists()
-    plan.write_text("create = true\n" + PLAN)
+def test_only_create_makes_a_ledger(folder):
+    """A ledger that is not there is refused by every command, with what to write, and `create` makes one once."""
+    plan, ledger = folder / "plan.toml", folder / "people.ledger"
+    for command in ("ask", "list"):
+        told = " ".join(run("query", command, plan, code=1).split())
+        assert f"there is no ledger at {ledger}" in told
+        assert "`bursar ledger create FILE`" in told
+        assert "restore a backup" in told
+    assert "`bursar ledger create" in run("query", "quote", plan)
+    assert not list(folder.glob("people*"))
+    assert "rho = 1" in run("ledger", "create", plan)
+    assert "already" in run("ledger", "create", plan, code=2)
+    assert "`bursar ledger create" not in run("query", "quote", plan)
     first = run("query", "ask", plan, "--json")
-    plan.write_text("create = false\n" + PLAN)
     assert run("query", "ask", plan, "--json") == first
+    other = folder / "other.ledger"
+    assert "no ledger" in run("query", "ask", plan, "--ledger", other, code=1)
+    run("ledger", "create", plan, "--ledger", other)
+    assert json.loads(run("query", "list", plan, "--ledger", other, "--json")) == {}
+
+
+def test_a_lost_ledger_stops_the_nightly_run(folder):
+    """After `rm` the same keys are not answered again from fresh budgets: there is no ledger, and none is made."""
+    plan, ledger = folder / "plan.toml", folder / "people.ledger"
+    answers = first_asked(plan, "--json")
+    ledger.rename(folder / "elsewhere.ledger")
+    for command in ("ask", "list"):
+        assert "there is no ledger at" in run("query", command, plan, code=1)
+    assert not ledger.exists()
+    (folder / "elsewhere.ledger").rename(ledger)
+    assert run("query", "ask", plan, "--json") == answers
+
+
+def test_a_plan_names_its_witness(folder):
+    """It begins with the ledger; a lost ledger is not made anew beside it, not even by `create`, nor quoted for."""
+    plan, ledger, head = folder / "plan.toml", folder / "people.ledger", folder / "volume" / "people.head"
+    plan.write_text('witness = "volume/people.head"\n' + PLAN)
+    assert "folder must be there" in run("ledger", "create", plan, code=1)
+    assert not ledger.exists()
+    head.parent.mkdir()
+    answers = first_asked(plan, "--json")
+    shown = json.loads(run("ledger", "show", ledger, "--json"))
+    assert head.read_text(encoding="ascii").splitlines()[-1] == shown["head"]
+    ledger.rename(folder / "elsewhere.ledger")
+    for command in (("ledger", "create"), ("query", "ask"), ("query", "quote"), ("query", "list")):
+        assert "the ledger got lost" in " ".join(run(*command, plan, code=1).split())
+        assert not ledger.exists()
+    (folder / "elsewhere.ledger").rename(ledger)
+    assert run("query", "ask", plan, "--json") == answers
+    plan.write_text('witness = "volume/other.head"\n' + PLAN)
+    told = " ".join(run("query", "ask", plan, code=2).split())
+    assert "moves it" in told
+    run("ledger", "witness", ledger, "--file", folder / "volume" / "other.head")
+    assert run("query", "ask", plan, "--json") == answers
 
 
 def test_errors_have_exit_codes(folder):
     """A mistake is one line and exit code 2; a question that nobody could pay is exit code 1."""
     plan = folder / "plan.toml"
+    run("ledger", "create", plan)
     plan.write_text(PLAN.replace("sigma = 2\n", "sigma = 0.1\n"))
     assert "BudgetExceeded" in run("query", "ask", plan, code=1)
     plan.write_text(PLAN.replace("place = 'x'", "plaice = 'x'"))
@@ -168,7 +218,7 @@ def test_a_plan_says_of_which_types_a_csv_file_is(folder):
     (folder / "events.csv").write_text("\n".join(["who,n,place", *lines, "0,nothing,z"]) + "\n")
     told = PLAN.replace("events.parquet", "events.csv")
     plan.write_text('types = { who = "whole", n = "number" }\n' + told)
-    found = json.loads(run("query", "ask", plan, "--json"))
+    found = json.loads(first_asked(plan, "--json"))
     assert len(found["middle"]["values"]) == 1
     plan.write_text('types = { number = "number" }\n' + told)
     assert "no such column" in run("query", "ask", plan, code=2)
@@ -177,7 +227,7 @@ def test_a_plan_says_of_which_types_a_csv_file_is(folder):
 def test_no_file_is_overwritten_by_a_record(folder):
     """An export never replaces the ledger, not even with --force, and replaces another file only with it."""
     plan, ledger, record = folder / "plan.toml", folder / "people.ledger", folder / "record.jsonl"
-    run("query", "ask", plan)
+    first_asked(plan)
     for force in ([], ["--force"]):
         assert "is what is read" in run("ledger", "export", ledger, "--out", ledger, *force, code=2)
     assert "NO" not in run("ledger", "verify", ledger)
@@ -190,7 +240,7 @@ def test_no_file_is_overwritten_by_a_record(folder):
 def test_who_leaves_is_confirmed(folder):
     """Leaving, returning and limits say what was done, and a name that no question ever charged is pointed out."""
     ledger = folder / "people.ledger"
-    run("query", "ask", folder / "plan.toml")
+    first_asked(folder / "plan.toml")
     known, unknown = (run("ledger", "retire", ledger, "--person", person) for person in ("18", "1800"))
     assert "left" in known
     assert "spelt" not in known
@@ -200,29 +250,11 @@ def test_who_leaves_is_confirmed(folder):
     assert "at most rho = 0.5" in run("ledger", "limit", ledger, "--rho", "0.5", "--purpose", "ads")
 
 
-def test_a_ledger_is_made_by_the_first_question_only(folder):
-    """Quoting and listing leave no ledger behind; with create = false a lost ledger stops the nightly run."""
-    plan, ledger = folder / "plan.toml", folder / "people.ledger"
-    run("query", "quote", plan)
-    assert json.loads(run("query", "list", plan, "--json")) == {}
-    assert not ledger.exists()
-    run("query", "ask", plan)
-    plan.write_text("create = false\n" + PLAN)
-    answers = run("query", "ask", plan, "--json")
-    ledger.rename(folder / "elsewhere.ledger")
-    for command in ("ask", "quote", "list"):
-        assert "there is no ledger at" in run("query", command, plan, code=1)
-        assert not ledger.exists()
-    (folder / "elsewhere.ledger").rename(ledger)
-    assert run("query", "ask", plan, "--json") == answers
-    plan.write_text('create = "no"\n' + PLAN)
-    assert "must be true or false" in run("query", "ask", plan, code=2)
-
-
 def test_a_plan_that_cannot_be_asked_to_its_end_charges_nobody(folder):
     """A question dearer than the budget, or under a key that another one has, stops all before the first."""
     plan = folder / "plan.toml"
     dear = MORE.replace("0.001", "3.0")
+    run("ledger", "create", plan)
     plan.write_text(PLAN + dear)
     assert "rho = 3" in run("query", "ask", plan, code=1)
     assert json.loads(run("query", "list", plan, "--json")) == {}
@@ -245,17 +277,17 @@ def test_a_plan_that_cannot_be_asked_makes_no_ledger(folder, wrong, code, words)
     """A first run that is refused leaves no ledger, which would keep the budget of that run."""
     plan = folder / "plan.toml"
     plan.write_text(wrong)
-    assert words in run("query", "ask", plan, code=code)
+    assert words in run("ledger", "create", plan, code=code)
     assert not list(folder.glob("people*"))
     plan.write_text(PLAN.replace("rho = 1.0", "rho = 2.0"))
-    assert set(json.loads(run("query", "ask", plan, "--json"))) == {"rows", "middle"}
+    assert set(json.loads(first_asked(plan, "--json"))) == {"rows", "middle"}
 
 
 def test_an_export_with_line_separators_in_text_is_unbroken(folder):
     """Some characters end lines for Python and not for JSON."""
     plan = folder / "plan.toml"
     plan.write_text(PLAN.replace("place = 'x'", "place = 'x\u2028y\u0085z'"))
-    run("query", "ask", plan)
+    first_asked(plan)
     run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
     assert "3 entries, unbroken" in run("ledger", "check-export", folder / "record.jsonl")
     (folder / "empty.jsonl").write_text("")
@@ -265,7 +297,7 @@ def test_an_export_with_line_separators_in_text_is_unbroken(folder):
 def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
     """Verifying makes no ledger, with data or without."""
     plan, book = folder / "plan.toml", folder / "people.ledger"
-    run("query", "ask", plan)
+    first_asked(plan)
     assert run("ledger", "verify", book, "--replay", plan)
     book.unlink()
     assert "there is no ledger at" in run("ledger", "verify", book, "--replay", plan, code=1)
@@ -275,12 +307,12 @@ def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
 def test_a_person_is_erased(folder):
     """`bursar ledger erase` leaves the total, in a ledger with pseudonyms; without them it is refused."""
     plan, book = folder / "plan.toml", folder / "people.ledger"
-    run("query", "ask", plan)
+    first_asked(plan)
     assert "without pseudonyms" in run("ledger", "erase", book, "--person", 1, code=2)
     plan.write_text(
         PLAN.replace("people.ledger", "hidden.ledger").replace("rho = 1.0", 'rho = 1.0\npseudonyms = "key"')
     )
-    run("query", "ask", plan)
+    first_asked(plan)
     hidden = folder / "hidden.ledger"
     before = json.loads(run("statement", hidden, "--person", 1, "--json"))
     assert "is erased" in run("ledger", "erase", hidden, "--person", 1)
@@ -296,16 +328,16 @@ def test_quoting_makes_no_ledger_on_a_server(folder, server):
     plan, place = folder / "plan.toml", server.place()
     plan.write_text(PLAN.replace("people.ledger", place))
     assert "rows" in json.loads(run("query", "quote", plan, "--json"))
-    assert json.loads(run("query", "list", plan, "--json")) == {}
+    run("query", "list", plan, code=1)
     plan.write_text(PLAN.replace("people.ledger", place).replace("rho = 1.0", "rho = 2.0"))
-    run("query", "ask", plan)  # the budget is not that of the draft
+    first_asked(plan)  # the budget is not that of the draft
     assert len(json.loads(run("query", "list", plan, "--json"))) == 2
 
 
 def test_data_sets_are_declared_and_listed(folder):
     """A plan on a ledger that knows data sets must name its own; statements and lists say it."""
     book, plan = folder / "people.ledger", folder / "plan.toml"
-    first = json.loads(run("query", "ask", plan, "--json"))
+    first = json.loads(first_asked(plan, "--json"))
     kept = ["--bounds", "n=[0, 8]", "--keys", 'place=["x", "y"]']
     said = run("ledger", "dataset", book, "--name", "rows", "--column", "who", *kept)
     assert said.startswith("'rows', version 1: entry ")
@@ -330,6 +362,20 @@ def test_data_sets_are_declared_and_listed(folder):
 def test_bounds_that_make_no_sense_are_refused(folder, wrong):
     """Exit code 2, and nothing is declared."""
     book = folder / "people.ledger"
-    run("query", "ask", folder / "plan.toml")
+    first_asked(folder / "plan.toml")
     run("ledger", "dataset", book, "--name", "rows", "--column", "who", "--bounds", wrong, code=2)
     assert json.loads(run("ledger", "datasets", book, "--json")) == []
+
+
+def test_create_makes_the_ledger_of_a_policy_without_serving(tmp_path):
+    """`bursar ledger create` with a policy sets its limits; another ledger than the policy's is no use to a service."""
+    pytest.importorskip("starlette")
+    from services import service_folder
+
+    policy = service_folder(tmp_path) / "policy.toml"
+    told = " ".join(run("serve", policy, code=1).split())
+    assert "`bursar ledger create FILE`" in told
+    assert "--ledger is for a file of questions" in run("ledger", "create", policy, "--ledger", "x", code=2)
+    assert "rho = 1" in run("ledger", "create", policy)
+    assert "already" in run("ledger", "create", policy, code=2)
+    assert '"entries"' in run("ledger", "show", tmp_path / "people.ledger", "--json")

@@ -114,7 +114,7 @@ def test_errors_name_the_option():
 def test_a_missing_ledger_says_who_makes_one(tmp_path):
     """A command that reads a ledger says which command creates it, and makes none."""
     path = tmp_path / "people.ledger"
-    assert "`bursar query ask` creates one" in called("ledger", "show", path, code=1).stderr
+    assert "`bursar ledger create FILE`" in called("ledger", "show", path, code=1).stderr
     assert not path.exists()
 
 
@@ -122,6 +122,7 @@ def test_stored_answers_are_said_to_cost_nothing(tmp_path):
     """The second run of a file of questions says that nothing was charged."""
     pytest.importorskip("duckdb")
     called("init", "query", tmp_path / "clinic", "--example")
+    called("ledger", "create", tmp_path / "clinic" / "questions.toml")
     first = called("query", "ask", tmp_path / "clinic" / "questions.toml").stdout
     again = called("query", "ask", tmp_path / "clinic" / "questions.toml").stdout
     assert "stored" not in first
@@ -141,6 +142,7 @@ def test_questions_that_do_not_fit_together_are_announced(tmp_path):
     plan.write_text(plan.read_text(encoding="utf-8").replace("sigma = 12", "sigma = 8"), encoding="utf-8")
     words = "225 % of the budget. Such people will be left out of the later ones, or count for less there."
     assert f"{words} With 1.5 times the noise all of them would fit." in called("query", "quote", plan).stdout
+    called("ledger", "create", plan)
     assert words in called("query", "ask", plan).stderr
     after = called("query", "quote", plan).stdout
     assert "Together" not in after

@@ -171,7 +171,7 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
     named = ["who," + rows[0], *(f"p{number},{row}" for number, row in enumerate(rows[1:]))]
     (folder / "data.csv").write_text("\n".join(named) + "\n", encoding="utf-8")
     budget = filters.Gaussian(epsilon=4.0, delta=1e-6)
-    Ledger.open(folder / "l", budget=budget, person="VARCHAR").close()
+    Ledger.open(folder / "l", budget=budget, person="VARCHAR", create=True).close()
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
     arguments += ["--person", "who", "--epsilon", 2, "--delta", 1e-6, "--steps", 20, "--ledger", folder / "l"]
     assert "belong together" in call(*arguments, "--out", folder / "model", code=2)
@@ -190,7 +190,7 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
 
 def test_streams_are_listed_and_merged(tmp_path):
     """`bursar ledger streams` says how many updates each stream made; `size` and `compact`, how they are kept."""
-    with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR") as book:
+    with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR", create=True) as book:
         updates = Updates(book, key="news", analyst="lab", claim="secret")
         for _ in range(2):
             updates.update(["ann"], 10, contribute=lambda most: most, release=dict)

@@ -31,7 +31,7 @@ NAMES = [f"p{number}" for number in range(N)]
 
 def opened(place):
     table = pa.table({"who": [name for row, name in enumerate(NAMES) for _ in range(1 + row % 3)]})
-    return Session.open(table, person="who", budget=filters.Gaussian(mu=4.0), ledger=place, threads=1)
+    return Session.open(table, person="who", budget=filters.Gaussian(mu=4.0), ledger=place, threads=1, create=True)
 
 
 def note(folder, line):

@@ -34,7 +34,7 @@ def table():
 
 def opened(ledger, spark=None):
     data = table() if spark is None else spark.createDataFrame(table())
-    return Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=ledger)
+    return Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=ledger, create=True)
 
 
 def asked(number):
@@ -175,7 +175,7 @@ def revealed(out):
 
 def check(ledger, out):
     """What must hold after a crash; returns (answers recorded, answers revealed)."""
-    with Ledger.open(ledger, create=False) as book:
+    with Ledger.open(ledger) as book:
         problems = [finding.what for finding in verify(book) if not finding.holds]
         recorded = book.entries("answered")
         keys = [entry.public["key"] for entry in recorded]

@@ -9,7 +9,7 @@ RHO = 10**15
 
 
 def opened(path, **options):
-    return Ledger.open(path, **{"budget": filters.Zcdp(rho=1.0), "person": "VARCHAR", **options})
+    return Ledger.open(path, **{"budget": filters.Zcdp(rho=1.0), "person": "VARCHAR", "create": True, **options})
 
 
 def ask(book, key, charges, *, price=None, analyst="ann", purpose=None, reserved=None):

@@ -161,7 +161,7 @@ def session(budget=None, *, questions=8, rho=0.02, asked=None, watch=True, place
         with (
             tempfile.TemporaryDirectory() as folder,
             Session.open(
-                rows, budget=given, ledger=Path(folder) / "ledger" if place is None else place(), **own
+                rows, budget=given, ledger=Path(folder) / "ledger" if place is None else place(), **own, create=True
             ) as held,
         ):
             if watch:

@@ -50,7 +50,7 @@ def checked(ledger, told, *, each=2):
     for (who, key), values in told.items():
         assert len(values) == each, (who, key)
         assert all(value == values[0] for value in values), (who, key)
-    with Ledger.open(ledger, create=False) as book:
+    with Ledger.open(ledger) as book:
         entries = book.entries("answered")
         assert sorted(entry.public["key"] for entry in entries) == sorted(f"{who}/{key}" for who, key in told)
         assert all(finding.holds for finding in verify(book))

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 import httpx2
 
+from bursar.service import opened
+from bursar.service.policies import Policy
+
 ERRORS = (httpx2.HTTPError, OSError)
 
 
@@ -50,6 +53,7 @@ class Process:
 
 @contextmanager
 def started(folder, number=1):
+    opened(Policy.read(folder / "policy.toml"), create=True).close()
     ports = free_ports(2 * number)
     processes = []
     try:

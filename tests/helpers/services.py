@@ -89,7 +89,7 @@ class Service:
     def __init__(self, folder, change=lambda text: text):
         text = change((folder / "policy.toml").read_text(encoding="utf-8"))
         (folder / "policy.toml").write_text(text, encoding="utf-8")
-        self.doors = opened(Policy.read(folder / "policy.toml"))
+        self.doors = opened(Policy.read(folder / "policy.toml"), create=True)
         self.desk = self.doors.desk
         self.ann, self.bob = (self.door(TOKENS[name]) for name in ("ann", "bob"))
         self.holder = Door(self.doors.holder, TOKENS["holder"])

@@ -25,7 +25,9 @@ CHEAP = {"sigma": 1000.0}
 
 def opened(path, data=None, **options):
     data = pa.table(ROWS) if data is None else data
-    return Session.open(data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, **options})
+    return Session.open(
+        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True, **options}
+    )
 
 
 def without_noise(session, asked):

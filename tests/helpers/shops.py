@@ -43,5 +43,12 @@ ON_BOTH = [
 
 
 def opened(path, **options):
-    given = {"tables": TABLES, "public": PUBLIC, "person": PERSON, "budget": filters.Zcdp(rho=1.0), "ledger": path}
+    given = {
+        "tables": TABLES,
+        "public": PUBLIC,
+        "person": PERSON,
+        "budget": filters.Zcdp(rho=1.0),
+        "ledger": path,
+        "create": True,
+    }
     return Session.open(**{**given, **options})

@@ -107,4 +107,6 @@ def wait_for(port, seconds=60):
 
 
 def opened(path, data, **options):
-    return Session.open(data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, **options})
+    return Session.open(
+        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": path, "create": True, **options}
+    )

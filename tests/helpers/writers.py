@@ -32,7 +32,7 @@ def table():
 
 
 def opened(uri):
-    return Session.open(table(), person="who", budget=filters.Zcdp(rho=RHO), ledger=uri, threads=1)
+    return Session.open(table(), person="who", budget=filters.Zcdp(rho=RHO), ledger=uri, threads=1, create=True)
 
 
 def asked(number):

@@ -65,7 +65,7 @@ def test_replay_after_compacting(tmp_path):
     """Who paid half of what was left is charged again by what was left then; no false alarm for others' questions."""
     rows = pa.table({"who": ["ann"] * 8 + ["zoe"] * 2})
     place = tmp_path / "people.ledger"
-    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.02), ledger=place) as session:
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.02), ledger=place, create=True) as session:
         for number, analyst in enumerate(["ann", "zoe", "ann", "ann"]):
             session.analyst(analyst).ask(Count(clip=8, rho=0.012, pace=2), key=str(number))
         assert all(finding.holds for finding in session.verify(replay=True))
@@ -82,7 +82,7 @@ def test_replay_after_compacting_twice(tmp_path):
     """What was merged the first time, and stays apart from what is merged later, counts once."""
     rows = pa.table({"who": ["ann"] * 3 + ["zoe"]})
     place = tmp_path / "people.ledger"
-    with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=place) as session:
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=place, create=True) as session:
         for number, analyst in enumerate(["ann", "ann", "zoe", "zoe"]):
             session.analyst(analyst).ask(Count(clip=3, rho=0.3, pace=2), key=str(number))
             if number % 2:
@@ -231,7 +231,7 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
     the session's rows go on; an error while the file is replaced closes the ledger, which opens again."""
     path = tmp_path / "people.ledger"
     people = {f"person {number}": 1 + number for number in range(20_000)}
-    with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR") as book:
+    with Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR", create=True) as book:
         book.witnessed_by(tmp_path / "head")
         workspace = book.store.workspace
         workspace.run("CREATE TEMP TABLE many(person VARCHAR, units BIGINT)")
@@ -286,7 +286,7 @@ def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
 def test_sessions_statements_and_replay_after_it(tmp_path):
     """Answers under their keys stay, statements tell of earlier uses, and a replay charges later questions again."""
     rows = pa.table({"who": ["ann", "ann", "bob", "cy"]})
-    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.01), ledger=tmp_path / "l") as session:
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.01), ledger=tmp_path / "l", create=True) as session:
         ann = session.analyst("ann")
         first = ann.ask(Count(clip=2, sigma=20.0), key="1")
         for key in "23":

@@ -156,7 +156,7 @@ def test_a_ledger_with_names_is_refused(tmp_path):
 def test_sessions_go_on(place, key):
     """Statements tell the total; a replay, with or without the person's rows, charges everybody else again."""
     rows = pa.table({"who": ["ann", "ann", "bob", "cy"]})
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.01), "ledger": place, "pseudonyms": key}
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.01), "ledger": place, "pseudonyms": key, "create": True}
     with Session.open(rows, **options) as session:
         for number in range(2):
             session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key=f"{number}")
@@ -193,7 +193,7 @@ def test_replay_with_somebody_who_came_back(tmp_path, key):
     """Under a limit that was set before the erasure; every charge is computed again, to the unit."""
     rows = pa.table({"who": ["ann"] * 3 + ["bob"]})
     with Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", pseudonyms=key
+        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", pseudonyms=key, create=True
     ) as session:
         session.limit(0.5, analyst="zoe")
         for number in range(3):

@@ -13,8 +13,10 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from threading import Event
 
+import duckdb
 import pytest
 
 from bursar._disk import private_files
@@ -96,7 +98,7 @@ from bursar.errors import LedgerError
 from bursar.ledger import Ledger
 sys.stdin.readline()
 try:
-    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT"): time.sleep(0.2)
+    with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True): time.sleep(0.2)
     print("made")
 except LedgerError as error: print(error)
 """
@@ -369,6 +371,53 @@ def test_a_program_can_tell_why_a_ledger_cannot_be_used(path, tmp_path):
     assert reason(lambda: opened(tmp_path / "none" / "l")) == "forbidden"
     path.write_text("hello" * 10_000)
     assert reason(lambda: opened(path)) == "damaged"
+
+
+@pytest.mark.parametrize("name", ["people.ledger", "lock, already attached, read-only, Permission denied"])
+def test_a_damaged_ledger_is_not_called_busy(tmp_path, name):
+    """A flipped bit in the first 12 KB: 80 of 80 are damaged, or harmless, and none is to be tried again later."""
+    path, random, told = tmp_path / name, Random(1), []
+    with opened(path) as book:
+        ask(book, "a", {"ann": 5})
+    whole = path.read_bytes()
+    for _ in range(80):
+        place, bit = random.randrange(12 * 1024), random.randrange(8)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+        try:
+            opened(path).close()
+        except LedgerError as refused:
+            told.append(refused.reason)
+    assert set(told) == {"damaged"}
+    assert len(told) > 40
+
+
+def test_a_file_that_another_program_holds_is_busy(path):
+    """Without our own lock, too: DuckDB's, held by a process that is no ledger's, says so."""
+    opened(path).close()
+    script = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", script, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(LedgerError, match="one writer") as refused:
+            opened(path)
+        assert refused.value.reason == "busy"
+        other.stdin.close()
+    held = duckdb.connect(str(path))
+    with pytest.raises(LedgerError, match="one writer") as refused:
+        opened(path)
+    assert refused.value.reason == "busy"
+    held.close()
+    opened(path).close()
+
+
+def test_a_file_that_may_not_be_written_is_forbidden(path, monkeypatch):
+    """Where the system says so of the file, whatever DuckDB's message."""
+    opened(path).close()
+    path.write_text("hello" * 10_000)
+    monkeypatch.setattr("bursar.ledger._stores.file.os.access", lambda *_: False)
+    with pytest.raises(LedgerError, match="may not be written") as refused:
+        opened(path)
+    assert refused.value.reason == "forbidden"
 
 
 def test_names_of_files_beside_a_ledger_are_refused(tmp_path):

@@ -49,7 +49,7 @@ from bursar import filters
 from bursar.errors import LedgerError
 from bursar.queries import Count, Session
 rows = pyarrow.table({"who": ["ann", "bob"]})
-session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1])
+session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1], create=True)
 session.analyst("zoe").ask(Count(clip=1, sigma=20.0), key="before")
 child = os.fork()
 if not child:

@@ -83,7 +83,9 @@ def test_sessions_statements_and_replays(place, key, kind):
     """Of people who are named by text or by numbers: the same charges again from the data, also with somebody gone."""
     who = ["ann", "ann", "bob", "cy"] if kind == "VARCHAR" else [17, 17, -18, 2**62]
     rows = pa.table({"who": who, "n": [1.0, 2.0, 3.0, 4.0]})
-    with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.01), ledger=place, pseudonyms=key) as session:
+    with Session.open(
+        rows, person="who", budget=filters.Zcdp(rho=0.01), ledger=place, pseudonyms=key, create=True
+    ) as session:
         ann = session.analyst("ann")
         ann.ask(Count(clip=2, sigma=20.0), key="1")
         session.retire(who[3])
@@ -214,7 +216,7 @@ def test_a_file_of_questions_says_it(tmp_path):
         plan.quote(session)
     assert not (tmp_path / "people.key").exists()
     for _ in range(2):
-        with plan.open() as session:
+        with plan.open(create=True) as session:
             plan.ask(session)
             assert session.ledger.pseudonyms
     assert b"bob" not in (tmp_path / "l").read_bytes()

@@ -26,7 +26,7 @@ ROWS["day"] += [dt.date(2026, 2, 2), None, dt.date(2025, 12, 31)]
 def opened(path, rows=None, periods=MONTHS, budget=None, **options):
     data = pa.table(ROWS if rows is None else rows)
     budget = filters.Zcdp(rho=BUDGET) if budget is None else budget
-    return queries.Session.open(data, person="who", budget=budget, ledger=path, periods=periods, **options)
+    return queries.Session.open(data, person="who", budget=budget, ledger=path, periods=periods, **options, create=True)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_dates_without_an_end_are_in_no_answer(tmp_path):
     rows = tmp_path / "rows.parquet"
     table.write_parquet(str(rows))
     with queries.Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", periods=MONTHS
+        rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "l", periods=MONTHS, create=True
     ) as session:
         session.analyst("a").ask(queries.Count(clip=1, rho=0.1), key="all")
         assert [name for name in ("ann", "bob", "cy", "dee", "eve") if session.ledger.charged(name)] == ["cy"]
@@ -161,7 +161,12 @@ def test_what_periods_cannot_be_given_with(tmp_path):
     place = tmp_path / "l"
     with pytest.raises(errors.Unsupported, match="keys_delta with periods"):
         opened(place, keys_delta=1e-8)
-    given = {"tables": {"a": pa.table(ROWS), "b": pa.table(ROWS)}, "person": "who", "budget": filters.Zcdp(rho=1)}
+    given = {
+        "tables": {"a": pa.table(ROWS), "b": pa.table(ROWS)},
+        "person": "who",
+        "budget": filters.Zcdp(rho=1),
+        "create": True,
+    }
     with pytest.raises(errors.Unsupported, match="several tables"):
         queries.Session.open(**given, ledger=place, periods=MONTHS)
     for column, message in (("who", "must hold dates"), ("when", "is no column")):

@@ -18,7 +18,7 @@ from bursar._workspace import Query
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from bursar.ledger import Ledger
-from bursar.ledger._stores.connection import read
+from bursar.ledger._stores.connection import _reason, read
 from bursar.queries import Count, Histogram, Mean, Session, Sum
 from ledgers import RHO, ask, clean, opened, people
 
@@ -156,7 +156,7 @@ def test_a_connection_lost_at_the_commit(server, where, monkeypatch, moment):
     from bursar.ledger._stores.postgres import Postgres
 
     rows, question = pa.table({"who": [1, 2, 3]}), Count(clip=1, sigma=20.0)
-    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": where}
+    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True, "ledger": where}
     commit = Postgres._commit
 
     def lost(store):
@@ -214,7 +214,7 @@ def test_what_is_refused_leaves_the_ledger_open(where):
         assert ask(book, "a", {"ann": 1}) == {"ann"}
     rows = pa.table({"who": ["1", "x"], "n": [1, 2]})
     view = "SELECT CAST(who AS BIGINT) AS who, n FROM data"
-    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "view": view}
+    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "view": view, "create": True}
     with Session.open(rows, ledger=where.replace("schema=", "schema=other_"), **options) as session:
         analyst = session.analyst("ann")
         with pytest.raises(DataError, match="nothing was charged"):
@@ -250,7 +250,7 @@ def test_both_kinds_of_ledger_charge_the_same_units(where, tmp_path):
     ]
     charged = []
     for place in (tmp_path / "l", where):
-        with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.1), ledger=place) as session:
+        with Session.open(rows, person="who", budget=filters.Zcdp(rho=0.1), ledger=place, create=True) as session:
             session.limit(0.03, purpose="ads")
             for number in range(20):
                 if number == 7:
@@ -297,7 +297,7 @@ SECRET = f"postgresql://owner:{PASSWORD}@"
 def test_a_password_is_in_no_message(wrong, tmp_path):
     """Neither messages, nor tracebacks, nor what the command line prints, quote a connection string's password."""
     try:
-        Ledger.open(wrong, budget=filters.Zcdp(rho=1.0), person="BIGINT")
+        Ledger.open(wrong, budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True)
     except (LedgerError, ArgumentError):
         told = traceback.format_exc()
     if "schema=" not in wrong:
@@ -436,7 +436,7 @@ def test_other_versions(server, where):
 def test_a_server_that_cannot_write(server, where):
     """When its files may not grow a question is refused whole; all before it is there, and room makes it work again."""
     rows, asked = pa.table({"who": list(range(100_000))}), Count(clip=1, rho=0.01)
-    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": where, "threads": 1}
+    options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True, "ledger": where, "threads": 1}
     keys = iter(f"q{number}" for number in range(20))
     done = []
     server.crash()
@@ -535,3 +535,22 @@ def test_the_command_line(where, tmp_path):
     run("ledger", "retire", where, "--person", "2")
     assert "1 answer used" in run("statement", where, "--person", "2")
     run("ledger", "show", where.replace("schema=", "schema=none_"), code=1)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('FATAL:  role "ann" does not exist', "does not know this role"),
+        ('FATAL:  database "people" does not exist', "does not know this database"),
+        ("FATAL:  the database system is starting up", "is starting up"),
+        ("FATAL:  the database system is not yet accepting connections", "is starting up"),
+        ("FATAL:  the database system is in recovery mode", "is starting up"),
+        ("FATAL:  the database system is shutting down", "is shutting down"),
+        ('FATAL:  database "too many role passwords" does not exist', "does not know this database"),
+        ('connection to server at "database.role", port 5432 failed: Connection refused', "no server answers"),
+        ('FATAL:  password authentication failed for user "database"', "refuses this role or its password"),
+    ],
+)
+def test_why_there_is_no_connection_is_told_by_the_whole_phrase(said, words):
+    """A server that is starting up does not "know no database", and names in quotes decide nothing."""
+    assert words in _reason(f'connection to server at "127.0.0.1", port 5432 failed: {said}')

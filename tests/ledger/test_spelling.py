@@ -28,7 +28,7 @@ LETTERS = [chr(place) for place in range(1, sys.maxunicode + 1) if not 0xD800 <=
 
 def opened(place, spelling, rows=None, **options):
     data = pa.table({"who": IDS, "hours": list(range(len(IDS)))} if rows is None else rows)
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), **options}
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, **options}
     return queries.Session.open(data, ledger=place, spelling=spelling, **options)
 
 
@@ -121,7 +121,7 @@ def test_several_tables_find_the_rows_of_one_person(path):
     visits = pa.table({"who": ["A1", "a1", "b2"], "hours": [1, 2, 3]})
     ages = pa.table({"who": ["a1", "B2"], "age": [30, 40]})
     tables = {"visits": visits, "people": queries.Table(ages, one_row=True)}
-    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "ledger": path, "spelling": "caseless"}
+    options = {"person": "who", "budget": filters.Zcdp(rho=0.5), "create": True, "ledger": path, "spelling": "caseless"}
     with queries.Session.open(tables=tables, **options) as session:
         asked = queries.Count(table="visits", where="people.age = 30", clip=2, rho=0.4)
         told = session.analyst("ann").ask(asked, key="thirty")
@@ -159,7 +159,7 @@ def test_what_has_no_spelling(path):
         opened(path, "NFC")
     for make in (
         lambda: opened(path, "nfc", {"who": [1, 2]}),
-        lambda: Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc"),
+        lambda: Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="BIGINT", spelling="nfc", create=True),
     ):
         with pytest.raises(ArgumentError, match="whole numbers"):
             make()
@@ -176,7 +176,9 @@ def test_not_in_spark(path, tmp_path):
     try:
         frame = spark.createDataFrame([("A1", 1)], ["who", "hours"])
         with pytest.raises(Unsupported, match="spelling='nfc': not for data frames of Spark"):
-            queries.Session.open(frame, person="who", budget=filters.Zcdp(rho=0.5), ledger=path, spelling="nfc")
+            queries.Session.open(
+                frame, person="who", budget=filters.Zcdp(rho=0.5), ledger=path, spelling="nfc", create=True
+            )
     finally:
         spark.stop()
     assert not path.exists()
@@ -199,6 +201,6 @@ def test_in_a_file_of_questions(tmp_path):
         encoding="utf-8",
     )
     plan = Plan.read(tmp_path / "plan.toml")
-    with plan.open() as session:
+    with plan.open(create=True) as session:
         assert session.ledger.spelling == "caseless"
         assert session.ledger.person("A1") == "a1"

@@ -11,11 +11,13 @@ from ledgers import ask, clean, opened
 
 
 def test_a_lost_ledger_is_not_replaced_silently(path):
-    """With create=False a missing file is an error; a folder that is not there is one always."""
-    with pytest.raises(LedgerError, match="there is no ledger at"):
-        opened(path, create=False)
+    """Without create=True a missing file is an error; without a budget it cannot be made; nor without its folder."""
+    with pytest.raises(LedgerError, match="there is no ledger at") as refused:
+        Ledger.open(path, budget=filters.Zcdp(rho=1.0), person="VARCHAR")
+    assert refused.value.reason == "missing"
+    assert not path.exists()
     with pytest.raises(LedgerError, match="without a budget"):
-        Ledger.open(path)
+        Ledger.open(path, create=True)
     with pytest.raises(LedgerError, match="cannot be created"):
         opened(path / "below")
 

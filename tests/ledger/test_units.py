@@ -24,7 +24,7 @@ def table(who) -> pa.Table:
 def opened(path, rows=None, **options):
     rows = table(WHO) if rows is None else rows
     budget = filters.Zcdp(rho=1.0)
-    return queries.Session.open(rows, person="who", budget=budget, ledger=path, periods=MONTHS, **options)
+    return queries.Session.open(rows, person="who", budget=budget, ledger=path, periods=MONTHS, **options, create=True)
 
 
 def kind_of(session) -> str:

@@ -116,7 +116,7 @@ def test_how_many_are_missing(where):
 
 def watched(where, **options):
     rows = pa.table({"who": [i % PEOPLE for i in range(2 * PEOPLE)], "odd": [i % 2 for i in range(2 * PEOPLE)]})
-    return Session.open(rows, person="who", budget=filters.Zcdp(rho=100.0), ledger=where, **options)
+    return Session.open(rows, person="who", budget=filters.Zcdp(rho=100.0), ledger=where, **options, create=True)
 
 
 def test_a_watch_tells_when_to_stop_trusting_totals(where):
@@ -277,7 +277,7 @@ def test_its_price_in_a_gaussian_ledger(epsilon):
 def test_a_watch_over_mass_in_every_kind_of_ledger(path, budget, asked):
     """It is silent while all can pay, and speaks when half of everything is missing; its price is set aside."""
     rows = pa.table({"who": [i % PEOPLE for i in range(2 * PEOPLE)]})
-    with Session.open(rows, person="who", budget=budget, ledger=path) as session:
+    with Session.open(rows, person="who", budget=budget, ledger=path, create=True) as session:
         analyst = session.analyst("ann")
         watch = session.watch(mass=PEOPLE // 8, epsilon=1.0)
         assert watch.margin(8) < PEOPLE // 8

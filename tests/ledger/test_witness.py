@@ -171,3 +171,75 @@ def test_commands(where):
     assert call("restore-backup", copy, "--out", new).stdout == told
     with Ledger.open(new) as book:
         assert clean(book)
+
+
+def test_a_witness_that_is_asked_for_begins_with_the_ledger(tmp_path):
+    """It is recorded, told of every entry, and asked for at every opening; another one, or none, is refused."""
+    where, head = tmp_path / "l", tmp_path / "head"
+    with opened(where, witness=head) as book:
+        ask(book, "a", {"ann": 5})
+        assert book.witness == str(head)
+        assert head.read_text(encoding="ascii").splitlines()[-1] == book.head
+    opened(where, witness=head, create=False).close()
+    with pytest.raises(ArgumentError, match="moves it"):
+        opened(where, witness=tmp_path / "other")
+    bare = tmp_path / "bare"
+    opened(bare).close()
+    with pytest.raises(LedgerError, match=r"has no witness.*`bursar ledger witness .*--file .*` begins it"):
+        opened(bare, witness=tmp_path / "bare.head", create=False)
+    opened(bare, witness=tmp_path / "bare.head").close()
+    with pytest.raises(LedgerError, match="folder must be there"):
+        opened(tmp_path / "third", witness=tmp_path / "none" / "head")
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_lost_ledger_is_not_made_anew_beside_its_witness(tmp_path):
+    """With create=True, too: everybody would have a fresh budget, and the same keys would be answered again."""
+    where, head, copy = tmp_path / "l", tmp_path / "head", tmp_path / "copy"
+    with opened(where, witness=head) as book:
+        ask(book, "a", {"ann": 5})
+        backup(book, copy)
+    where.unlink()
+    for create in (True, False):
+        with pytest.raises(LedgerError, match="the ledger got lost") as refused:
+            opened(where, witness=head, create=create)
+        assert refused.value.reason == "missing"
+        assert not where.exists()
+    restore(copy, where)
+    with opened(where, witness=head) as book:
+        assert book.spent("ann") == 5
+
+
+def test_an_older_ledger_that_knows_no_witness_is_refused(tmp_path):
+    """A backup from before the witness began is older than what the witness saw, though its record names none."""
+    where, head, copy = tmp_path / "l", tmp_path / "head", tmp_path / "copy"
+    with opened(where) as book:
+        backup(book, copy)
+    with opened(where, witness=head) as book:
+        ask(book, "a", {"ann": 5})
+    where.unlink()
+    shutil.copy(copy, where)
+    with pytest.raises(LedgerError, match="2 entries are missing"):
+        opened(where, witness=head)
+    shutil.copy(copy, where)
+    with opened(tmp_path / "other") as book:
+        ask(book, "b", {"ann": 5})
+    with pytest.raises(LedgerError, match=r"older than its witness|another one"):
+        opened(tmp_path / "other", witness=head)
+
+
+def test_a_crash_while_the_witness_begins_is_made_good(tmp_path, monkeypatch):
+    """The file of the witness was made and the record does not name it yet: the next opening goes on."""
+    where, head = tmp_path / "l", tmp_path / "head"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_record_witness", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(where, witness=head)
+    assert head.exists()
+    with opened(where, witness=head) as book:
+        ask(book, "a", {"ann": 5})
+        assert head.read_text(encoding="ascii").splitlines()[-1] == book.head

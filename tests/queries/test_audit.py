@@ -38,7 +38,7 @@ def play(path, there, budget=filters.Zcdp):
     rows = {name: OTHERS[name] + (TARGET[name] if there else []) for name in OTHERS}
     path.unlink(missing_ok=True)
     told, choice = [], 0
-    with Session.open(pa.table(rows), person="who", budget=BUDGETS[budget](), ledger=path) as held:
+    with Session.open(pa.table(rows), person="who", budget=BUDGETS[budget](), ledger=path, create=True) as held:
         analyst = held.analyst("adversary")
         for number in range(ROUNDS):
             asked, others = ASKED[choice]

@@ -106,7 +106,7 @@ def test_a_budget_is_charged_until_it_is_spent_and_no_further(path, budget, pric
         assert "used 100 % of your budget" in str(statement)
         with pytest.raises(BudgetExceeded, match=f"{session.ledger.symbol} = "):
             analyst.check(Count(clip=1, **{name: 10 * value for name, value in price.items()}), key="4")
-    with Ledger.open(path, create=False) as book:
+    with Ledger.open(path) as book:
         assert summary(book).terms["measure"] == book.measure
         assert len(list(book.history())) == 3
 
@@ -304,7 +304,7 @@ def test_files_of_questions_name_their_budget(tmp_path):
             base.format(place) + terms + f'\n[[questions]]\nkey = "k"\nask = "count"\nclip = 1\n{price}\n', "utf-8"
         )
         plan = Plan.read(file)
-        with plan.open() as session:
+        with plan.open(create=True) as session:
             assert session.ledger.measure == measure
             plan.ask(session)
     for terms, match in (

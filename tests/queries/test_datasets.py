@@ -29,7 +29,7 @@ COLUMNS = {"amount": Domain(low=0, high=10), "country": Domain(keys=["FR", "ES"]
 
 def made(where, rho=1.0, person="VARCHAR"):
     """A ledger that knows both tables."""
-    book = Ledger.open(where, budget=filters.Zcdp(rho=rho), person=person, threads=1)
+    book = Ledger.open(where, budget=filters.Zcdp(rho=rho), person=person, threads=1, create=True)
     book.dataset("orders", person="customer", columns=COLUMNS)
     book.dataset("visits", person="who")
     return book
@@ -96,7 +96,7 @@ def test_replay_of_a_question_that_used_another_table(path):
 
 def test_questions_from_before_the_first_declaration(path):
     """They name no data set, so that a replay takes them as they are."""
-    with Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path) as session_:
+    with Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session_:
         session_.analyst("x").ask(Count(clip=2, rho=0.1), key="a")
         assert "but for" not in session_.verify(replay=True)[-1].what
         session_.ledger.dataset("orders", person="customer")
@@ -153,7 +153,9 @@ def test_a_table_that_does_not_fit_is_refused(path, options, told):
 def test_a_ledger_without_data_sets_knows_none(path):
     """A name that nobody declared is refused, and sessions without one go on as before."""
     with pytest.raises(ArgumentError, match="this ledger knows no data sets"):
-        Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path, dataset="orders")
+        Session.open(
+            ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path, dataset="orders", create=True
+        )
     with Session.open(ORDERS, person="customer", ledger=path) as plain:
         plain.analyst("x").ask(Count(clip=2, rho=0.1), key="a")
         assert plain.datasets == {}
@@ -274,7 +276,7 @@ def test_four_processes_two_tables_one_budget(where):
     os.kill(children[0], signal.SIGKILL)
     codes = [os.waitpid(child, 0)[1] for child in children]
     assert codes[1:] == [0, 0, 0]
-    with Ledger.open(where, create=False) as book:
+    with Ledger.open(where) as book:
         charges = {person: sum(units for _, units in book.charges(person)) for person in ("ann", "bob", "cy")}
         assert all(Fraction(units, 10**15) <= Fraction(1, 2) for units in charges.values())
         assert charges == {person: book.spent(person) for person in charges}
@@ -297,7 +299,7 @@ def test_a_crash_between_two_tables(path):
 
     child = writers.spawn(die)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    with Ledger.open(path, create=False) as book, session(book, "visits") as visits:
+    with Ledger.open(path) as book, session(book, "visits") as visits:
         assert (book.find("a") is None, book.find("b") is None) == (False, True)
         assert book.spent("cy") == 0 < book.spent("ann")
         visits.analyst("x").ask(People(rho=0.25), key="b")
@@ -359,7 +361,7 @@ def test_what_no_data_set_declares_must_be_given(path, asked, told):
 
 def test_without_data_sets_nothing_is_filled_in(path):
     """A question that leaves out bounds is refused as it always was, only later."""
-    with Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path) as plain:
+    with Session.open(ORDERS, person="customer", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as plain:
         for asked in (Mean("amount", rho=0.01), Count(by="country", clip=1, rho=0.01)):
             with pytest.raises(ArgumentError, match="no data set declares"):
                 plain.analyst("ann").ask(asked, key="a")
@@ -386,7 +388,7 @@ def test_two_tables_of_one_file_with_pseudonyms(tmp_path):
     with duckdb().connect(str(source)) as connection:
         connection.execute("CREATE TABLE orders AS SELECT i % 5 AS customer, i AS amount FROM range(50) t(i)")
         connection.execute("CREATE TABLE visits AS SELECT i % 7 AS who FROM range(50) t(i)")
-    terms = {"budget": filters.Zcdp(rho=1.0), "person": "BIGINT", "pseudonyms": tmp_path / "people.key"}
+    terms = {"budget": filters.Zcdp(rho=1.0), "person": "BIGINT", "pseudonyms": tmp_path / "people.key", "create": True}
     with Ledger.open(tmp_path / "people.ledger", **terms) as book:
         book.dataset("orders", person="customer", columns={"amount": Domain(low=0, high=50)})
         book.dataset("visits", person="who")
@@ -411,7 +413,7 @@ def test_periods_of_two_tables(where):
     days = [date(2026, 1, 3), date(2026, 2, 3)]
     orders = pa.table({"customer": ["ann", "bob"], "day": days})
     visits = pa.table({"who": ["ann", "ann"], "day": days})
-    with Ledger.open(where, budget=filters.Zcdp(rho=1.0), person="VARCHAR", periods=months) as book:
+    with Ledger.open(where, budget=filters.Zcdp(rho=1.0), person="VARCHAR", periods=months, create=True) as book:
         book.dataset("orders", person="customer")
         book.dataset("visits", person="who")
         with session(book, "orders", data=orders) as one, session(book, "visits", data=visits) as other:

@@ -74,7 +74,7 @@ def rows(tmp_path_factory):
         }
     )
     path = tmp_path_factory.mktemp("fuzz") / "l"
-    with Session.open(table, person="id", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with Session.open(table, person="id", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         yield session
 
 
@@ -243,7 +243,7 @@ def test_hostile_names_keys_and_people(tmp_path_factory, names, key, person, oth
     who, group, flag = names
     table = pa.table({who: [person, person, other], group: [key, key + "x", key], flag: [True, True, False]})
     path = tmp_path_factory.mktemp("names") / 'it\'s a "ledger"'
-    with Session.open(table, person=who, budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with Session.open(table, person=who, budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         where = '"' + flag.replace('"', '""') + '"'
         asked = Count(where=where, by={group: [key, "no such key"]}, clip=9, sigma=100.0)
         sums, units = exact(session, asked)

@@ -225,6 +225,7 @@ def test_nobody_else_is_charged_otherwise(tmp_path_factory, world, person):
             person="who",
             budget=filters.Zcdp(rho=1.0),
             ledger=tmp_path_factory.mktemp("q") / "l",
+            create=True,
         ) as session:
             found.append([exact(session, asked) for asked in ASKED])
     for (before, charged), (after, others) in zip(*found, strict=True):
@@ -244,5 +245,5 @@ def test_expressions_over_joined_columns_mean_what_python_computes(beside, seed)
 def beside(tmp_path_factory):
     """A session over rows with homes and codes."""
     path = tmp_path_factory.mktemp("beside") / "l"
-    with Session.open(budget=filters.Zcdp(rho=1.0), ledger=path, **given_tables()) as session:
+    with Session.open(budget=filters.Zcdp(rho=1.0), ledger=path, **given_tables(), create=True) as session:
         yield session

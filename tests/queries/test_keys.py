@@ -37,7 +37,14 @@ ROWS = {
 
 
 def opened(path, data=None, **options):
-    chosen = {"person": "who", "budget": filters.Zcdp(rho=100.0), "ledger": path, "keys_delta": 0.5, **options}
+    chosen = {
+        "person": "who",
+        "budget": filters.Zcdp(rho=100.0),
+        "ledger": path,
+        "create": True,
+        "keys_delta": 0.5,
+        **options,
+    }
     return Session.open(pa.table(ROWS) if data is None else data, **chosen)
 
 

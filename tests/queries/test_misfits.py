@@ -58,7 +58,7 @@ def test_the_count_is_what_answers_leave_out(folder):
     """Entries that fit are those that answers are about, here with almost no noise."""
     (folder / "plan.toml").write_text(PLAN.replace("rho = 1.0", "rho = 1000.0"), encoding="utf-8")
     plan = Plan.read(folder / "plan.toml")
-    with plan.open() as session:
+    with plan.open(create=True) as session:
         for each in plan.misfits():
             asked = Count(where=f"{each.column} is not null", clip=1, sigma=0.1)
             counted = session.analyst("ann").ask(asked, key=each.column).values[0]

@@ -75,7 +75,8 @@ import sys
 import pyarrow as pa
 from bursar import filters, queries
 rows = pa.table({{"who": [1, 2, 3]}})
-with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger={str(tmp_path / "l")!r}) as session:
+budget = filters.Zcdp(rho=1.0)
+with queries.Session.open(rows, person="who", budget=budget, ledger={str(tmp_path / "l")!r}, create=True) as session:
     session.analyst("ann").ask(queries.People(sigma=5.0), key="a")
 sys.exit("opendp" in sys.modules)
 """

@@ -14,7 +14,9 @@ CHEAP = {"sigma": 1000.0}
 
 def opened(folder, data, **options):
     return Session.open(
-        data, **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "people.ledger", **options}
+        data,
+        **{"person": "who", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "people.ledger", **options},
+        create=True,
     )
 
 

@@ -48,7 +48,7 @@ def test_what_is_added_up_is_paid_for_to_the_unit(path, make, kind):
         name: [v for who, v in zip(ROWS["who"], values, strict=True) if who == "p1"] for name, values in ROWS.items()
     }
     budget = filters.Zcdp(rho=1.0) if kind == "rho" else filters.Basic(epsilon=1.0)
-    with Session.open(pa.table(rows), person="who", budget=budget, ledger=path) as session:
+    with Session.open(pa.table(rows), person="who", budget=budget, ledger=path, create=True) as session:
         spent = 0
         for turn, pace in enumerate((3, 2, 7, 1, 1)):
             asked = make(**{kind: 0.9}, pace=pace)
@@ -72,7 +72,7 @@ def test_what_is_added_up_is_paid_for_to_the_unit(path, make, kind):
 
 def test_answers_say_what_is_certain(path):
     """While every person can pay: the clip. Then what worst-case people would be shrunk to; without a pace nothing."""
-    with Session.open(pa.table(ROWS), person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with Session.open(pa.table(ROWS), person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         ann = session.analyst("ann")
         first = ann.ask(Count(clip=8, rho=0.6, pace=None), key="a")
         assert first.complete_clip == 8
@@ -90,7 +90,9 @@ def test_answers_say_what_is_certain(path):
         assert ann.ask(Count(clip=8, rho=0.6, pace=2), key="b") == second
         with pytest.raises(ArgumentError, match="another question"):
             ann.ask(Count(clip=8, rho=0.6), key="b")
-    with Session.open(pa.table(ROWS), person="who", budget=filters.Basic(epsilon=1.0), ledger=f"{path}2") as session:
+    with Session.open(
+        pa.table(ROWS), person="who", budget=filters.Basic(epsilon=1.0), ledger=f"{path}2", create=True
+    ) as session:
         ann = session.analyst("ann")
         ann.ask(Count(clip=8, epsilon=0.6), key="a")
         assert ann.ask(Count(clip=8, epsilon=0.6, pace=2), key="b").complete_clip == pytest.approx(8 / 3, rel=1e-6)
@@ -99,7 +101,7 @@ def test_answers_say_what_is_certain(path):
 def test_the_certain_clip_is_below_what_the_worst_person_contributes(path):
     """Somebody who always contributes the full clip is shrunk to just that; nobody to less."""
     rows = pa.table({"who": ["heavy"] * 400 + ["light"] * 3, "n": [1] * 403})
-    with Session.open(rows, person="who", budget=filters.Gaussian(mu=1.0), ledger=path) as session:
+    with Session.open(rows, person="who", budget=filters.Gaussian(mu=1.0), ledger=path, create=True) as session:
         for turn, pace in enumerate((5, 4, 3, 2, 1)):
             asked = Sum("n", 0, 1, clip=100, where="n = 1", rho=0.3, pace=pace)
             (total,), charged = exact(session, asked)
@@ -131,7 +133,7 @@ def test_a_pace_is_described_where_it_is_not_the_default():
 def test_an_older_answer_is_found_again(path):
     """A key that was asked before there was a pace gives the stored answer, whatever pace the question has now."""
     asked = Count(clip=8, rho=0.1, pace=None)
-    with Session.open(pa.table(ROWS), person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with Session.open(pa.table(ROWS), person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         first = session.analyst("ann").ask(asked, key="a")
         (entry,) = session.ledger.entries("answered")
         old = {name: value for name, value in entry.public.items() if name not in ("floor", "pace")}

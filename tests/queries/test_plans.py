@@ -22,7 +22,8 @@ def folder(tmp_path):
         ('person = "who"', "person = 3"),
         ("rho = 1.0", "rho = 1.0\nseed = 1"),
         ("rho = 1.0", "rho = true"),
-        ("rho = 1.0", "rho = 1.0\ncreate = 0"),
+        ("rho = 1.0", "rho = 1.0\ncreate = true"),
+        ("rho = 1.0", "rho = 1.0\nwitness = true"),
         ("rho = 1.0", 'rho = 1.0\ntypes = "number"'),
         ("rho = 1.0", 'view = "x"\nrho = "much"'),
         ('key = "middle"', 'key = "rows"'),
@@ -54,7 +55,7 @@ def test_a_ledger_is_checked_against_the_rows(folder):
     with pytest.raises(LedgerError):
         plan.verify(folder / "people.ledger")
     assert not (folder / "people.ledger").exists()
-    with plan.open() as session:
+    with plan.open(create=True) as session:
         plan.ask(session)
         head = session.ledger.head
     assert all(finding.holds for finding in plan.verify(folder / "people.ledger", head=head))
@@ -159,7 +160,7 @@ by = { place = ["x", "{day}"] }
 sigma = 200
 """
     plan = template(folder, text)
-    with plan.open() as session:
+    with plan.open(create=True) as session:
         first = plan.ask(session)
         plan = template(folder, text, datetime.date(2011, 12, 11))
         second = plan.ask(session)
@@ -216,7 +217,7 @@ def test_a_plan_over_several_tables(folder):
     assert [path.name for path in plan.files] == ["events.parquet", "customers.csv", "places.csv"]
     with plan.look() as session:
         assert {each.table for each in plan.quote(session).values()} == {"orders", "customers"}
-    with plan.open() as session:
+    with plan.open(create=True) as session:
         assert [without_noise(session, asked) for _, asked in plan.questions] == [[125, 125], [100]]
         assert [answer.question.table for answer in plan.ask(session).values()] == ["orders", "customers"]
     assert all(finding.holds for finding in plan.verify(folder / "people.ledger"))

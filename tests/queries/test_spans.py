@@ -30,7 +30,7 @@ def table(kind="date", *, people=7, seed=0):
 def opened(path, rows=None, periods=WEEKS, budget=BUDGET, **options):
     rows = table() if rows is None else rows
     return queries.Session.open(
-        rows, person="who", budget=filters.Zcdp(rho=budget), ledger=path, periods=periods, **options
+        rows, person="who", budget=filters.Zcdp(rho=budget), ledger=path, periods=periods, **options, create=True
     )
 
 
@@ -180,7 +180,9 @@ def test_periods_that_are_none_of_the_ledger_are_refused(tmp_path):
         for wrong in (("2026-01-06", "2026-01-19"), ("2026-01-19", "2026-01-05")):
             with pytest.raises(errors.ArgumentError, match="period"):
                 rules.places(wrong)
-    with queries.Session.open(table(), person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "m") as session:
+    with queries.Session.open(
+        table(), person="who", budget=filters.Zcdp(rho=1.0), ledger=tmp_path / "m", create=True
+    ) as session:
         with pytest.raises(errors.ArgumentError, match="has none"):
             session.ledger._rules.places(("2026-01-05", "2026-01-05"))
         assert span(session, queries.People(where="day = '2026-01-05'", rho=0.1)) is None

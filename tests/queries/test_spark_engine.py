@@ -440,7 +440,7 @@ def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
     with opened(path, rows) as session:
         session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
         units = session.ledger.spent("ann")
-    with Ledger.open(path, create=False) as book:
+    with Ledger.open(path) as book:
         assert book.spent("ann") == units > 0
         assert book.spent("nobody") == 0
         book.limit(RHO, analyst="ann")
@@ -479,6 +479,7 @@ def test_a_file_of_questions_names_a_master(spark, tmp_path):
         person="who",
         budget=filters.Zcdp(rho=1.0),
         ledger=tmp_path / "people.ledger",
+        create=True,
     ) as session:
         assert session.analyst("ann").answers()[0].key == "hours"
         assert session.ledger.spent("p0") == session.ledger.spent("p1") > 0
@@ -491,7 +492,7 @@ def test_a_file_of_questions_names_a_master(spark, tmp_path):
 def test_data_frames_are_data_sets_too(spark, path):
     """Declared, filled in, charged again and refused as on DuckDB; an open ledger is not shared with them."""
     data = spark.createDataFrame([("ann", 1.0, "FR"), ("bob", 2.0, "ES")], ["who", "n", "place"])
-    with Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with Session.open(data, person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         columns = {"n": {"low": 0, "high": 9}, "place": {"keys": ["FR", "ES"]}}
         session.ledger.dataset("orders", person="who", columns=columns)
     with Session.open(data, person="who", ledger=path, dataset="orders") as session:
@@ -549,7 +550,7 @@ def test_files_that_are_gone_or_changed_are_found(rows, path):
     with pytest.raises(LedgerError, match="does not hold the accounts"):
         opened(path, rows)
     shutil.copytree(folder / "accounts" / before, folder / "accounts" / now)
-    with Ledger.open(path, create=False) as book:
+    with Ledger.open(path) as book:
         assert [finding.what for finding in verify(book) if not finding.holds] == [
             "every account is the sum of its charges"
         ]
@@ -765,5 +766,5 @@ def test_a_part_that_got_lost_is_found(rows, path, kind):
         again = functools.partial(session.analyst("ann").ask, Count(clip=9, **CHEAP), key="b")
         with pytest.raises(LedgerError):
             read.get(kind, again)()
-    with Ledger.open(path, create=False) as book:
+    with Ledger.open(path) as book:
         assert not all(finding.holds for finding in verify(book))

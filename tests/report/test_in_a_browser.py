@@ -36,13 +36,13 @@ def asked(folder):
         {"who": [f"p{k % 30}" for k in range(600)], "day": [k // 30 for k in range(600)], "place": ["a"] * 600}
     )
     place = folder / "people.ledger"
-    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=place) as session:
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=place, create=True) as session:
         analyst = session.analyst("ann", purpose="weekly report")
         for day in range(24):
             analyst.ask(queries.People(where=f"day >= {day % 20} and day < 30", sigma=20.0), key=f"day {day}: visitors")
         written = f"day < 3 or place = '{HOSTILE.replace(chr(39), 2 * chr(39))}'"
         session.analyst(LONG, purpose=HOSTILE).ask(queries.People(where=written, sigma=20.0), key=HOSTILE)
-    with Ledger.open(place, create=False) as book:
+    with Ledger.open(place) as book:
         return {
             "statement": pages.statement(queries.statement(book, "p3"), person=PERSON),
             "ledger": pages.ledger(book),

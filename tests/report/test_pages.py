@@ -36,12 +36,12 @@ def book(tmp_path):
     """A ledger that was asked by two analysts until people had to be left out."""
     rows = pa.table({"who": [k % 40 for k in range(400)], "day": [k // 100 for k in range(400)]})
     path = tmp_path / "people.ledger"
-    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), ledger=path) as session:
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), ledger=path, create=True) as session:
         first, second = session.analyst("ann", purpose="weekly"), session.analyst(HOSTILE[0], purpose=HOSTILE[1])
         for day in range(4):
             first.ask(queries.People(where=f"day = {day}", sigma=10.0), key=f"day {day}")
         second.ask(queries.People(where="day < 3", sigma=7.0), key=HOSTILE[2])
-    with Ledger.open(path, create=False) as opened:
+    with Ledger.open(path) as opened:
         yield opened
 
 
@@ -175,7 +175,7 @@ def test_an_erased_account(tmp_path):
     """Who asked for what was erased, and what for, is not kept, and nobody is named instead."""
     rows = pa.table({"who": ["ann", "bob"]})
     place = {"ledger": tmp_path / "people.ledger", "pseudonyms": tmp_path / "key"}
-    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), **place) as session:
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=0.03), **place, create=True) as session:
         session.analyst("zoe", purpose="weekly").ask(queries.People(sigma=10.0), key="one")
         before = Reader(pages.statement(session.statement("ann"), person="ann")).text
         assert "zoe" in before
@@ -236,9 +236,9 @@ def test_the_ledger_s_page_tells_of_a_watch(tmp_path):
     """What a watch said stands on the page; and where nobody can be missing, that it was its noise."""
     rows = pa.table({"who": list(range(20))})
     path = tmp_path / "people.ledger"
-    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=path) as session:
+    with queries.Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=path, create=True) as session:
         session.watch(people=5, epsilon=0.1)
-    with Ledger.open(path, create=False) as book:
+    with Ledger.open(path) as book:
         assert "A watch is on, and has not spoken." in Reader(pages.ledger(book)).text
         book.transact(lambda turn: turn.append({"kind": "spoke"}))
         assert "by its noise alone" in Reader(pages.ledger(book)).text

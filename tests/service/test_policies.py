@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_entries_that_do_not_fit_their_type_are_told_to_the_holder(tmp_path):
 def test_keys_and_bounds_fit_the_types_of_their_columns(tmp_path, right, wrong, words):
     """A policy whose keys or bounds no question could use is refused when it is checked, and makes no ledger."""
     policy = read(service_folder(tmp_path), POLICY.replace(right, wrong))
-    for refuses in (explain, opened):
+    for refuses in (explain, partial(opened, create=True)):
         with pytest.raises(ArgumentError, match=words):
             refuses(policy)
     assert not list(tmp_path.glob("people*"))

@@ -31,7 +31,7 @@ def place(request, tmp_path):
 def opened(place, budget=WHOLE, **options):
     """A session of people with one to three rows each."""
     who = [name for row, name in enumerate(IDS) for _ in range(1 + row % 3)]
-    return Session.open(pa.table({"who": who}), person="who", budget=budget, ledger=place, **options)
+    return Session.open(pa.table({"who": who}), person="who", budget=budget, ledger=place, **options, create=True)
 
 
 def spent(book, ids=IDS):

@@ -27,7 +27,9 @@ def place(request, tmp_path):
 
 def opened(place, budget=None):
     who = [name for row, name in enumerate(PEOPLE) for _ in range(1 + row % 3)]
-    return Session.open(pa.table({"who": who}), person="who", budget=budget or filters.Gaussian(mu=0.5), ledger=place)
+    return Session.open(
+        pa.table({"who": who}), person="who", budget=budget or filters.Gaussian(mu=0.5), ledger=place, create=True
+    )
 
 
 def records(update):
@@ -175,7 +177,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
             first.update(x[:2], y[:2], [1, 2])
         assert first.number == 0
     with (
-        Ledger.open(tmp_path / "pure", budget=filters.Basic(epsilon=1.0), person="VARCHAR") as pure,
+        Ledger.open(tmp_path / "pure", budget=filters.Basic(epsilon=1.0), person="VARCHAR", create=True) as pure,
         pytest.raises(Unsupported, match="no price"),
     ):
         stream(training.OnLedger(pure, "news"))
@@ -184,7 +186,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
 def test_zcdp_ledgers_and_whole_numbers(tmp_path):
     """On a zCDP ledger of whole numbers, given by its path: it is open while the stream is."""
     path = tmp_path / "l"
-    Ledger.open(path, budget=filters.Zcdp(rho=0.1), person="BIGINT").close()
+    Ledger.open(path, budget=filters.Zcdp(rho=0.1), person="BIGINT", create=True).close()
     with stream(training.OnLedger(path, "news")) as trained:
         x, y, _ = records(0)
         trained.update(x[:3], y[:3], np.array([7, 8, 7]))
@@ -291,7 +293,7 @@ def test_an_older_copy_is_refused(tmp_path):
         stream(on, checkpoint=tmp_path / "copy", resume=True)
     with pytest.raises(ArgumentError, match="made 1 updates on this ledger, and 2 here"):
         stream(training.OnLedger(tmp_path / "old.ledger", "news"), checkpoint=folder, resume=True)
-    Ledger.open(tmp_path / "other", budget=filters.Gaussian(mu=0.5), person="VARCHAR").close()
+    Ledger.open(tmp_path / "other", budget=filters.Gaussian(mu=0.5), person="VARCHAR", create=True).close()
     with pytest.raises(ArgumentError, match="knows of no such stream"):
         stream(training.OnLedger(tmp_path / "other", "news"), checkpoint=folder, resume=True)
     with pytest.raises(ArgumentError, match="ledger"):

@@ -196,7 +196,9 @@ def place(request, tmp_path):
 
 def opened(place):
     who = [name for row, name in enumerate(PEOPLE) for _ in range(1 + row % 3)]
-    return Session.open(pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=0.5), ledger=place)
+    return Session.open(
+        pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=0.5), ledger=place, create=True
+    )
 
 
 def on_ledger(**options):
@@ -259,7 +261,7 @@ def test_after_a_crash_the_ledger_says_what_was_released(tmp_path, place, crash,
         crash(name, when)
         with pytest.raises(KeyboardInterrupt):
             call(fitted, 1)
-    with Ledger.open(place, create=False) as book:
+    with Ledger.open(place) as book:
         on = OnLedger(book, "risk")
         again = LogisticRegression.resume(tmp_path / "m", ledger=on)
         assert again.n_iter_ == (1 if name == "keep" else 2)

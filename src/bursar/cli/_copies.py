@@ -1,8 +1,10 @@
-"""Commands of `bursar ledger` about what lies beside the questions: trainings, streams, the witness, backups."""
+"""Commands of `bursar ledger` beside the questions: how it is made, trainings, streams, the witness, backups."""
 
+import tomllib
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +12,13 @@ from bursar._private import MARK
 from bursar._units import shown, to_float
 from bursar.cli._json import dumps
 from bursar.cli._options import Json
-from bursar.cli._queries import LOOK, RULES, UPKEEP, LedgerName, ledger, opened
+from bursar.cli._queries import LOOK, RULES, UPKEEP, LedgerName, OtherLedger, ledger, opened
 from bursar.cli._tables import Listing, show
+from bursar.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from bursar.ledger import Ledger
+    from bursar.queries.plans import Plan
 
 __all__ = ["add"]
 
@@ -22,6 +29,7 @@ def add(_: typer.Typer) -> None:
         trainings
     )
     ledger.command("streams", epilog="Example: bursar ledger streams people.ledger", rich_help_panel=LOOK)(streams)
+    ledger.command("create", epilog="Example: bursar ledger create questions.toml", rich_help_panel=RULES)(create)
     ledger.command("size", epilog="Example: bursar ledger size people.ledger", rich_help_panel=LOOK)(size)
     ledger.command(
         "compact", epilog="Example: bursar ledger compact people.ledger --before 2026-01-01", rich_help_panel=UPKEEP
@@ -84,6 +92,55 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
         table.add(*map(str, names))
     show(table)
+
+
+def create(
+    file: Annotated[Path, typer.Argument(help="A file of questions, or a policy of `bursar serve`.")],
+    other: OtherLedger = None,
+) -> None:
+    """Make the ledger that a file names, once, and its witness: all other commands refuse a ledger that is not there.
+
+    If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
+    """
+    policy = _is_policy(file)
+    if policy and other is not None:
+        raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
+    if policy:
+        from bursar.service import opened as served
+        from bursar.service.policies import Policy
+
+        terms = Policy.read(file)
+        _refuse_existing(terms.plan)
+        doors = served(terms, create=True)
+        made = _words(doors.desk.session.ledger)
+        doors.close()
+    else:
+        from bursar.queries.plans import Plan
+
+        plan = Plan.read(file, ledger=other)
+        _refuse_existing(plan)
+        with plan.open(create=True) as session:
+            made = _words(session.ledger)
+    print(made)
+
+
+def _is_policy(file: Path) -> bool:
+    """Whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
+    with suppress(OSError, ValueError):
+        return "holder" in tomllib.loads(file.read_text(encoding="utf-8"))
+    return False
+
+
+def _refuse_existing(plan: "Plan") -> None:
+    from bursar.ledger import Ledger
+
+    if Ledger.exists(plan.ledger):
+        name = plan.ledger if isinstance(plan.ledger, Path) else "on the server"
+        raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
+
+
+def _words(book: "Ledger") -> str:
+    return f"made {book.store.name}: {book.symbol} = {shown(book.budget, 6)} for each person"
 
 
 def size(path: LedgerName, as_json: Json = False) -> None:

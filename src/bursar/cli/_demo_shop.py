@@ -75,6 +75,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
             types={"customer": "whole", "week": "whole"},
             budget=budget,
             ledger=Path(folder) / "shop.ledger",
+            create=True,
         )
         with session:
             analyst = session.analyst("the shop", purpose="weekly report")

@@ -47,9 +47,10 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
     commands = (
         f"bursar query check {plan}    # are days read as days?",
         f"bursar query quote {plan}    # prices and errors, before anything is charged",
+        f"bursar ledger create {plan}    # once: the record of charges and answers",
         f"bursar query ask {plan}",
     )
-    _say(folder, example, "visits.csv", *commands[0 if not example else -1 :])
+    _say(folder, example, "visits.csv", *commands[0 if not example else -2 :])
 
 
 def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows], *, force: bool) -> None:

@@ -17,14 +17,14 @@ from bursar.cli._groups import Group
 from bursar.cli._json import dumps
 from bursar.cli._options import CsvFile, Force, Json, OutFile
 from bursar.cli._tables import Listing, console, show
-from bursar.errors import ArgumentError, LedgerError
+from bursar.errors import ArgumentError
 
 if TYPE_CHECKING:
     from bursar.ledger import Ledger
     from bursar.queries import Answer, Quote, Session
     from bursar.queries.plans import Plan
 
-__all__ = ["LOOK", "PEOPLE", "RULES", "UPKEEP", "LedgerName", "Person", "add", "ledger", "opened"]
+__all__ = ["LOOK", "PEOPLE", "RULES", "UPKEEP", "LedgerName", "OtherLedger", "Person", "add", "ledger", "opened"]
 
 PlanFile = Annotated[Path, typer.Argument(help="A TOML file: data, person, ledger, budget, analyst, questions.")]
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
@@ -39,6 +39,11 @@ _ABOUT_QUOTES = (
     '"95 % within": half of the width that an interval of the answer will '
     'have; "-" where it depends on how many rows there are, and no earlier answer tells. "fit": questions of this '
     "price that every person can certainly still pay."
+)
+
+_NOT_THERE = (
+    "The ledger is not there: so much would fit a new one, which `bursar ledger create {}` makes. If it got lost, "
+    "restore a backup."
 )
 
 query = typer.Typer(
@@ -64,10 +69,12 @@ def quote(
     plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
 ) -> None:
     """Show what every question would cost at most, and its noise. Asks nothing and charges nobody."""
+    from bursar.ledger import Ledger
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan, ledger=ledger)
     _check_csv(csv, questions, plan, force=force)
+    new = not Ledger.exists(questions.ledger)
     with questions.look() as session:
         quotes, stored = questions.quote(session), _stored(questions, session)
         together = _together(quotes, stored, session)
@@ -76,7 +83,7 @@ def quote(
     if as_json:
         print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
-        show(table, about, *together)
+        show(table, about, *together, *([_NOT_THERE.format(plan)] if new else []))
 
 
 def _stored(questions: "Plan", session: "Session") -> set[str]:
@@ -173,7 +180,7 @@ def list_(
 
     questions = Plan.read(plan, ledger=ledger)
     _check_csv(csv, questions, plan, force=force)
-    with questions.look() as session:
+    with questions.open() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
     _write_csv(answers, csv)
     print_answers(answers, as_json=as_json)
@@ -354,15 +361,7 @@ def _confirm(change: str, *, charged: bool) -> None:
 def opened(path: str) -> "Ledger":
     from bursar.ledger import Ledger
 
-    try:
-        return Ledger.open(path, create=False)
-    except LedgerError as error:
-        if error.reason != "missing":
-            raise
-        raise LedgerError(
-            f"there is no ledger at {path}; `bursar query ask` creates one, and this command only opens one",
-            reason="missing",
-        ) from None
+    return Ledger.open(path)
 
 
 def _check_csv(path: Path | None, questions: "Plan", plan: Path, *, force: bool) -> None:

@@ -68,5 +68,5 @@ def restore(copy: Path | str, to: Path | str) -> str:
     copy, to = Path(copy), Path(to)
     if to.exists() or not copy.is_file():
         raise ArgumentError(f"{to} is there already" if to.exists() else f"{copy} is not there")
-    with Ledger.open(copy, create=False) as checked:  # refuses a copy that is too old before it gets the name
+    with Ledger.open(copy) as checked:  # refuses a copy that is too old before it gets the name
         return backup(checked, to)

@@ -60,12 +60,13 @@ class Ledger(Declared, Charged):
         pseudonyms: Path | str | None = None,
         periods: Periods | None = None,
         spelling: str | None = None,
-        create: bool = True,
+        witness: Path | str | None = None,
+        create: bool = False,
         memory_limit: str | None = None,
         threads: int | None = None,
         writer: AccountWriter | None = None,
     ) -> Self:
-        """Open a ledger; make it if there is none.
+        """Open a ledger; with ``create``, make it if there is none.
 
         Args:
             path: the file, or ``postgresql://user@server/database``.
@@ -80,15 +81,18 @@ class Ledger(Declared, Charged):
             spelling: which spellings of a text name one person, public: "exact" (letter by letter), "nfc" (Unicode's
                 normal form C) or "caseless" (the same, and capital letters are small ones); None for what it was made
                 for, and "exact" for a new ledger.
-            create: whether a missing file is made. A ledger that got lost must not be replaced by an empty one: say
-                False where it must be there.
+            witness: a file on another volume that remembers the newest entry, see ``witnessed_by``: it must be the
+                ledger's. With ``create`` it is begun where the ledger has none. None for the one that the ledger has.
+            create: make the ledger where there is none. Without it a missing one is refused, since an empty one in the
+                place of one that got lost would give everybody a fresh budget.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
             writer: writes the accounts as Parquet files beside the ledger's file; None for tables beside the record,
                 and to read and check the accounts of a ledger that are kept in files.
 
         Raises:
             ArgumentError: the ledger was made for other terms.
-            LedgerError: it cannot be opened or made; ``reason`` says what can be done.
+            LedgerError: it is not there, or cannot be opened or made; ``reason`` says what can be done. Where the
+                ledger is not there but its witness is, the ledger got lost, and none is made.
         """
         if writer is not None:
             folder_beside(path)  # refused before anything is made
@@ -100,14 +104,16 @@ class Ledger(Declared, Charged):
                 new = None
                 if budget is not None and person is not None:
                     new = Terms.of(budget, person, wanted, keys_delta, periods, spelling)
-                create_in(store, new, create=create, pseudonyms=key)
+                create_in(store, new, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = terms_of(store)
             accounts = accounts_of(store, writer, terms.accounts)
             given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods}
             terms.refuse_other(store.name, accounts=accounts.kind, spelling=spelling, **given)  # type: ignore[arg-type]
             accounts.open(store, names_of(store, terms, key))
-            return cls(store, accounts)
+            book = cls(store, accounts)
+            book._expect_witness(witness, begin=create)
+            return book
         except BaseException as error:
             store.close()
             if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
@@ -302,21 +308,6 @@ class Ledger(Declared, Charged):
     def snapshot(self, work: Callable[[], Result]) -> Result:
         """Work that reads the ledger as it is after one of its transactions."""
         return self.store.snapshot(work)
-
-    @property
-    def head(self) -> str:
-        """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
-        return str(self._newest())
-
-    @property
-    def last_seen(self) -> tuple[int, str]:
-        """Number and hash of the newest entry that was read or written here; also of a ledger that is closed."""
-        return max((self._rules.number, self._rules.hash), self._written)
-
-    def continues(self, seen: tuple[int, str]) -> bool:
-        """Whether the record has an entry of this number and hash, so that nothing up to it was lost or changed."""
-        number, digest = seen
-        return number < 0 or [row.hash for row in read_rows(self.store.run, "number = ?", (number,))] == [digest]
 
     def __repr__(self) -> str:
         return f"Ledger({self.store.name!r}, {self.symbol}={self.budget!r})"

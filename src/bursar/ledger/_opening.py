@@ -18,10 +18,35 @@ from bursar.ledger.interfaces import AccountStore, AccountWriter, Store
 __all__ = ["accounts_of", "create_in", "names_of", "terms_of"]
 
 
-def create_in(store: Store, terms: Terms | None, *, create: bool, pseudonyms: Path | None = None) -> None:
-    """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing."""
+def create_in(
+    store: Store,
+    terms: Terms | None,
+    *,
+    create: bool,
+    pseudonyms: Path | None = None,
+    witness: Path | str | None = None,
+) -> None:
+    """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing.
+
+    Raises:
+        LedgerError: it should be there: nobody said that it is new, or its witness has seen it.
+    """
+    if witness is not None and Path(witness).exists():
+        raise LedgerError(
+            f"there is no ledger at {store.name}, but its witness {witness} is there: the ledger got lost. Restore a "
+            "backup (`bursar ledger restore-backup`); a new ledger, with a fresh budget for everybody, needs another "
+            "witness",
+            reason="missing",
+        )
+    if witness is not None and create and not Path(witness).absolute().parent.is_dir():
+        raise LedgerError(f"witness={str(witness)!r}: its folder must be there before the ledger", reason="missing")
     if not create:
-        raise LedgerError(f"there is no ledger at {store.name}, and create=False makes none", reason="missing")
+        raise LedgerError(
+            f"there is no ledger at {store.name}. If it is new, write create=True, or on the command line `bursar "
+            "ledger create FILE`, with the file of questions or the policy; if it got lost, restore a backup: a new "
+            "ledger has a fresh budget for everybody",
+            reason="missing",
+        )
     if terms is None:
         why = "is not there, and cannot be made without a budget and a kind of names"
         raise LedgerError(f"{store.name} {why}", reason="missing")

@@ -78,8 +78,10 @@ class Asking(Uncopyable):
                 public = {"question": described(closed), **{k: each for k, each in more.items() if each is not None}}
                 try:
                     entry = self._answered(closed, public, who, key=key, reserved=reserved)
-                except DataError:  # which question it was may tell whose entry: an analyst gets to know it once
-                    self._unreadable = True
+                except DataError as error:
+                    if error.reason == "unfit":
+                        self._rows.check_files()  # a file that went away meanwhile is no fact about anybody
+                        self._unreadable = True  # which question it was may tell whose entry: it is told once
                     raise
         _refuse_other(entry, values, who, key=key, named=bool(self.datasets))
         same = entry.public.get("question") == values  # else it is closed now, or older than a field of questions

@@ -10,6 +10,7 @@ from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines import sources
 from bursar.queries._engines.cures import as_text, recast
 from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.files import Files
 from bursar.queries._engines.given import Given
 from bursar.queries._engines.keys import key_kind
 from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame, spark_types
@@ -35,6 +36,7 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
         kind = _person_kind(given, [_columns_of(each) for each in given], [spark_types(each.data) for each in given])
         check_frames(given, kind)
         return kind, given, {}
+    given = [_with_files(each) for each in given]
     with duckdb().connect() as connection:
         short = [_is_loaded(each) for each in given]
         kinds = [
@@ -95,6 +97,12 @@ def _make_view(connection: Any, sql: str, person: str) -> None:
         raise DataError("view: cannot be read as a table: are the columns there that it names?")
     if person not in named:
         raise ArgumentError(f"view: it has no column {person!r}, which says whose row it is")
+
+
+def _with_files(given: Given) -> Given:
+    """A table with its files as they are now."""
+    found = sources.found(given.data)
+    return replace(given, data=found, files=found) if isinstance(found, Files) else given
 
 
 def _is_loaded(given: Given) -> bool:

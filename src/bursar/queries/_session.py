@@ -10,7 +10,7 @@ from bursar._spelling import EXACT
 from bursar._uncopyable import Uncopyable
 from bursar._units import budget as rounded_down
 from bursar._units import up
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataReason
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
 from bursar.queries._analyst import Analyst
@@ -18,7 +18,7 @@ from bursar.queries._asking import Asking
 from bursar.queries._datasets import check_shared, fitting, named_alone
 from bursar.queries._engines import sources
 from bursar.queries._engines.duckdb_engine import DuckDB
-from bursar.queries._engines.given import Given
+from bursar.queries._engines.given import Given, changed
 from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, is_data_frame
@@ -63,7 +63,8 @@ class Session(Uncopyable):
         pseudonyms: Path | str | None = None,
         periods: Periods | None = None,
         spelling: str | None = None,
-        create: bool = True,
+        witness: Path | str | None = None,
+        create: bool = False,
         memory_limit: str | None = None,
         threads: int | None = None,
     ) -> Self:
@@ -81,9 +82,8 @@ class Session(Uncopyable):
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
                 many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). None for what the
                 ledger was made for.
-            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once; made if
-                there is none, and ``create``. Or an open ``Ledger``, which several sessions of one process share, and
-                which stays open when they are closed.
+            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or an open
+                ``Ledger``, which several sessions of one process share, and which stays open when they are closed.
             dataset: which of the ledger's data sets ``data`` is, as ``Ledger.dataset`` declared it; it is the name of
                 their table to questions. Of several ``tables``, each is the data set of its own name. None where the
                 ledger knows none.
@@ -106,6 +106,9 @@ class Session(Uncopyable):
             spelling: which spellings of a text name one person, public: "exact" (letter by letter; so it is where
                 nothing is given), "nfc" (Unicode's normal form C) or "caseless" (the same, and capital letters are
                 small ones). It is fixed when the ledger is made, and must be given again each time.
+            witness: a file on another volume that remembers the ledger's newest entry; see ``Ledger.open``.
+            create: make the ledger where there is none. Without it a missing one is refused: a new one has a fresh
+                budget for everybody.
             memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
 
         Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
@@ -126,7 +129,11 @@ class Session(Uncopyable):
         given = in_spelling(in_periods(given_tables(data, person, tables, public, reading), periods), spelling)
         kind, given, checks = prepared(given, check=check_view)
         if isinstance(ledger, Ledger):
-            check_shared(ledger, given, {"pseudonyms": pseudonyms, "memory_limit": memory_limit, "threads": threads})
+            check_shared(
+                ledger,
+                given,
+                {"pseudonyms": pseudonyms, "witness": witness, "memory_limit": memory_limit, "threads": threads},
+            )
             terms: dict[str, Any] = {"keys_delta": keys_delta, "periods": periods, "spelling": spelling}
             ledger.refuse_other(budget=budget, person=kind, **terms)
             return cls._over(ledger, given, checks, dataset=dataset, shared=True)
@@ -140,6 +147,7 @@ class Session(Uncopyable):
             pseudonyms=pseudonyms,
             periods=periods,
             spelling=spelling,
+            witness=witness,
             create=create,
             memory_limit=memory_limit,
             threads=threads,
@@ -211,9 +219,26 @@ class Session(Uncopyable):
             raise ArgumentError("check_view: a view over a data frame is made in Spark, and cannot be checked here")
         if view is None and given.reading.view is None:
             raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
+        self._rows.check_files()
         with self._ledger.store.lock:
             place = self._rows.places[which]
             return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
+
+    @property
+    def changed_files(self) -> dict[str, DataReason]:
+        """The tables whose files are not what they were when the session was opened: each "away" or "changed".
+
+        For the data holder. Questions are answered as long as the rows are in memory, as those of CSV files are; see
+        ``refused_files``.
+        """
+        return changed(self._given)
+
+    @property
+    def refused_files(self) -> dict[str, DataReason]:
+        """Those of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
+        questions are refused. For the data holder.
+        """
+        return changed([each for each in self._given if each.read_each_time is not None])
 
     def __repr__(self) -> str:
         return f"Session({self._ledger!r})"
@@ -224,12 +249,12 @@ class Session(Uncopyable):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the data, and the ledger if the session opened it."""
+    def close(self, *, ledger: bool = True) -> None:
+        """Close the data, and the ledger if the session opened it; that not where ``ledger`` is False."""
         try:
             self._asking.close()
         finally:
-            if not self._shares_ledger:
+            if ledger and not self._shares_ledger:
                 self._ledger.close()
 
     @property

@@ -6,7 +6,8 @@
     dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
     types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
     person = "customer"
-    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
+    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"; it must be there
+    witness = "/backup/people.head"  # may be left out: a file elsewhere that remembers the ledger's newest entry
     epsilon = 1.0                    # or rho = 0.02, or mu =
     delta = 1e-6
     budget = "zcdp"                  # may be left out: zcdp, gaussian, or pure (epsilon without delta)
@@ -17,7 +18,6 @@
     pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
     spelling = "caseless"            # may be left out: "nfc" or "caseless" where ids are spelled in several ways
     periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
-    create = false                   # once the ledger is there: a lost one is not replaced by an empty one
 
     [[questions]]
     key = "2011-12-08: rows by country"
@@ -109,7 +109,7 @@ _OPTIONAL: dict[str, type] = {
     "types": dict,
     "memory_limit": str,
     "spark": str,
-    "create": bool,
+    "witness": str,
     "keys_delta": float,
     "pseudonyms": str,
     "periods": dict,
@@ -207,13 +207,24 @@ class Plan:
         ]
         return [self.folder / each["data"] for each in tables if "data" in each]
 
-    def open(self, *, create: bool = True) -> Session:
-        """The data holder's session; makes the ledger if it is not there, unless ``create``, here or there, is no.
+    @property
+    def witness(self) -> Path | None:
+        """The file that remembers the ledger's newest entry; None where the plan names none."""
+        return self.folder / self.settings["witness"] if "witness" in self.settings else None
+
+    def open(self, *, create: bool = False, over: Ledger | None = None) -> Session:
+        """The data holder's session.
+
+        Args:
+            create: make the ledger where there is none; else a missing one is refused.
+            over: the plan's ledger, where it is open already; it stays open when the session is closed.
 
         Raises:
-            BursarError: the ledger is not there, and a question can't be asked whatever the data: none is made.
+            BursarError: the ledger is not there and was not to be made, or a question can't be asked whatever the
+                data: none is made.
         """
-        create = create and self.settings.get("create", True)
+        if over is not None:
+            return self._open(over)
         if create and self.questions and not Ledger.exists(self.ledger):
             with self.look() as session:
                 self.check(session)
@@ -221,16 +232,20 @@ class Plan:
 
     @contextmanager
     def look(self) -> Iterator[Session]:
-        """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none."""
-        if Ledger.exists(self.ledger) or not self.settings.get("create", True):
+        """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none.
+
+        Raises:
+            LedgerError: the ledger is not there, but its witness is: it got lost.
+        """
+        if Ledger.exists(self.ledger) or (self.witness is not None and self.witness.exists()):
             with self.open() as session:
                 yield session
             return
         with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
             yield session
 
-    def _open(self, ledger: Path | str, *, create: bool) -> Session:
-        own = ledger == self.ledger  # an empty one to look at needs no key
+    def _open(self, ledger: Path | str | Ledger, *, create: bool = False) -> Session:
+        opened, own = isinstance(ledger, Ledger), ledger == self.ledger  # an empty one to look at needs no key
         return Session.open(
             budget=self.budget,
             ledger=ledger,
@@ -238,9 +253,10 @@ class Plan:
             pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
             periods=self.periods,
             spelling=self.settings.get("spelling"),
+            witness=self.witness if own else None,
             create=create,
-            memory_limit=self.settings.get("memory_limit"),
-            dataset=self.settings.get("dataset") if own else None,
+            memory_limit=None if opened else self.settings.get("memory_limit"),
+            dataset=self.settings.get("dataset") if own or opened else None,
             **tables_of(self.settings, self.folder),
         )
 
@@ -304,7 +320,7 @@ class Plan:
         same = own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger
         if not same:
             raise ArgumentError("the file of questions is about another ledger")
-        with self.open(create=False) as session:
+        with self.open() as session:
             return session.verify(head=head, replay=True)
 
 

@@ -109,7 +109,7 @@ async def ask(desk: Desk, terms: AnalystTerms, values: Any, key: str, *, fresh: 
     except Exception as error:
         told = problem_of(error)
         desk.metrics.count("refusals", code=told.code)
-        if told.code in ("internal", "data", "ledger"):
+        if told.code in ("internal", "data", "away", "changed", "ledger"):
             desk.metrics.count("failures", kind=type(error).__name__)
         raise told from None
 

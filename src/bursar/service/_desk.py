@@ -14,6 +14,7 @@ from bursar.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from bursar.queries.plans import described
 from bursar.service._bodies import answer_of, asked, quote_of
 from bursar.service._clerk import Clerk
+from bursar.service._data_log import DATA_TEXTS, DataLog
 from bursar.service._facts import Facts
 from bursar.service._in_force import apply_policy, check_against_data, usual_question
 from bursar.service._metrics import Metrics
@@ -51,6 +52,7 @@ class Desk:
         self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = False
+        self._data = DataLog()
         self._take_over(policy, session)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
 
@@ -72,14 +74,18 @@ class Desk:
 
         self.clerk.submit("", work, padded=False).result()
 
-    def reopen(self) -> None:
+    def reopen(self, *, new_data: bool = False) -> None:
         """Open data and ledger again, where the ledger was closed because its server failed. The clerk does it.
 
         A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
         the data could not be read, which may tell something about them each time, nor a file.
 
+        Args:
+            new_data: whether the files of the data may be others than before, as the data holder said.
+
         Raises:
-            DataError: the data could not be read before. Somebody must start the service again.
+            DataError: a file is away, or another one; or the data could not be read before, and somebody must start the
+                service again.
             LedgerError: the ledger still cannot be used. The next question tries again, if it is on a server.
         """
         before, plan = self.session, self.policy.plan
@@ -87,9 +93,11 @@ class Desk:
             return
         if self._unreadable:
             raise DataError("the data could not be read for an earlier question: start the service again")
+        for name, why in () if new_data else before.changed_files.items():
+            raise DataError(DATA_TEXTS[why].format(name), reason=why)
         if not on_a_server(str(plan.ledger)):
             raise LedgerError(f"{before.ledger.store.name} was closed: start the service again", reason="closed")
-        session = plan.open(create=False)
+        session = plan.open()
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
@@ -103,6 +111,45 @@ class Desk:
             raise
         before.close()
 
+    def renew(self) -> bool:
+        """Open the data again, on the ledger that is open, if a file of theirs is not what it was; whether it is done.
+
+        Raises:
+            DataError: a file is away, or the data could not be read before; questions are refused as before.
+            ArgumentError: the data do not fit the policy or the ledger any more.
+        """
+
+        def work() -> bool:
+            before = self.session
+            if not before.changed_files:
+                return False
+            if self._unreadable:
+                raise DataError("the data could not be read for an earlier question: start the service again")
+            if before.ledger.store.closed:
+                self.reopen(new_data=True)
+                return True
+            session = self.policy.plan.open(over=before.ledger)
+            try:
+                check_against_data(self.policy, session)
+                self._take_over(self.policy, session)
+            except BaseException:
+                session.close()
+                raise
+            before.close(ledger=False)
+            self.data_state()
+            return True
+
+        return self.clerk.submit("", work, padded=False).result()
+
+    def data_state(self) -> dict[str, str]:
+        """The tables about which no question can be answered now, each with why; a change of it is logged.
+
+        Returns:
+            By name: "away" or "changed" (see ``Session.changed_files``). Under "", "unfit": they could not be read for
+            a question, and none is answered until the service is started again.
+        """
+        return self._data.state(self.session, unreadable=self._unreadable)
+
     def _take_over(self, policy: Policy, session: Session) -> None:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
         analysts, usual = {**self._analysts, **policy.analysts}, usual_question(policy, session)
@@ -115,7 +162,9 @@ class Desk:
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
         self.clerk.stop()
+        book = self.session.ledger
         self.session.close()
+        book.close()
 
     def _catch_up(self) -> None:
         try:
@@ -232,9 +281,11 @@ class Desk:
         sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
         try:
             answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
-        except DataError:
-            self._unreadable = True
+        except DataError as error:
+            self._unreadable |= error.reason == "unfit"
             raise
+        finally:
+            self.data_state()
         self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
         price = answer.question.price if answer.earlier is None else 0
         body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)

@@ -5,6 +5,7 @@ from math import floor
 
 from bursar._private import MARK
 from bursar._units import shown
+from bursar.ledger import Ledger
 from bursar.queries import Session
 from bursar.queries.plans import described
 from bursar.service._in_force import check_against_data, usual_question
@@ -15,10 +16,12 @@ __all__ = ["explain"]
 
 def explain(policy: Policy) -> list[str]:
     """What a policy says, in sentences. Opens the data, and no ledger that is not there. For the data holder."""
+    there = Ledger.exists(policy.plan.ledger)
     with policy.plan.look() as session:
         check_against_data(policy, session)
         return [
             *_budget(session),
+            *_ledger(policy, session.ledger if there else None),
             *_data(policy, session),
             *_misfits(policy),
             *_analysts(policy, session),
@@ -34,6 +37,20 @@ def _budget(session: Session) -> list[str]:
         f"Each person has one budget for all analysts together: epsilon {shown(book.promise(delta), 6)} at delta "
         f"{shown(delta, 6)} ({book.symbol} = {shown(book.budget, 6)}). {book.meaning().words}"
     ]
+
+
+def _ledger(policy: Policy, there: Ledger | None) -> list[str]:
+    """Whether the ledger is there, and what would notice an older one in its place."""
+    lines = [] if there else ["The ledger is not there yet: `bursar ledger create`, with this policy, makes it, once."]
+    witness = policy.plan.witness if there is None else there.witness
+    if witness is None:
+        lines.append(
+            "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
+            'forgotten what was spent since: name a file on another volume, witness = "/other/volume/people.head".'
+        )
+    else:
+        lines.append(f"{witness} {'will remember' if there is None else 'remembers'} the newest entry of the ledger.")
+    return lines
 
 
 def _data(policy: Policy, session: Session) -> list[str]:

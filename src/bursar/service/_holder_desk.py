@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from bursar.ledger import Entry, summary
+from bursar.service._data_log import DATA_TEXTS
 from bursar.service._desk import Desk
 
 __all__ = ["HolderDesk", "aside", "spent_by"]
@@ -95,10 +96,10 @@ class HolderDesk:
             found.append(
                 {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
             )
+        states = dict(self.desk.data_state())
         if metrics.total("refusals", code="data"):
-            found.append(
-                {"code": "data", "text": "The data could not be read for a question. Start the service again."}
-            )
+            states.setdefault("", "unfit")
+        found += [{"code": "data", "text": DATA_TEXTS[state].format(name)} for name, state in states.items()]
         if metrics.total("refusals", code="ledger"):
             found.append(
                 {"code": "ledger", "text": "The ledger could not be used. If it still can't, start the service again."}
@@ -153,6 +154,8 @@ class HolderDesk:
         gauges.append(("people_charged", "People who were ever charged.", {}, float(people["charged"])))
         near = f"People who have spent {people['near']:g} of their budget or more."
         gauges.append(("people_near_the_end", near, {}, float(people["near_the_end"])))
+        told = "Whether the data are those that the service was opened with, and can be read."
+        gauges.append(("data_readable", told, {}, float(not self.desk.data_state())))
         gauges.append(("waiting", "Questions that wait.", {}, float(self.desk.clerk.waiting)))
         for row in self.overview()["analysts"]:
             left = "What is left to an analyst at worst, as a share of a budget."

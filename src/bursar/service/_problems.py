@@ -9,6 +9,8 @@ _LONGEST = 500
 
 LEDGER_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
+    "away": "the data are not there at the moment; ask again later, with the same key",
+    "changed": "the data are not those that the service was opened with; ask again later, with the same key",
     "ledger": "the ledger cannot be used at the moment; ask again later, with the same key",
     "budget": "the question costs more than your limits or people's budgets can have left: /v1/me says how much",
     "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
@@ -34,7 +36,7 @@ def problem_of(error: BaseException) -> Refused:
     if isinstance(error, BudgetExceeded):
         return _fixed(403, "budget")
     if isinstance(error, DataError):
-        return _fixed(503, "data")
+        return _fixed(503, "data") if error.reason == "unfit" else _fixed(503, error.reason, retry=60)
     if isinstance(error, ArgumentError):
         return _fixed(422, "question")
     if isinstance(error, LedgerError):

@@ -45,12 +45,17 @@ class Doors(NamedTuple):
         self.desk.close()
 
 
-def opened(policy: Policy) -> Doors:
-    """Open the data and the ledger of a policy, and make its two applications; makes a ledger that is not there."""
-    if not Ledger.exists(policy.plan.ledger):
+def opened(policy: Policy, *, create: bool = False) -> Doors:
+    """Open the data and the ledger of a policy, and make its two applications.
+
+    Args:
+        policy: what is served.
+        create: make the ledger where there is none; else a missing one is refused.
+    """
+    if create and not Ledger.exists(policy.plan.ledger):
         with policy.plan.look() as session:  # a policy that is refused makes no ledger
             check_against_data(policy, session)
-    session = policy.plan.open()
+    session = policy.plan.open(create=create)
     try:
         check_against_data(policy, session)
         apply_policy(policy, session)
@@ -89,7 +94,8 @@ def serve(
         policy: what is served.
         ready: called with the addresses of analysts and of the data holder, once both are open.
         again: reads the policy once more at SIGHUP. Analysts, tokens, limits, prices, sharing, the usual question and
-            the holder's token may differ; anything else is refused, and the policy before stays in force.
+            the holder's token may differ; anything else is refused, and the policy before stays in force. Data whose
+            files changed are opened again.
         changed: told in words what came of that.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
@@ -98,7 +104,12 @@ def serve(
         _bound("port", settings.host, settings.port),
         _bound("holder_port", settings.holder_host, settings.holder_port),
     ]
-    doors = opened(policy)
+    try:
+        doors = opened(policy)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
     try:
         ready(*map(_address, sockets))
         change = None if again is None else partial(_change, doors.desk, again, changed)
@@ -108,14 +119,23 @@ def serve(
 
 
 def _change(desk: Desk, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
-    """Take over the policy that is read now, or say why not."""
+    """Take over the policy that is read now, and the data if they changed, or say why not."""
+    try:
+        if desk.renew():
+            changed("the data were opened again")
+    except Exception as error:
+        changed(f"the data were not opened again: {_why(error)}")
     try:
         desk.change(again())
     except Exception as error:
-        why = str(error) if isinstance(error, BursarError) else type(error).__name__
-        changed(f"the policy was not changed: {why}")
+        changed(f"the policy was not changed: {_why(error)}")
     else:
         changed("the policy was changed")
+
+
+def _why(error: Exception) -> str:
+    """Of an unforeseen error the name alone: its text may be private."""
+    return str(error) if isinstance(error, BursarError) else type(error).__name__
 
 
 def _bound(name: str, host: str, port: int) -> socket.socket:

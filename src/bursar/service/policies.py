@@ -3,7 +3,7 @@
 ::
 
     ledger = "people.ledger"             # as in a file of questions: also epsilon, delta, rho, mu, budget, keys_delta,
-    person = "customer"                  # pseudonyms, spelling, memory_limit, create, [periods], [public.NAME]
+    person = "customer"                  # pseudonyms, spelling, memory_limit, witness, [periods], [public.NAME]
     epsilon = 1.0
     delta = 1e-6
     budget = "gaussian"
@@ -74,7 +74,7 @@ __all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "ServiceSett
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _PLAN = (
     "ledger", "person", "public", "epsilon", "delta", "rho", "mu", "budget", "keys_delta", "pseudonyms",
-    "periods", "spelling", "memory_limit", "create", "spark",
+    "periods", "spelling", "memory_limit", "witness", "spark",
 )  # fmt: skip
 _PARTS = ("tables", "limits", "analysts", "holder", "sharing", "watch", "usual", "service")
 _TABLE = ("data", "table", "view", "types", "person", "one_row")

@@ -167,7 +167,7 @@ class LedgerRun(Uncopyable):
     ) -> None:
         self._budget, self._resumable = budget, claim is not None
         given = on.ledger
-        self._book = given if isinstance(given, Ledger) else Ledger.open(given, create=False)
+        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
         self._owned = self._book is not given
         self._accounts: HeldAccounts | None = None
         try:

@@ -63,7 +63,7 @@ class LedgerStream(Uncopyable):
     def __init__(self, on: OnLedger, **refused: object) -> None:
         on.refuse(**refused)
         self.on, given = on, on.ledger
-        self._book = given if isinstance(given, Ledger) else Ledger.open(given, create=False)
+        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
         self._owned = self._book is not given
         self._updates: Updates | None = None
         try:

@@ -57,18 +57,23 @@ _SETTINGS = (
     ("tcp_keepalives_count", "6"),
 )
 _REASONS = (
-    ("assword", "the server refuses this role or its password"),
-    ("pg_hba", "the server refuses this role or its password"),
-    ("role", "the server does not know this role"),
-    ("database", "the server does not know this database"),
+    ("password", "the server refuses this role or its password"),
+    ("pg_hba.conf", "the server refuses this role or its password"),
+    ('role "" does not exist', "the server does not know this role"),
+    ('database "" does not exist', "the server does not know this database"),
     ("starting up", "the server is starting up"),
+    ("not yet accepting connections", "the server is starting up"),
+    ("in recovery mode", "the server is starting up"),
     ("shutting down", "the server is shutting down"),
     ("too many", "the server has too many connections"),
-    ("refused", "no server answers there"),
+    ("connection slots", "the server has too many connections"),
+    ("Connection refused", "no server answers there"),
     ("No such file", "no server answers there"),
-    ("translate", "no server answers there"),
+    ("could not translate", "no server answers there"),
+    ("failed to resolve", "no server answers there"),
     ("timeout", "no server answers there"),
 )
+"""By what the driver says, names in quotes left out: those of a host, a role or a database may be any word."""
 _REFUSALS: dict[str, tuple[str, LedgerReason]] = {
     "25006": ("the server may only be read", "forbidden"),
     "42501": ("this role may not do that", "forbidden"),
@@ -162,4 +167,5 @@ def _prepare(connection: Connection) -> str | None:
 
 def _reason(message: str) -> str:
     """Why there is no connection, in words of our own."""
-    return next((reason for words, reason in _REASONS if words in message), "see the server's log")
+    said = re.sub('"[^"]*"', '""', message)
+    return next((reason for words, reason in _REASONS if words in said), "see the server's log")

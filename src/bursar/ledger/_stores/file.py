@@ -4,6 +4,7 @@ Everything that is written goes through ``transact``: one transaction, all of it
 the file is not used again until it is opened anew, which brings it back to its last complete transaction.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -35,6 +36,12 @@ _BUSY = _Refusal("is open already, here or in another process; a ledger has one 
 _FORBIDDEN = _Refusal("may not be written by this user", "forbidden")
 _DAMAGED = _Refusal("is not a ledger of Bursar, or is damaged", "damaged")
 _NOT_MADE = _Refusal("cannot be created: is the folder there, and may it be written?", "forbidden")
+
+_HELD = (
+    "IO Error: Could not set lock on file ",  # another process
+    "Resource In Use Error: Unique file handle conflict: ",  # another connection of this process
+)
+_NOT_ALLOWED = tuple(os.strerror(number) for number in (errno.EACCES, errno.EPERM, errno.EROFS))
 
 
 class File:
@@ -102,7 +109,7 @@ class File:
             with private_files():
                 connection.execute(f"ATTACH {text(str(self._file))} AS ledger (TYPE duckdb)")
         except library.Error as error:
-            raise self._refused(_why_not_attached(str(error))) from None
+            raise self._refused(_why_not_attached(error, self._file)) from None
         for ending in (".new", ".new.wal"):  # of a compaction that was killed: nothing in them is in force
             with suppress(OSError):
                 self._beside(ending).unlink(missing_ok=True)
@@ -269,10 +276,14 @@ class File:
         self._file_lock.release()
 
 
-def _why_not_attached(message: str) -> _Refusal:
-    """Why the file cannot be opened, from DuckDB's message."""
-    if "lock" in message or "already attached" in message:
+def _why_not_attached(error: Exception, path: Path) -> _Refusal:
+    """Why DuckDB could not open a file: busy and forbidden only where it says exactly that, else damaged.
+
+    A message about a damaged file speaks of blocks and checksums, and any message may hold the file's name: so nothing
+    is looked for inside of a message.
+    """
+    message = str(error)
+    if message.startswith(_HELD):
         return _BUSY
-    if "ermission denied" in message or "read-only" in message.lower():
-        return _FORBIDDEN
-    return _DAMAGED
+    refused = message.removeprefix(f'IO Error: Cannot open file "{path}": ').startswith(_NOT_ALLOWED)
+    return _FORBIDDEN if refused or not os.access(path, os.R_OK | os.W_OK) else _DAMAGED

@@ -4,17 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from bursar import _csv
 from bursar._workspace import duckdb, quoted
 from bursar.errors import ArgumentError, DataError
+from bursar.queries._engines.files import Files
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["TYPES", "CsvFiles", "Files", "check_person", "is_split", "load_csv"]
+__all__ = ["TYPES", "CsvFiles", "check_person", "load_csv"]
 
 _DATE, _TIME = "'%Y-%m-%d'", "'%Y-%m-%d %H:%M:%S'"
 # Entries of CSV files as SQL of one type; entries that are spelled otherwise are missing.
@@ -41,30 +42,17 @@ _GUESSED = (
 )
 
 
-class Files(NamedTuple):
-    """Files to be read as one table: how they are called, all of them, and the folder that they are in or None."""
-
-    shown: Path
-    listed: list[Path]
-    folder: Path | None
-
-
 def check_person(path: Path, person: str, listed: Iterable[Iterable[str]]) -> None:
     """Refuse a folder in which some files have the person's column and some have not."""
     if len({person.casefold() in map(str.casefold, names) for names in listed}) > 1:
         raise DataError(f"{path}: column {person!r} must be in all files: rows without it would be left out")
 
 
-def is_split(path: Path, files: Iterable[Path]) -> bool:
-    """Whether names of folders, like day=2011-12-09, are columns; a name above the data must not become one."""
-    return any("=" in part for file in files for part in file.relative_to(path).parts[:-1])
-
-
 class CsvFiles:
     """The rows of one CSV file, or of all in a folder, as text under the names that any of them has."""
 
     def __init__(self, files: Files, person: str | None) -> None:
-        path, alone = files.shown, files.listed == [files.shown]
+        path, alone = files.shown, files.listed == (files.shown,)
         forms = [_csv.form(file) for file in files.listed if alone or file.stat().st_size]
         if person is not None:
             check_person(path, person, (form.names for form in forms))

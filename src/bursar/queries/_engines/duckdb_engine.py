@@ -8,6 +8,7 @@ from bursar.ledger import Ledger
 from bursar.queries._engines import sources
 from bursar.queries._engines.compiler import Compiled, Compiler
 from bursar.queries._engines.dialects import duckdb_dialect
+from bursar.queries._engines.files import Files
 from bursar.queries._engines.given import Given, schema_of
 from bursar.queries._engines.keys import CELLS
 from bursar.queries._engines.schemas import Schema
@@ -21,8 +22,9 @@ _AT_A_TIME = 65_536
 class DuckDB:
     """Rows in DuckDB. Private: it belongs to the data holder's session."""
 
-    def __init__(self, workspace: Workspace, compiler: Compiler, places: range) -> None:
+    def __init__(self, workspace: Workspace, compiler: Compiler, places: range, files: list[Files]) -> None:
         self._workspace = workspace
+        self._files = files
         self._compiler = compiler
         self.places = places
         """The number of each table in the workspace, in the order in which they were given."""
@@ -37,10 +39,14 @@ class DuckDB:
             sources.attach(workspace.connection, each.data, each.reading, load=True, place=place)
             for place, each in zip(places, given, strict=True)
         ]
+        for each in given:
+            if each.files is not None:  # what was checked of them is true of these rows
+                each.files.check()
         rows = [sources.view_name(place) for place in places]
         dialects = [duckdb_dialect(columns) for columns in kinds]
         schema = schema_of(given, kinds, rows, ledger.person_kind, dialects)
-        return cls(workspace, Compiler(schema, dialects[0]), places)
+        files = [each.read_each_time for each in given]
+        return cls(workspace, Compiler(schema, dialects[0]), places, [each for each in files if each is not None])
 
     @property
     def schema(self) -> Schema:
@@ -49,7 +55,12 @@ class DuckDB:
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         return self._compiler.plan(asked, described)
 
+    def check_files(self) -> None:
+        for files in self._files:
+            files.check()
+
     def charges(self, plan: Compiled) -> Query:
+        self.check_files()
         tables = [keys.to_make() for keys in plan.keys]
         if plan.cells is None:
             return Query(plan.charges, plan.parameters, tuple(tables))
@@ -58,6 +69,7 @@ class DuckDB:
     prices = charges
 
     def sums(self, plan: Compiled, admitted: object) -> list[int]:
+        self.check_files()  # the rows were read since they were last checked
         rows = self._workspace.run(plan.sums.format(admitted=admitted))
 
         def blocks() -> Iterator[tuple[Any, ...]]:
@@ -67,6 +79,7 @@ class DuckDB:
         return plan.added(blocks())
 
     def people_by_value(self, plan: Compiled, admitted: object) -> list[tuple[Any, int]]:
+        self.check_files()
         rows = self._workspace.run(plan.sums.format(admitted=admitted)).fetchall()
         return [(value, int(people)) for value, people in rows]
 

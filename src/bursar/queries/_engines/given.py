@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bursar._spelling import EXACT, spelling_sql
-from bursar.errors import ArgumentError
+from bursar.errors import ArgumentError, DataError, DataReason
 from bursar.ledger import Periods
 from bursar.queries._engines.columns import cast
 from bursar.queries._engines.dialects import Dialect
+from bursar.queries._engines.files import Files
 from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
 from bursar.queries._engines.sources import ReadOptions
 
-__all__ = ["Given", "schema_of"]
+__all__ = ["Given", "changed", "schema_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Given:
         columns: that questions may use; None for all.
         periods: where a person has an account for each of them.
         spelling: which spellings of a text name one person.
+        files: that the rows are in, as they were when the session was opened; None for rows from elsewhere.
     """
 
     name: str | None
@@ -41,6 +43,12 @@ class Given:
     columns: tuple[str, ...] | None = None
     periods: Periods | None = None
     spelling: str = EXACT
+    files: Files | None = None
+
+    @property
+    def read_each_time(self) -> Files | None:
+        """The files that every question reads; None where the rows are in memory, as those of CSV files are."""
+        return None if self.files is None or self.data is not self.files or self.files.csv else self.files
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
@@ -72,6 +80,18 @@ class Given:
             unit = self.periods.sql(who, dialect.columns[self.periods.column], whole=whole)
             return unit if whole else dialect.letters.format(unit)
         return cast(self.key, kinds[self.key], dialect)
+
+
+def changed(given: Sequence[Given]) -> dict[str, DataReason]:
+    """The tables whose files are not what they were, each with the reason."""
+    found: dict[str, DataReason] = {}
+    for each in given:
+        try:
+            if each.files is not None:
+                each.files.check()
+        except DataError as error:
+            found[each.name or "data"] = error.reason
+    return found
 
 
 def schema_of(

@@ -21,6 +21,15 @@ class Rows(Protocol):
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         """The statements of a question; refuses what cannot be asked of these columns, by their names and types."""
 
+    def check_files(self) -> None:
+        """Refuse files that every question reads and that are not what they were when the session was opened.
+
+        Engines call it before rows are read, and again before what was read is told.
+
+        Raises:
+            DataError: with its reason, "away" or "changed", which tells nothing about the rows.
+        """
+
     def charges(self, plan: Compiled) -> object:
         """Describe each person's contribution and price (person, units, ...), for ``Ledger.answer``."""
 

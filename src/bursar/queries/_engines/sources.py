@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from glob import glob
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,8 +15,9 @@ from bursar import _extras
 from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines.columns import kind_of_type
-from bursar.queries._engines.csv_files import TYPES, CsvFiles, Files, check_person, is_split, load_csv
+from bursar.queries._engines.csv_files import TYPES, CsvFiles, check_person, load_csv
 from bursar.queries._engines.cures import as_person, shown_type
+from bursar.queries._engines.files import CSV, PARQUET, Files, files_of, is_split, suffix
 from bursar.queries._engines.parquet_nan import EXPECT_NAN, check_engine
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "as_arrow",
     "attach",
     "detach",
+    "found",
     "is_csv",
     "is_short_csv",
     "loaded",
@@ -42,7 +43,6 @@ __all__ = [
 LOADED = "csv_rows"
 """The table of rows that were read once, by the place of ``view_name``."""
 
-_PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".tsv")
 # JSON's own types of columns would lose digits of long ids, so each is named
 _FROM_JSON = (
     "duckdb.execute(\"COPY (SELECT json->>'who' AS who, CAST(json->>'hours' AS DOUBLE) AS hours "
@@ -84,7 +84,7 @@ class Loaded(NamedTuple):
 
 def attach(
     connection: Any,
-    data: "str | Path | Sequence[str | Path] | Table | Loaded",
+    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
     options: ReadOptions,
     *,
     person: str | None = None,
@@ -95,7 +95,7 @@ def attach(
 
     Args:
         connection: to DuckDB.
-        data: a path, a pattern of paths, a list of paths, or what ``as_arrow`` or ``loaded`` returned.
+        data: a path, a pattern of paths, a list of paths, or what ``found``, ``as_arrow`` or ``loaded`` returned.
         options: how the data holder wants it read.
         person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
         load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
@@ -242,13 +242,16 @@ def over(source: str, view: str, where: str = "") -> str:
     return f"WITH data AS (SELECT * FROM {source} {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
 
 
+def found(data: object) -> object:
+    """The files that a path, a pattern or a list stands for; other data as they are."""
+    return files_of(data) if isinstance(data, str | Path | list | tuple) and not isinstance(data, Loaded) else data
+
+
 def is_csv(data: object, *, below: float = inf) -> bool:
     """Whether the data are CSV files, of fewer bytes than this."""
-    if not isinstance(data, str | Path | list | tuple):
-        return False
     with suppress(DataError, OSError):
-        files = _files(data)
-        return _suffix(files.listed[0]) in _CSV and sum(file.stat().st_size for file in files.listed) < below
+        files = found(data)
+        return isinstance(files, Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
     return False
 
 
@@ -262,35 +265,9 @@ def loaded(connection: Any, table: str) -> Loaded:
     return Loaded(connection.sql(f"SELECT * FROM {table}").to_arrow_table())
 
 
-def _suffix(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix.lower()
-
-
-def _files(data: str | Path | Sequence[str | Path]) -> Files:
-    """The files that a path, a pattern or a list stands for."""
-    if isinstance(data, list | tuple):
-        listed = [Path(each).absolute() for each in data]
-        shown = listed[0].parent
-    else:
-        path = Path(str(data)).absolute()  # a view is read again after changes of folder
-        if "://" in str(data):
-            raise DataError(f"data: {data} is no file here: load it first, or give a DuckDB connection and table=")
-        if path.is_dir():
-            return Files(path, _files_in(path), path)
-        if path.is_file():
-            return Files(path, [path], None)
-        listed, shown = sorted(map(Path, glob(str(path), recursive=True))), path  # noqa: PTH207 (of any folder)
-    missing = next((each for each in listed if not each.is_file()), None if listed else shown)
-    if missing is not None:
-        raise DataError(f"{missing} is not there")
-    if len({_suffix(each) for each in listed}) > 1 or len(set(listed)) < len(listed):
-        raise DataError(f"{shown}: the files must all be of one kind, each given once")
-    return Files(shown, listed, None)
-
-
 def _rows(
     connection: Any,
-    data: "str | Path | Sequence[str | Path] | Table | Loaded",
+    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
     options: ReadOptions,
     person: str | None,
     load: bool,
@@ -303,24 +280,24 @@ def _rows(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {loaded_rows} AS SELECT * FROM {in_memory}")
         connection.unregister(in_memory)
         return f"SELECT * FROM {loaded_rows}"
-    if not isinstance(data, str | Path | list | tuple):
+    files = found(data)
+    if not isinstance(files, Files):
         if options.table is not None or options.types is not None:
             raise ArgumentError("table= is for DuckDB files, types= for CSV files")
         connection.register(in_memory, data)
         return f"SELECT * FROM {in_memory}"
-    files = _files(data)
-    path, kind = files.shown, files.listed[0].suffix if files.folder else _suffix(files.listed[0])
-    if kind not in _CSV and options.types is not None:
+    path, kind = files.shown, files.listed[0].suffix if files.folder else suffix(files.listed[0])
+    if kind not in CSV and options.types is not None:
         raise ArgumentError("types= is for CSV files: other columns have types of their own")
     if kind in (".duckdb", ".db"):
         return _from_database(connection, path, options.table, view_name(place, "source_file"))
     if options.table is not None:
         raise ArgumentError("table= is for DuckDB files")
-    if kind in _PARQUET:
+    if kind in PARQUET:
         return _from_parquet(connection, files, person)
     if kind in (".json", ".jsonl", ".ndjson"):
         raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
-    if kind not in _CSV:
+    if kind not in CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
     load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
     return f"SELECT * FROM {loaded_rows}"
@@ -338,38 +315,17 @@ def _from_database(connection: Any, path: Path, table: str | None, name: str) ->
 
 def _from_parquet(connection: Any, files: Files, person: str | None) -> str:
     path, listed = files.shown, files.listed
-    if listed == [path]:
+    if listed == (path,):
         return f"SELECT * FROM read_parquet({text(_literally(path))}, hive_partitioning = false)"
     if person is not None:
         describe = "DESCRIBE SELECT * FROM read_parquet({}, hive_partitioning = false)"
         names = [connection.execute(describe.format(text(_literally(file)))).fetchall() for file in listed]
         check_person(path, person, ((name for name, *_ in each) for each in names))
     split = str(files.folder is not None and is_split(files.folder, listed)).lower()
-    pattern = text(f"{_literally(path)}/**/*{listed[0].suffix}")
-    if files.folder is None:
-        pattern = f"[{', '.join(text(_literally(file)) for file in listed)}]"
-    return f"SELECT * FROM read_parquet({pattern}, union_by_name = true, hive_partitioning = {split})"
+    named = ", ".join(text(_literally(file)) for file in listed)  # not the folder, into which other files may come
+    return f"SELECT * FROM read_parquet([{named}], union_by_name = true, hive_partitioning = {split})"
 
 
 def _literally(path: Path) -> str:
     """A path in which nothing is a wildcard."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
-
-
-def _files_in(path: Path) -> list[Path]:
-    """The files of a folder, all of one kind; refuses what a reader would leave out without a word."""
-    inside = sorted(path.rglob("*"))
-    if any(each.is_symlink() and not each.is_file() for each in inside):
-        raise DataError(f"{path} holds a link to a folder, or to nothing, which would not be read: put the rows there")
-    files = [each for each in inside if each.is_file()]
-    hidden = {file for file in files if any(part.startswith((".", "_")) for part in file.relative_to(path).parts)}
-    kinds = {file.suffix for file in files if file not in hidden}  # letter by letter: .CSV is another kind
-    if len(kinds) != 1 or not kinds <= {*_PARQUET, *_CSV}:
-        raise DataError(f"{path} must hold files of one kind, .parquet or .csv, and no others")
-    (kind,) = kinds
-    if any(file.suffix == kind for file in hidden):  # half-written or deleted rows of programs that keep such files
-        raise DataError(f"{path} holds hidden {kind} files, in it or in folders whose names begin with . or _")
-    files = [file for file in files if file.suffix == kind]
-    if is_split(path, files) and any("=" in part for part in path.parts):
-        raise DataError(f"{path} is a part of a folder that is split by names with =; give the whole of it")
-    return files

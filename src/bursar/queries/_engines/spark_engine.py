@@ -146,6 +146,9 @@ class Spark:
     def plan(self, asked: Question, described: Mapping[str, object]) -> Compiled:
         return self._compiler.plan(asked, described)
 
+    def check_files(self) -> None:
+        """Nothing: a data frame says itself what its rows are."""
+
     def charges(self, plan: Compiled) -> SparkCharges:
         """To be worked out by the writer of the accounts."""
         return SparkCharges(lambda: self._work_out(plan))
