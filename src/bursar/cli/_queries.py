@@ -123,22 +123,23 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
 
 @query.command("check", epilog="Example: bursar query check questions.toml")
 def check(plan: PlanFile, as_json: Json = False) -> None:
-    """Count the entries of CSV files that don't fit their column's type. PRIVATE: for the data holder alone.
+    """Count the entries that don't fit their column's type, and show where they are. PRIVATE: for the data holder alone.
 
-    Such entries count as missing in every answer. Asks nothing and charges nobody.
+    Such entries count as missing in every answer; a column of nothing else is refused. Asks nothing and charges nobody.
     """
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan)
-    with questions.look():  # refuses what a session would refuse
-        found = questions.misfits()
+    with questions.look() as session:  # refuses what a session would refuse
+        found = session.misfits
     if as_json:
         print(dumps([each._asdict() for each in found]))
         return
-    table = Listing("table", "column", "type", "entries", "don't fit")
+    table = Listing("table", "column", "type", "entries", "don't fit", "first")
     for each in found:
-        table.add(each.table or "-", each.column, each.kind, f"{each.entries:,}", f"{each.unfit:,}")
-    show(MARK, table if found else "No column of a CSV file has a type that its entries could miss.")
+        counts = f"{each.entries:,}", f"{each.unfit:,}"
+        table.add(each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-")
+    show(MARK, table if found else "No column has a type that its entries could miss.")
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")

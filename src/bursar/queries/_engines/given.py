@@ -1,9 +1,10 @@
 """A table as the data holder gave it: its rows, how they are read, and what was declared of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bursar._misfits import Misfit
 from bursar._spelling import EXACT, spelling_sql
 from bursar.errors import ArgumentError
 from bursar.ledger import Periods
@@ -29,6 +30,8 @@ class Given:
         columns: that questions may use; None for all.
         periods: where a person has an account for each of them.
         spelling: which spellings of a text name one person.
+        misfits: the columns with a type, and how many entries cannot be read; None where they were not counted yet.
+            Private.
     """
 
     name: str | None
@@ -41,6 +44,11 @@ class Given:
     columns: tuple[str, ...] | None = None
     periods: Periods | None = None
     spelling: str = EXACT
+    misfits: tuple[Misfit, ...] | None = field(default=None, repr=False)
+
+    def counting(self, misfits: Sequence[Misfit]) -> "Given":
+        """The table, of which these columns were counted."""
+        return replace(self, misfits=tuple(each._replace(table=self.name) for each in misfits))
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""
