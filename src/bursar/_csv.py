@@ -43,10 +43,7 @@ _IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
 _BLOCK = 2**22  # bytes that are parsed at a time
 _WORKERS = min(4, os.cpu_count() or 1)
 _FORM = "cannot be read as a table: each line must be a row in UTF-8, with an entry for every column"
-_CURE = (
-    "Parquet may hold any text: "
-    "duckdb -c \"COPY (FROM read_csv('old.csv', all_varchar = true)) TO 'new.parquet'\""
-)
+_CURE = "Parquet may hold any text: duckdb -c \"COPY (FROM read_csv('old.csv', all_varchar = true)) TO 'new.parquet'\""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +211,9 @@ def _broken(first: int, block: bytes, read: Form) -> str:
         if "\r" in text or line[-1:] * (line[-1:] == b"\r") != end:
             return f"line {number} ends in another way than the line of names: all must end in \\n, or all in \\r\\n"
         if '"' in text and not row.fullmatch(text):
-            return f"line {number} has a quote that is left open, as by a line break in an entry, or stands alone; {_CURE}"
+            return (
+                f"line {number} has a quote that is left open, as by a line break in an entry, or stands alone; {_CURE}"
+            )
         entries = len(next(csv.reader([text], delimiter=delimiter), []))
         if text and entries != len(read.names):
             return f"line {number} has {entries} entries, where {len(read.names)} columns have names"

@@ -1,21 +1,21 @@
 """Entries that cannot be read as what is declared of their column: one rule for questions and trainings.
 
-Such entries count as missing. A column whose entries can none of them be read is refused, before anything is charged. Of
-others the data holder is told: how many entries there are, and where the first stand, is PRIVATE, and is in no message
-and no line of a log. What is raised or logged names columns and types, which are public; numbers are in the note of an
-error (``__notes__``, which Python prints below it) and in ``Misfit.words``, both marked as for the data holder.
+Such entries count as missing. A column whose entries can none of them be read is refused, before anything is charged.
+Of others the data holder is told that there are some. What is raised or logged names columns and types, all public.
+How many entries there are, and where the first stand, is PRIVATE: it is in ``Misfit.words`` and in the note of an error
+(``__notes__``, which Python prints below it), both marked as for the data holder.
 
 An empty or blank entry is missing by intent: a column of nothing else is no mistake.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from logging import Logger
 from typing import NamedTuple
 
 from bursar._private import MARK
 from bursar.errors import DataError
 
-__all__ = ["DECIMALS", "FIRST", "Misfit", "refuse", "tell"]
+__all__ = ["DECIMALS", "FIRST", "Misfit", "refuse", "tell", "unread"]
 
 FIRST = 5
 """How many of the entries that cannot be read are shown the way to."""
@@ -63,6 +63,11 @@ class Misfit(NamedTuple):
         return f"{self.where}: {what}{places}{more}"
 
 
+def unread(found: Iterable[Misfit]) -> list[Misfit]:
+    """Those with entries none of which can be read. PRIVATE."""
+    return [each for each in found if each.unfit == each.entries > 0]
+
+
 def refuse(found: Sequence[Misfit], cure: str) -> None:
     """Refuse columns whose entries can none of them be read. For the data holder, who opens the data.
 
@@ -73,12 +78,12 @@ def refuse(found: Sequence[Misfit], cure: str) -> None:
     Raises:
         DataError: there are such columns. Its note, PRIVATE, has the numbers.
     """
-    unread = [each for each in found if each.unfit == each.entries > 0]
-    if not unread:
+    listed = unread(found)
+    if not listed:
         return
-    listed = " and ".join(f"{each.where} as a {each.kind!r}" for each in unread)
-    refused = DataError(f"no entry can be read of {listed}: {cure}")
-    for each in unread:
+    columns = " and ".join(f"{each.where} as a {each.kind!r}" for each in listed)
+    refused = DataError(f"no entry can be read of {columns}: {cure}")
+    for each in listed:
         refused.add_note(f"{MARK}: {each.words()}")
     raise refused
 

@@ -92,7 +92,14 @@ def test_the_command_line_tells_and_charges_nobody(folder):
     assert "private: for the data holder" in told.stdout
     assert "day" in told.stdout
     as_json = json.loads(CliRunner().invoke(app, ["query", "check", plan, "--json"]).stdout)
-    assert {"table": None, "column": "day", "kind": "date", "entries": 4, "unfit": 2, "first": ["line 3", "line 6"]} in as_json
+    assert {
+        "table": None,
+        "column": "day",
+        "kind": "date",
+        "entries": 4,
+        "unfit": 2,
+        "first": ["line 3", "line 6"],
+    } in as_json
     assert not (folder / "people.ledger").exists()
 
 

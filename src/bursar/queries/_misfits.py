@@ -28,7 +28,7 @@ _READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"
 def refuse(found: Iterable[Misfit]) -> None:
     """Refuse columns of which no entry can be read, with what to write. For the data holder, who opens the session."""
     found = list(found)
-    _misfits.refuse(found, _cure([each for each in found if each.unfit == each.entries > 0]))
+    _misfits.refuse(found, _cure(_misfits.unread(found)))
 
 
 def tell(found: Iterable[Misfit]) -> None:

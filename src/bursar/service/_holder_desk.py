@@ -95,6 +95,9 @@ class HolderDesk:
             found.append(
                 {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
             )
+        for each in self.desk.session.misfits:
+            if each.unfit:
+                found.append({"code": "misfits", "text": f"{each.words()}."})
         if metrics.total("refusals", code="data"):
             found.append(
                 {"code": "data", "text": "The data could not be read for a question. Start the service again."}

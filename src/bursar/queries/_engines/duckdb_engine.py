@@ -44,9 +44,7 @@ class DuckDB:
             each, misfits = given[nth], list[Misfit]()
             uncounted = misfits if each.misfits is None else None
             kinds.append(
-                sources.attach(
-                    workspace.connection, each.data, each.reading, load=True, place=place, misfits=uncounted
-                )
+                sources.attach(workspace.connection, each.data, each.reading, load=True, place=place, misfits=uncounted)
             )
             given[nth] = each if uncounted is None else each.counting(misfits)
         rows = [sources.view_name(place) for place in places]
