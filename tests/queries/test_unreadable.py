@@ -260,10 +260,7 @@ def test_ids_with_letters_are_no_whole_numbers(tmp_path, bad, caplog):
 def test_the_casts_of_a_view_are_judged_like_types(tmp_path, source):
     """A view that reads nothing of a column of text is refused; where it keeps all rows, what it loses is counted."""
     view = 'SELECT * REPLACE (TRY_CAST("given" AS DOUBLE) AS "given") FROM data'
-    if source == "csv":
-        types = {"types": {}}
-    else:
-        types = {}
+    types = {"types": {}} if source == "csv" else {}
     given = SOURCES[source](tmp_path, rows("decimal comma"))
     assert "as a 'number'" in str(refusal(tmp_path, view=view, **types, **given))
     other = tmp_path / "other"

@@ -95,9 +95,8 @@ class HolderDesk:
             found.append(
                 {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
             )
-        for each in self.desk.session.misfits:
-            if each.unfit:
-                found.append({"code": "misfits", "text": f"{each.words()}."})
+        unread = [each for each in self.desk.session.misfits if each.unfit]
+        found += [{"code": "misfits", "text": f"Entries cannot be read: {each.words()}."} for each in unread]
         if metrics.total("refusals", code="data"):
             found.append(
                 {"code": "data", "text": "The data could not be read for a question. Start the service again."}

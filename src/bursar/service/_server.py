@@ -98,7 +98,12 @@ def serve(
         _bound("port", settings.host, settings.port),
         _bound("holder_port", settings.holder_host, settings.holder_port),
     ]
-    doors = opened(policy)
+    try:
+        doors = opened(policy)
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
     try:
         ready(*map(_address, sockets))
         change = None if again is None else partial(_change, doors.desk, again, changed)
