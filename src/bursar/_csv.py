@@ -43,6 +43,7 @@ _IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
 _BLOCK = 2**22  # bytes that are parsed at a time
 _WORKERS = min(4, os.cpu_count() or 1)
 _FORM = "cannot be read as a table: each line must be a row in UTF-8, with an entry for every column"
+_LINE_ENDS = r"tr -s '\r' '\n' < old.csv > new.csv makes all of them end in \n"
 _CURE = "Parquet may hold any text: duckdb -c \"COPY (FROM read_csv('old.csv', all_varchar = true)) TO 'new.parquet'\""
 
 
@@ -138,7 +139,9 @@ def _form(path: Path, names: tuple[str, ...], skip_rows: int) -> Form:
     first = lines[-1].removesuffix(line_end).decode("utf-8", "surrogateescape")  # never in UTF-8 itself
     if any("\ud800" <= letter <= "\udfff" for letter in first):
         raise DataError(f"{path} must be text in UTF-8")
-    if not first.strip() or "\r" in first or "\0" in first:
+    if "\r" in first:
+        raise _Broken(f"the line of names ends in another way: {_LINE_ENDS}")
+    if not first.strip() or "\0" in first:
         raise ValueError
     delimiter = _delimiter(first, path)
     listed = next(csv.reader([first], delimiter=delimiter or ",", strict=True))
@@ -209,7 +212,7 @@ def _broken(first: int, block: bytes, read: Form) -> str:
     for number, line in enumerate([*lines, *([last + end] if last else [])], start=first):
         text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
         if "\r" in text or line[-1:] * (line[-1:] == b"\r") != end:
-            return f"line {number} ends in another way than the line of names: all must end in \\n, or all in \\r\\n"
+            return f"line {number} ends in another way than the line of names: {_LINE_ENDS}"
         if '"' in text and not row.fullmatch(text):
             return (
                 f"line {number} has a quote that is left open, as by a line break in an entry, or stands alone; {_CURE}"
@@ -219,7 +222,7 @@ def _broken(first: int, block: bytes, read: Form) -> str:
             return f"line {number} has {entries} entries, where {len(read.names)} columns have names"
     for number, line in enumerate(lines, start=first):
         if any("\udc80" <= letter <= "\udcff" for letter in line.decode("utf-8", "surrogateescape")):
-            return f"line {number} is not UTF-8: iconv -f windows-1252 -t utf-8 old.csv > new.csv"
+            return f"line {number} is not UTF-8: iconv -f windows-1252 -t utf-8 old.csv > new.csv reads Latin letters"
     return f"the line is one of {len(lines)} from line {first} on"
 
 
