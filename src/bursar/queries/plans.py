@@ -4,7 +4,7 @@
 
     data = "events.parquet"          # relative to the file; also table = and view =
     dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
-    types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
+    types = { units = "whole" }      # of columns of text; of a CSV file, those that are not named are text
     person = "customer"
     ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"
     epsilon = 1.0                    # or rho = 0.02, or mu =
