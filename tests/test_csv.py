@@ -2,11 +2,14 @@
 
 import gzip
 import re
+import subprocess
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet as pq
 
 from bursar import _csv
 from bursar.errors import DataError
@@ -90,6 +93,40 @@ def test_every_other_file_is_refused_as_a_whole(tmp_path, text, before):
     with pytest.raises(DataError, match=REFUSED) as refused:
         rows(path)
     assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "wanted"),
+    [
+        ("who,day\n1,x\n2,é\n".encode("latin-1"), "line 3 is not UTF-8", [("1", "x"), ("2", "é")]),
+        ('who,day\n\n1,x\n2,"a\nb"\n', "line 4 has a quote that is left open", [("1", "x"), ("2", "a\nb")]),
+        ("who,day\r1,x\r2,y\r", "the line of names ends in another way", [("1", "x"), ("2", "y")]),
+        ("who,day\n1,x\r\n2,y\n", "line 2 ends in another way", [("1", "x"), ("2", "y")]),
+        ("who,day\r\n1,x\r\n2,y\n3,z", "line 3 ends in another way", [("1", "x"), ("2", "y"), ("3", "z")]),
+        ("who,day\n1,x\n2\n", "line 3 has 1 entries, where 2 columns have names", None),
+        ("who,day\n1,x\n# 2, was lost, it seems\n", "line 3 has 3 entries, where 2 columns", None),
+        ("who,day\n" + "1,x\n" * 2_000_000 + "2,x,y\n", "line 2000002 has 3 entries", None),
+    ],
+)
+def test_the_holder_is_told_which_line_breaks_which_rule(tmp_path, text, told, wanted):
+    """In the note of the error, marked; the message names no line. The command of the note mends the file."""
+    path = written(tmp_path, text)
+    with pytest.raises(DataError, match=REFUSED) as refused:
+        rows(path)
+    (note,) = refused.value.__notes__
+    assert note.startswith(f"private: for the data holder: {told}")
+    assert "line 3" not in str(refused.value)
+    command = re.search(r"((?:iconv|tr) .* old.csv > new.csv)|duckdb -c \"(.*)\"", note)
+    assert (command is None) == (wanted is None)
+    if command is not None:
+        path.rename(tmp_path / "old.csv")
+        if command[1]:
+            subprocess.run(command[1], shell=True, cwd=tmp_path, check=True)
+            assert rows(tmp_path / "new.csv") == wanted
+        else:
+            sql = re.sub(r"'((?:old|new)\.\w+)'", lambda found: f"'{tmp_path / found[1]}'", command[2])
+            duckdb.execute(sql)
+            assert [tuple(row.values()) for row in pq.read_table(tmp_path / "new.parquet").to_pylist()] == wanted
 
 
 def test_a_line_of_names_must_be_clear(tmp_path):

@@ -10,7 +10,8 @@ The form, of which nothing is guessed from any row:
 
 A file that breaks a rule is refused as a whole. So one person's line changes how no other line is read: a quote that it
 leaves open takes in nobody else's lines, and a missing entry takes nobody out of an answer. There are no remarks, no
-backslash escapes and no leading notes. Messages name the file and the rule; they hold no entry, row number or count.
+backslash escapes and no leading notes. Messages name the file and the form; they hold no entry, row number or count.
+Which rule was broken first, and in which line, is in the note of the error: PRIVATE, for the data holder.
 """
 
 import csv
@@ -27,12 +28,13 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 import numpy as np
 
 from bursar import _extras
+from bursar._private import MARK
 from bursar.errors import DataError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["Form", "batches", "form", "guarded"]
+__all__ = ["Form", "batches", "form", "guarded", "lines_of"]
 
 Result = TypeVar("Result")
 
@@ -40,6 +42,9 @@ _DELIMITERS = ",;|\t"
 _IN_QUOTES = r'(^|[,;|\t])"(?:[^"]|"")*"'
 _BLOCK = 2**22  # bytes that are parsed at a time
 _WORKERS = min(4, os.cpu_count() or 1)
+_FORM = "cannot be read as a table: each line must be a row in UTF-8, with an entry for every column"
+_LINE_ENDS = r"tr -s '\r' '\n' < old.csv > new.csv makes all of them end in \n"
+_CURE = "Parquet may hold any text: duckdb -c \"COPY (FROM read_csv('old.csv', all_varchar = true)) TO 'new.parquet'\""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +97,35 @@ def batches(read: Form, *, wanted: Sequence[str] | None = None) -> Iterator["Rec
 
 def guarded(path: Path, read: Callable[[], Result]) -> Result:
     """Call a reader; its own messages may quote the data, so they are not passed on, not even as a context."""
+    note = None
     try:
         return read()
     except DataError:
         raise
+    except _Broken as error:
+        problem, note = f"{path} {_FORM}", str(error)
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror or 'the file is damaged or of another format'}"
     except (ValueError, KeyError, OverflowError, csv.Error):  # errors of Arrow are ValueErrors
-        problem = f"{path} cannot be read as a table: each line must be a row in UTF-8, with an entry for every column"
-    raise DataError(problem)
+        problem = f"{path} {_FORM}"
+    refused = DataError(problem)
+    if note is not None:
+        refused.add_note(f"{MARK}: {note}")
+    raise refused
+
+
+def lines_of(read: Form, rows: Sequence[int]) -> list[int]:
+    """The numbers of the lines, from 1, in which rows stand, numbered from 0; private. Reads up to the last of them."""
+    found: dict[int, int] = {}
+    with _opened(read.path) as file:
+        row = -read.header_lines
+        for line, text in enumerate(file, start=1):
+            if row > max(rows, default=-1):
+                break
+            if row < 0 or text.strip(b"\r\n"):  # the lines before the rows count, empty or not
+                found[row] = line
+                row += 1
+    return [found[row] for row in rows]
 
 
 def _form(path: Path, names: tuple[str, ...], skip_rows: int) -> Form:
@@ -114,7 +139,9 @@ def _form(path: Path, names: tuple[str, ...], skip_rows: int) -> Form:
     first = lines[-1].removesuffix(line_end).decode("utf-8", "surrogateescape")  # never in UTF-8 itself
     if any("\ud800" <= letter <= "\udfff" for letter in first):
         raise DataError(f"{path} must be text in UTF-8")
-    if not first.strip() or "\r" in first or "\0" in first:
+    if "\r" in first:
+        raise _Broken(f"the line of names ends in another way: {_LINE_ENDS}")
+    if not first.strip() or "\0" in first:
         raise ValueError
     delimiter = _delimiter(first, path)
     listed = next(csv.reader([first], delimiter=delimiter or ",", strict=True))
@@ -129,8 +156,10 @@ def _batches(read: Form, wanted: Sequence[str] | None) -> Iterator["RecordBatch"
         for _ in range(read.header_lines):
             file.readline()
         waiting: deque[Future[RecordBatch]] = deque()
+        line = read.header_lines + 1
         for block in _blocks(file):
-            waiting.append(pool.submit(_parsed, block, read, wanted))
+            waiting.append(pool.submit(_parsed_from, line, block, read, wanted))
+            line += block.count(b"\n")
             if len(waiting) > _WORKERS:
                 yield waiting.popleft().result()
         while waiting:
@@ -159,6 +188,48 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
         rest += piece[end:]
     if rest:
         yield rest
+
+
+class _Broken(ValueError):
+    """A line breaks a rule: which one, and where it is. PRIVATE."""
+
+
+def _parsed_from(line: int, block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBatch":
+    """The rows in some lines, of which this is the number of the first; raises _Broken where a line breaks a rule."""
+    try:
+        return _parsed(block, read, wanted)
+    except ValueError:
+        pass
+    raise _Broken(_broken(line, block, read))
+
+
+def _broken(first: int, block: bytes, read: Form) -> str:
+    """The first line that breaks a rule, the rule, and what to do about it; PRIVATE."""
+    delimiter, end = read.delimiter or ",", read.line_end.removesuffix(b"\n")
+    entry = _entry(delimiter)
+    row = re.compile(f"{entry}(?:{re.escape(delimiter)}{entry})*")
+    *lines, last = block.split(b"\n")
+    for number, line in enumerate([*lines, *([last + end] if last else [])], start=first):
+        text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        if "\r" in text or line[-1:] * (line[-1:] == b"\r") != end:
+            return f"line {number} ends in another way than the line of names: {_LINE_ENDS}"
+        if '"' in text and not row.fullmatch(text):
+            return (
+                f"line {number} has a quote that is left open, as by a line break in an entry, or stands alone; {_CURE}"
+            )
+        entries = len(next(csv.reader([text], delimiter=delimiter), []))
+        if text and entries != len(read.names):
+            return f"line {number} has {entries} entries, where {len(read.names)} columns have names"
+    for number, line in enumerate(lines, start=first):
+        if any("\udc80" <= letter <= "\udcff" for letter in line.decode("utf-8", "surrogateescape")):
+            return f"line {number} is not UTF-8: iconv -f windows-1252 -t utf-8 old.csv > new.csv reads Latin letters"
+    return f"the line is one of {len(lines)} from line {first} on"
+
+
+def _entry(delimiter: str) -> str:
+    """An entry as a regular expression."""
+    separator = re.escape(delimiter)
+    return rf'(?:"(?:[^"\r\n]|"")*"| *(?:[^" {separator}\r\n][^{separator}\r\n]*)?)'
 
 
 def _parsed(block: bytes, read: Form, wanted: Sequence[str] | None) -> "RecordBatch":
@@ -216,8 +287,7 @@ def _check_quotes(block: bytes, delimiter: str) -> None:
     import pyarrow
     from pyarrow import compute
 
-    separator = re.escape(delimiter)
-    entry = rf'(?:"(?:[^"\r\n]|"")*"| *(?:[^" {separator}\r\n][^{separator}\r\n]*)?)'
+    separator, entry = re.escape(delimiter), _entry(delimiter)
     ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
     if not len(ends) or ends[-1] < len(block):
         ends = np.append(ends, len(block))

@@ -13,7 +13,8 @@
     ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
     └── MissingExtra (also ImportError)      an optional library is not installed
 
-Messages name the argument, the value and the rule. They never hold private values.
+Messages name the argument, the value and the rule. They never hold private values. Who opens data may get a note with
+the error (``__notes__``, which Python prints below it), PRIVATE and marked so: where a file breaks a rule, say.
 """
 
 from typing import Literal

@@ -77,8 +77,8 @@ def test_tables_and_public_ones_by_name(folder):
     text += 'types = { place = "text", size = "number" }\n'
     (folder / "plan.toml").write_text(text, encoding="utf-8")
     assert [tuple(each) for each in Plan.read(folder / "plan.toml").misfits()] == [
-        ("visits", "hours", "whole", 4, 2),
-        ("places", "size", "number", 2, 1),
+        ("visits", "hours", "whole", 4, 2, ("line 2", "line 4")),
+        ("places", "size", "number", 2, 1, ("line 3",)),
     ]
     (folder / "plan.toml").write_text(PLAN.replace("types =", "#"), encoding="utf-8")
     assert Plan.read(folder / "plan.toml").misfits() == []
@@ -92,7 +92,14 @@ def test_the_command_line_tells_and_charges_nobody(folder):
     assert "private: for the data holder" in told.stdout
     assert "day" in told.stdout
     as_json = json.loads(CliRunner().invoke(app, ["query", "check", plan, "--json"]).stdout)
-    assert {"table": None, "column": "day", "kind": "date", "entries": 4, "unfit": 2} in as_json
+    assert {
+        "table": None,
+        "column": "day",
+        "kind": "date",
+        "entries": 4,
+        "unfit": 2,
+        "first": ["line 3", "line 6"],
+    } in as_json
     assert not (folder / "people.ledger").exists()
 
 

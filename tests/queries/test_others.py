@@ -187,7 +187,8 @@ def test_types_are_for_the_columns_of_csv_files(tmp_path):
         (tmp_path / "rows", {"hours": "float"}, "must be one of text, whole"),
         (tmp_path / "rows", {"hours": ["number"]}, "must be one of text, whole"),
         (tmp_path / "rows", "number", "must name columns"),
-        (pa.table({"who": [1]}), {"who": "whole"}, "types= for CSV files"),
+        (pa.table({"who": [1]}), {"who": "date"}, "of kind whole already"),
+        (pa.table({"who": [1]}), {"day": "date"}, "'day': no such column"),
     ):
         with pytest.raises(ArgumentError, match=said):
             opened(tmp_path, data, types=types, ledger=tmp_path / "none")

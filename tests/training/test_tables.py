@@ -145,7 +145,7 @@ def test_no_row_is_longer_than_one_and_none_depends_on_another(rows):
             }
         )
         names = list(dict.fromkeys(known.wanted))
-        clean = {name: tables._clean(name, table.column(name), known) for name in names}
+        clean = {name: tables._clean(name, table.column(name), known)[0] for name in names}
         return tables.encode(clean, known).toarray()
 
     together = encoded(rows)

@@ -45,7 +45,8 @@ class Commands(Group):
             if isinstance(error, ArgumentError):
                 words = _options_named(words, ctx.meta.get(_COMMAND))
             Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
-            Console(stderr=True).print(words, markup=False, highlight=False, soft_wrap=True)
+            for line in (words, *getattr(error, "__notes__", ())):  # notes are for who runs the command
+                Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
             usage = isinstance(error, ArgumentError | DataError)
             raise typer.Exit(2 if usage else 3 if isinstance(error, MissingExtra) else 1) from None
         except BrokenPipeError:  # the reader of the output stopped reading

@@ -15,6 +15,7 @@ from bursar.cli._answers import print_answers
 from bursar.cli._files import check_new_file, check_page, write_page
 from bursar.cli._groups import Group
 from bursar.cli._json import dumps
+from bursar.cli._misfits import print_misfits
 from bursar.cli._options import CsvFile, Force, Json, OutFile
 from bursar.cli._tables import Listing, console, show
 from bursar.errors import ArgumentError
@@ -130,22 +131,16 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
 
 @query.command("check", epilog="Example: bursar query check questions.toml")
 def check(plan: PlanFile, as_json: Json = False) -> None:
-    """Count the entries of CSV files that don't fit their column's type. PRIVATE: for the data holder alone.
+    """Count the entries that don't fit their column's type, and show where the first are. PRIVATE: for the data holder.
 
-    Such entries count as missing in every answer. Asks nothing and charges nobody.
+    Such entries count as missing in every answer; a column of nothing else is refused. Asks nothing and charges nobody.
     """
     from bursar.queries.plans import Plan
 
     questions = Plan.read(plan)
-    with questions.look():  # refuses what a session would refuse
-        found = questions.misfits()
-    if as_json:
-        print(dumps([each._asdict() for each in found]))
-        return
-    table = Listing("table", "column", "type", "entries", "don't fit")
-    for each in found:
-        table.add(each.table or "-", each.column, each.kind, f"{each.entries:,}", f"{each.unfit:,}")
-    show(MARK, table if found else "No column of a CSV file has a type that its entries could miss.")
+    with questions.look() as session:  # refuses what a session would refuse
+        found = session.misfits
+    print_misfits(found, as_json=as_json)
 
 
 @query.command("ask", epilog="Example: bursar query ask questions.toml --json")

@@ -26,6 +26,7 @@ from bursar.cli._images import (
     typed,
 )
 from bursar.cli._json import dumps
+from bursar.cli._misfits import print_misfits
 from bursar.cli._options import (
     Delta,
     Epsilon,
@@ -132,6 +133,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Makes the run reproducible and NOT private.")] = None,
     picture: PrivatePicture = None,
     init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="PRIVATE: only count the entries that cannot be read, then stop.")
+    ] = False,
     images: Images = None,
     classes: Classes = None,
     people: People = None,
@@ -158,8 +162,8 @@ def train(
         return
     if data is None or target is None:
         raise ArgumentError(_missing(data, target))
-    if init_schema is not None:
-        _write_template(data, target, person, init_schema, force=force, as_json=as_json)
+    if init_schema is not None or check:
+        _look(data, target, person, schema, init_schema, skip_rows=skip_rows, force=force, as_json=as_json)
         return
     if schema is None or out is None:
         raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
@@ -321,6 +325,30 @@ def _print_trained(
     if trained.metrics is not None:
         console.print(f"\nHeld-out file: accuracy {trained.metrics['accuracy']:.2%}, {trained.metrics['note']}.")
     console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
+
+
+def _look(
+    data: Path,
+    target: str,
+    person: str | None,
+    schema: Path | None,
+    init_schema: Path | None,
+    *,
+    skip_rows: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a schema to fill in, or count the entries that cannot be read by one. Trains nothing."""
+    if init_schema is not None:
+        _write_template(data, target, person, init_schema, force=force, as_json=as_json)
+        return
+    if schema is None:
+        raise ArgumentError(_NO_SCHEMA)
+    from bursar.training.tables import Schema, misfits
+
+    print_misfits(
+        misfits(data, Schema.read(schema, target=target, person=person), skip_rows=skip_rows), as_json=as_json
+    )
 
 
 def _write_template(data: Path, target: str, person: str | None, path: Path, *, force: bool, as_json: bool) -> None:

@@ -117,7 +117,8 @@ class FromPlan:
         price, back = prices.change, prices.back
         # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price; at this price
         # nobody pays for more rounds than all change buys and all units do, and no product overflows
-        todo = xp.minimum(left.todo, self.table.most // price + sum(self.start) + 1)
+        payable = (xp.zeros_like(price) + self.table.most) // price + sum(self.start) + 1
+        todo = xp.minimum(left.todo, payable)
         last = -(-((todo + 1) * price - left.change + back) // (price + back)) - 1
         times = xp.where(prices.paid, last, left.todo)
         for one, count, each in unit:

@@ -1,77 +1,57 @@
-"""Which entries of CSV files don't fit the type that was given for their column, and so count as missing? PRIVATE.
+"""Entries that don't fit the type that was given for their column, and so count as missing. PRIVATE.
 
-Nobody is told while questions are answered, because how many entries fit is a fact about people. So a wrong type, or
-dates of another format, would be noticed after the budget was spent on answers about nothing.
+The data holder is told when a session is opened, and nobody while questions are answered, because how many entries fit
+is a fact about people. So a wrong type, or dates of another format, are noticed before the budget is spent on answers
+about nothing.
 """
 
+import logging
 from collections.abc import Iterable
-from pathlib import Path
-from typing import NamedTuple
 
-from bursar._workspace import duckdb, quoted
-from bursar.errors import DataError
-from bursar.queries._engines import sources
+from bursar import _misfits
+from bursar._misfits import Misfit
+from bursar._workspace import quoted
 
-__all__ = ["Misfit", "misfits"]
+__all__ = ["Misfit", "refuse", "tell"]
 
+LOG = logging.getLogger("bursar.queries")
 
-class Misfit(NamedTuple):
-    """A column of a CSV file with a type. PRIVATE: the numbers are exact."""
-
-    table: str | None
-    """The table's name; None for the only one."""
-    column: str
-    kind: str
-    """The type that was given: whole, number, bool, date or time."""
-    entries: int
-    """How many entries are not empty."""
-    unfit: int
-    """How many of them are spelled otherwise, and count as missing."""
-
-    def words(self) -> str:
-        """A sentence for the data holder."""
-        where = f"column {self.column!r}" + ("" if self.table is None else f" of table {self.table!r}")
-        return f"{where}: {self.unfit} of {self.entries} entries are no {self.kind!r}, and count as missing"
+_TYPES = {"number", "decimal comma", "decimal point", "whole"}
+_FORMATS = {
+    "date": "CAST(try_strptime({0}, '%d/%m/%Y') AS DATE)",
+    "time": "try_strptime({0}, '%d/%m/%Y %H:%M')",
+    "bool": "CASE {0} WHEN 'ja' THEN true WHEN 'nein' THEN false END",
+}
+_READ = {"date": "31/12/2026", "time": "31/12/2026 14:30", "bool": "ja and nein"}
 
 
-def misfits(tables: Iterable[tuple[str | None, object, sources.ReadOptions]]) -> list[Misfit]:
-    """The columns of CSV files for which a type was given, with how many entries don't fit it. PRIVATE.
-
-    Args:
-        tables: name, data and how they are read, as sessions take them. Other files, and CSV files whose types are
-            guessed so that all entries fit, have no such columns.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
-    found = []
-    for name, data, reading in tables:
-        kinds = {column: kind for column, kind in (reading.types or {}).items() if kind != "text"}
-        if kinds and isinstance(data, str | Path | list | tuple) and sources.is_short_csv(data):
-            found += _of_table(name, data, kinds)
-    return found
+def refuse(found: Iterable[Misfit]) -> None:
+    """Refuse columns of which no entry can be read, with what to write. For the data holder, who opens the session."""
+    found = list(found)
+    _misfits.refuse(found, _cure(_misfits.unread(found)))
 
 
-def _of_table(
-    name: str | None, data: "str | Path | list[str] | tuple[str, ...]", kinds: dict[str, str]
-) -> list[Misfit]:
-    """The same of one table, whose columns of other types are left out."""
-    with duckdb().connect() as connection:
-        for place, types in enumerate(({}, kinds)):
-            columns = sources.attach(connection, data, sources.ReadOptions(types=types), load=True, place=place)
-        given = {column: kind for column, kind in kinds.items() if column in columns}
-        counts = None
-        try:
-            counts = [
-                connection.execute(f"SELECT count({sql}) FROM {sources.view_name(place)}").fetchall()[0][0]
-                for column in given
-                for place, sql in enumerate((f"nullif(trim({quoted(column)}), '')", quoted(column)))
-            ]
-        except duckdb().Error:  # its message may quote entries
-            pass
-    if counts is None:
-        raise DataError("data: cannot be read as a table")
-    return [
-        Misfit(name, column, kind, int(entries), max(0, int(entries) - int(fit)))
-        for (column, kind), entries, fit in zip(given.items(), counts[::2], counts[1::2], strict=True)
-    ]
+def tell(found: Iterable[Misfit]) -> None:
+    """Log of which columns some entries cannot be read; how many and where is in ``Session.misfits``."""
+    _misfits.tell(LOG, list(found), "session.misfits, as `bursar query check`,")
+
+
+def _cure(unread: list[Misfit]) -> str:
+    """What to write: by the types alone, whatever the entries are."""
+    cures = []
+    numbers = [each for each in unread if each.kind in _TYPES]
+    if numbers:
+        types = ", ".join(f"'{each.column}': 'decimal comma'" for each in numbers)
+        toml = ", ".join(f"'{each.column}' = 'decimal comma'" for each in numbers)
+        cures.append(
+            f"types={{{types}}} (in TOML: types = {{ {toml} }}) reads 1.234,5 and €12,50; 'decimal point' in its place "
+            "reads 1,234.5 and €12.50; 'text' takes entries as they are, as ids with letters"
+        )
+    for kind in dict.fromkeys(each.kind for each in unread if each.kind in _FORMATS):
+        columns = [each.column for each in unread if each.kind == kind]
+        listed = ", ".join(f"{_FORMATS[kind].format(quoted(name))} AS {quoted(name)}" for name in columns)
+        cures.append(
+            f"without a type for {', '.join(map(repr, columns))}, view='''SELECT * REPLACE ({listed}) FROM data''' "
+            f"reads {_READ[kind]}"
+        )
+    return "; ".join(cures)

@@ -15,6 +15,7 @@ from bursar.queries._engines.given import Given
 from bursar.queries._engines.keys import key_kind
 from bursar.queries._engines.spark_engine import check_frames, columns_of, is_data_frame, spark_types
 from bursar.queries._engines.view_check import ViewCheck, check_view
+from bursar.queries._misfits import Misfit, refuse
 from bursar.queries._periods import check_column_of
 
 __all__ = ["CHECK_SECONDS", "SAMPLE", "prepared"]
@@ -30,7 +31,8 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
 
     Raises:
         ArgumentError: a column is missing or of the wrong kind.
-        DataError: what was declared of a table does not hold, or a view mixes people.
+        DataError: what was declared of a table does not hold, no entry of a column can be read as its type, or a view
+            mixes people.
     """
     if any(is_data_frame(each.data) for each in given):
         kind = _person_kind(given, [_columns_of(each) for each in given], [spark_types(each.data) for each in given])
@@ -39,10 +41,11 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
     given = [_with_files(each) for each in given]
     with duckdb().connect() as connection:
         short = [_is_loaded(each) for each in given]
-        kinds = [
-            sources.attach(connection, each.data, each.reading, person=each.person or each.key, load=load, place=place)
-            for place, (each, load) in enumerate(zip(given, short, strict=True))
-        ]
+        kinds = []
+        for place, load in enumerate(short):
+            columns, given[place] = _attached(connection, given[place], load, place)
+            kinds.append(columns)
+        refuse(misfit for each in given for misfit in each.misfits or ())
         types = [sources.types_of(connection, place) for place in range(len(given))]
         person = _person_kind(given, kinds, types)
         _check_spelling(given, types)
@@ -56,6 +59,16 @@ def prepared(given: list[Given], *, check: bool) -> tuple[str, list[Given], dict
             [_with_rows(connection, *each) for each in zip(given, short, range(len(given)), strict=True)],
             checked,
         )
+
+
+def _attached(connection: Any, given: Given, load: bool, place: int) -> tuple[dict[str, str], Given]:
+    """(The kinds of the columns, the table with how many of its entries cannot be read, if its rows were)."""
+    misfits: list[Misfit] = []
+    column = given.person or given.key
+    kinds = sources.attach(
+        connection, given.data, given.reading, person=column, load=load, place=place, misfits=misfits
+    )
+    return kinds, given.counting(misfits) if load or not sources.is_csv(given.data) else given
 
 
 def view_checked(

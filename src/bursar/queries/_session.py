@@ -23,6 +23,7 @@ from bursar.queries._engines.rows import Rows
 from bursar.queries._engines.spark_accounts import SparkWriter
 from bursar.queries._engines.spark_engine import Spark, is_data_frame
 from bursar.queries._engines.view_check import ViewCheck
+from bursar.queries._misfits import Misfit, refuse, tell
 from bursar.queries._noise import laplace
 from bursar.queries._opening import SAMPLE, prepared, view_checked
 from bursar.queries._periods import in_periods, in_spelling, refuse_other_names
@@ -94,8 +95,10 @@ class Session(Uncopyable):
                 where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was
                 compared. What no drawn person shows is not found.
             types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
-                number, bool, date or time. Entries that are spelled otherwise are missing. Without it types are
-                guessed from all entries, so that one person's can change them.
+                number, "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of
+                text elsewhere. Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of
+                nothing else is refused. Without it types of CSV files are guessed from all entries, so that one
+                person's can change them.
             keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
                 answers together keep what the budget promises but for this probability. Without it no keys can be asked
                 for. It is fixed when the ledger is made; None for what the ledger was made for.
@@ -175,12 +178,24 @@ class Session(Uncopyable):
         with book.store.lock:
             rows = DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer)
             try:
+                misfits = [misfit for each in given for misfit in each.misfits or ()]
+                refuse(misfits)
                 session = cls(book, rows, fitting(book, given, rows.schema, dataset=dataset))
             except BaseException:
                 rows.close()
                 raise
         session._given, session._checks, session._shares_ledger = given, checks, shared
+        tell(misfits)
         return session
+
+    @property
+    def misfits(self) -> list[Misfit]:
+        """How many entries don't fit the type that was given for their column, and where the first are. PRIVATE.
+
+        Such entries count as missing in every answer. A column of which no entry fits is refused at opening. When rows
+        of Parquet, DuckDB or a view are read anew for a question, nothing is counted again.
+        """
+        return [misfit for each in self._given for misfit in each.misfits or ()]
 
     @property
     def view_check(self) -> ViewCheck | None:

@@ -4,7 +4,7 @@
 
     data = "events.parquet"          # relative to the file; also table = and view =
     dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
-    types = { units = "whole" }      # of a CSV file's columns; those that are not named are text
+    types = { units = "whole" }      # of columns of text; of a CSV file, those that are not named are text
     person = "customer"
     ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"; it must be there
     witness = "/backup/people.head"  # may be left out: a file elsewhere that remembers the ledger's newest entry
@@ -82,8 +82,7 @@ from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, Periods, on_a_server
 from bursar.queries._analyst import Analyst
 from bursar.queries._answers import Answer, Quote
-from bursar.queries._engines.sources import ReadOptions
-from bursar.queries._misfits import Misfit, misfits
+from bursar.queries._misfits import Misfit
 from bursar.queries._plan_tables import check_tables, tables_of
 from bursar.queries._question import Question
 from bursar.queries._questions import described, question
@@ -241,6 +240,12 @@ class Plan:
             with self.open() as session:
                 yield session
             return
+        with self._empty() as session:
+            yield session
+
+    @contextmanager
+    def _empty(self) -> Iterator[Session]:
+        """A session with an empty ledger."""
         with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
             yield session
 
@@ -261,21 +266,9 @@ class Plan:
         )
 
     def misfits(self) -> list[Misfit]:
-        """How many entries of CSV files don't fit the types that the plan gives their columns. PRIVATE.
-
-        Such entries count as missing in every answer, and nobody is told when a question is asked.
-        """
-        if "spark" in self.settings:
-            return []
-        given = tables_of(self.settings, self.folder)
-        alone = ReadOptions(types=given.get("types"))
-        tables = {**given.get("tables", {}), **(given["public"] or {})}
-        return misfits(
-            [
-                *([(None, given["data"], alone)] if "data" in given else []),
-                *((name, each.data, ReadOptions(types=each.types)) for name, each in tables.items()),
-            ]
-        )
+        """How many entries don't fit the types that the plan gives their columns: ``Session.misfits``. PRIVATE."""
+        with self._empty() as session:
+            return session.misfits
 
     def analyst(self, session: Session) -> Analyst:
         """The plan's analyst, who asks for its purpose."""

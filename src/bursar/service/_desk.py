@@ -3,6 +3,7 @@
 Everything but asking is answered from public facts that were read before, so that it never waits for the ledger.
 """
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from bursar.service._rates import Rates
 from bursar.service.policies import AnalystTerms, Policy, fixed_part
 
 __all__ = ["Desk", "Given"]
+
+_LOG = logging.getLogger("bursar.service")
 
 KEY_CHARACTERS = 120
 SEPARATOR = "/"
@@ -51,7 +54,7 @@ class Desk:
         self._worked: dict[tuple[str, date], float] = {}
         self._views: dict[str, Analyst] = {}
         self._analysts: dict[str, AnalystTerms] = {}
-        self._unreadable = False
+        self._unreadable = self._changed = False
         self._data = DataLog()
         self._take_over(policy, session)
         self.clerk = Clerk(policy.service.step, publish=self._catch_up)
@@ -78,7 +81,8 @@ class Desk:
         """Open data and ledger again, where the ledger was closed because its server failed. The clerk does it.
 
         A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
-        the data could not be read, which may tell something about them each time, nor a file.
+        the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
+        as they are now, or in which no entry of a column can, are to analysts as if the server had failed for good.
 
         Args:
             new_data: whether the files of the data may be others than before, as the data holder said.
@@ -97,7 +101,16 @@ class Desk:
             raise DataError(DATA_TEXTS[why].format(name), reason=why)
         if not on_a_server(str(plan.ledger)):
             raise LedgerError(f"{before.ledger.store.name} was closed: start the service again", reason="closed")
-        session = plan.open()
+        if self._changed and not new_data:
+            raise LedgerError(f"{before.ledger.store.name}: the data changed: start the service again")
+        try:
+            session = plan.open()
+        except DataError as error:
+            if new_data or error.reason != "unfit":
+                raise
+            self._changed = True
+            _LOG.warning("the data cannot be read any more: %s", error)
+            raise LedgerError(f"{before.ledger.store.name}: {error}") from None
         try:
             if not session.ledger.continues(before.ledger.last_seen):
                 raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")

@@ -23,7 +23,7 @@ def explain(policy: Policy) -> list[str]:
             *_budget(session),
             *_ledger(policy, session.ledger if there else None),
             *_data(policy, session),
-            *_misfits(policy),
+            *_misfits(session),
             *_analysts(policy, session),
             *_usual(policy, session),
             *_rest(policy),
@@ -57,9 +57,9 @@ def _data(policy: Policy, session: Session) -> list[str]:
     return [_data_set(each, session.columns[each.name]) for each in policy.data_sets]
 
 
-def _misfits(policy: Policy) -> list[str]:
+def _misfits(session: Session) -> list[str]:
     """Entries that no answer will ever be about; for the data holder alone."""
-    return [f"{MARK}: {each.words()}." for each in policy.plan.misfits() if each.unfit]
+    return [f"{MARK}: {each.words()}." for each in session.misfits if each.unfit]
 
 
 def _data_set(told: DataSet, kinds: dict[str, str]) -> str:

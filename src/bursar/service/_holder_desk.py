@@ -97,6 +97,8 @@ class HolderDesk:
                 {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
             )
         states = dict(self.desk.data_state())
+        unread = [each for each in self.desk.session.misfits if each.unfit]
+        found += [{"code": "misfits", "text": f"Entries cannot be read: {each.words()}."} for each in unread]
         if metrics.total("refusals", code="data"):
             states.setdefault("", "unfit")
         found += [{"code": "data", "text": DATA_TEXTS[state].format(name)} for name, state in states.items()]

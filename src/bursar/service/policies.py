@@ -10,7 +10,7 @@
 
     [tables.visits]                      # a data set: also table =, view =, types =, person =, one_row =
     data = "visits.csv"
-    types = { hours = "number" }         # text, whole, number, bool, date (2026-12-31), time; other entries are missing
+    types = { hours = "number" }         # text, whole, number, "decimal comma", bool, date, time; others are missing
     about = "One row for each visit"     # may be left out
     [tables.visits.columns]              # the columns that questions may use, and what is public about them
     country = { keys = ["FR", "ES"] }

@@ -5,6 +5,6 @@ training takes. The features of a row depend on that row and on the schema alone
 """
 
 from bursar.training._logistic.schema import Schema
-from bursar.training._logistic.tables import encode, feature_names, labels, people, read
+from bursar.training._logistic.tables import encode, feature_names, labels, misfits, people, read
 
-__all__ = ["Schema", "encode", "feature_names", "labels", "people", "read"]
+__all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from bursar import _csv
-from bursar._workspace import duckdb, quoted
+from bursar._misfits import DECIMALS, FIRST, Misfit
+from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines.files import Files
 
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["TYPES", "CsvFiles", "check_person", "load_csv"]
 
 _DATE, _TIME = "'%Y-%m-%d'", "'%Y-%m-%d %H:%M:%S'"
+_AS_WRITTEN = {point: text(spelled).replace("{", "{{").replace("}", "}}") for point, spelled in DECIMALS.items()}
 # Entries of CSV files as SQL of one type; entries that are spelled otherwise are missing.
 TYPES = {
     "text": "{0}",
     "whole": "CASE WHEN regexp_full_match(trim({0}), '[+-]?[0-9]+') THEN TRY_CAST(trim({0}) AS BIGINT) END",
     "number": "TRY_CAST(trim({0}) AS DOUBLE)",
+    "decimal comma": f"CASE WHEN regexp_matches({{0}}, {_AS_WRITTEN[',']}) THEN "
+    "TRY_CAST(replace(regexp_replace({0}, '[^0-9,-]', '', 'g'), ',', '.') AS DOUBLE) END",
+    "decimal point": f"CASE WHEN regexp_matches({{0}}, {_AS_WRITTEN['.']}) THEN "
+    "TRY_CAST(regexp_replace({0}, '[^0-9.-]', '', 'g') AS DOUBLE) END",
     "bool": "TRY_CAST(trim({0}) AS BOOLEAN)",
     "date": f"CAST(coalesce(try_strptime({{0}}, {_DATE}), try_strptime(trim({{0}}), {_DATE})) AS DATE)",
     "time": f"coalesce(try_strptime({{0}}, {_TIME}), try_strptime(trim({{0}}), {_TIME}))",
@@ -68,14 +74,27 @@ class CsvFiles:
             if len({name.casefold() for name in listed}) < len(listed):
                 raise DataError(f"{form.path} has two columns of the same name")
             self.names.update({name.casefold(): name for name in listed if name.casefold() not in self.names})
+        self._alone, self._rows = alone or len(self._files) == 1, [0] * len(self._files)
+
+    def places(self, rows: Iterable[int]) -> tuple[str, ...]:
+        """Where these rows stand, numbered from 0 as ``batches`` gave them; for the data holder."""
+        found, before = [], 0
+        for (form, _), count in zip(self._files, self._rows, strict=True):
+            inside = [row - before for row in rows if before <= row < before + count]
+            of = "" if self._alone else f" of {form.path.name}"
+            found += [f"line {line}{of}" for line in _csv.lines_of(form, inside)]
+            before += count
+        return tuple(found)
 
     def batches(self) -> Iterator["RecordBatch"]:
         """All rows; an entry that a file has not is empty."""
         import pyarrow
 
-        for form, folders in self._files:
+        for place, (form, folders) in enumerate(self._files):
+            self._rows[place] = 0
             constant = {name.casefold(): value for name, value in folders.items()}
             for batch in _csv.batches(form):
+                self._rows[place] += len(batch)
                 entries = dict(zip(map(str.casefold, batch.schema.names), batch.columns, strict=True))
                 yield pyarrow.RecordBatch.from_arrays(
                     [
@@ -98,16 +117,63 @@ class _Unfit(DataError):
 
 def load_csv(
     connection: Any, files: CsvFiles, types: Mapping[str, str] | None, person: str | None, *, load: bool, table: str
-) -> None:
-    """Make a table of this name. Without ``load`` it has no rows, and only the type of ``person`` is certain."""
+) -> list[Misfit]:
+    """Make a table of this name. Without ``load`` it has no rows, and only the type of ``person`` is certain.
+
+    Returns:
+        The columns with a type and how many of their entries don't fit it; none without ``load``, and none where types
+        are guessed so that all entries fit. PRIVATE.
+    """
     if types is None:
         _load_guessing(connection, files, person, load=load, table=table)
-        return
+        return []
     unknown = ", ".join(repr(name) for name in types if name not in files.names.values())
     if unknown:
         raise ArgumentError(f"types: {unknown}: no such column in the data")
-    entries = {name: TYPES[types.get(name, "text")].format(_entry(name)) for name in files.names.values()}
-    _create(connection, table, files, entries, files.batches() if load else iter(()))
+    given = {name: kind for name, kind in types.items() if kind != "text"}
+    entries = {name: TYPES[given.get(name, "text")].format(_entry(name)) for name in files.names.values()}
+    if not load or not given:
+        _create(connection, table, files, entries, files.batches() if load else iter(()))
+        return []
+    flags = _create_flagged(connection, files, entries, given, table)
+    return _misfits(connection, files, given, flags, table)
+
+
+def _create_flagged(
+    connection: Any, files: CsvFiles, entries: Mapping[str, str], given: Mapping[str, str], table: str
+) -> dict[str, str]:
+    """Make the table in one pass, with a column of flags for each with a type: the entry is there and does not fit."""
+    taken = {name.casefold() for name in files.names.values()}
+    before = next(f"f{place}_" for place in range(len(taken) + 1) if not any(n.startswith(f"f{place}_") for n in taken))
+    read = {name: f"{before}r{place}" for place, name in enumerate(entries)}
+    flags = {name: f"{before}f{place}" for place, name in enumerate(given)}
+    inner = ", ".join(f"{entry} AS {read[name]}" for name, entry in entries.items())
+    listed = ", ".join(f"{read[name]} AS {quoted(name)}" for name in entries)
+    flagged = ", ".join(
+        f"CASE WHEN {read[name]} IS NULL THEN trim({quoted(name)}) <> '' ELSE false END AS {flag}"
+        for name, flag in flags.items()
+    )
+    source = f"(SELECT {', '.join(map(quoted, given))}, {inner} FROM batches)"
+    sql = f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {listed}, {flagged} FROM {source}"
+    _over_batches(connection, sql, files, files.batches())
+    return flags
+
+
+def _misfits(
+    connection: Any, files: CsvFiles, given: Mapping[str, str], flags: Mapping[str, str], table: str
+) -> list[Misfit]:
+    """The flags counted, and taken off the table."""
+    counts = ", ".join(f"count({quoted(name)}), count_if({flag})" for name, flag in flags.items())
+    counted = iter(connection.execute(f"SELECT {counts} FROM {table}").fetchall()[0])
+    found = []
+    for name, flag in flags.items():
+        fit, unfit = next(counted), next(counted)
+        sql = f"SELECT rowid FROM {table} WHERE {flag} ORDER BY rowid LIMIT {FIRST:d}"
+        rows = [row for (row,) in connection.execute(sql).fetchall()] if unfit else []
+        found.append(Misfit(None, name, given[name], fit + unfit, unfit, files.places(rows)))
+    for flag in flags.values():
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {flag}")
+    return found
 
 
 def _load_guessing(connection: Any, files: CsvFiles, person: str | None, *, load: bool, table: str) -> None:

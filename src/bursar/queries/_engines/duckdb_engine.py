@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from bursar._misfits import Misfit
 from bursar._workspace import Query, TempTable, Workspace
 from bursar.ledger import Ledger
 from bursar.queries._engines import sources
@@ -31,14 +32,23 @@ class DuckDB:
 
     @classmethod
     def open(cls, ledger: Ledger, given: list[Given]) -> Self:
-        """Attach the tables beside the ledger."""
+        """Attach the tables beside the ledger.
+
+        Args:
+            ledger: that is open.
+            given: the tables; those whose entries were not counted yet are replaced by counted ones.
+        """
         workspace = ledger.store.workspace
         first = workspace.places(len(given))
         places = range(first, first + len(given))
-        kinds = [
-            sources.attach(workspace.connection, each.data, each.reading, load=True, place=place)
-            for place, each in zip(places, given, strict=True)
-        ]
+        kinds = []
+        for nth, place in enumerate(places):
+            each, misfits = given[nth], list[Misfit]()
+            uncounted = misfits if each.misfits is None else None
+            kinds.append(
+                sources.attach(workspace.connection, each.data, each.reading, load=True, place=place, misfits=uncounted)
+            )
+            given[nth] = each if uncounted is None else each.counting(misfits)
         for each in given:
             if each.files is not None:  # what was checked of them is true of these rows
                 each.files.check()

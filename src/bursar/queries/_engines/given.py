@@ -1,9 +1,10 @@
 """A table as the data holder gave it: its rows, how they are read, and what was declared of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bursar._misfits import Misfit
 from bursar._spelling import EXACT, spelling_sql
 from bursar.errors import ArgumentError, DataError, DataReason
 from bursar.ledger import Periods
@@ -31,6 +32,8 @@ class Given:
         periods: where a person has an account for each of them.
         spelling: which spellings of a text name one person.
         files: that the rows are in, as they were when the session was opened; None for rows from elsewhere.
+        misfits: the columns with a type, and how many entries cannot be read; None where they were not counted yet.
+            Private.
     """
 
     name: str | None
@@ -44,11 +47,16 @@ class Given:
     periods: Periods | None = None
     spelling: str = EXACT
     files: Files | None = None
+    misfits: tuple[Misfit, ...] | None = field(default=None, repr=False)
 
     @property
     def read_each_time(self) -> Files | None:
         """The files that every question reads; None where the rows are in memory, as those of CSV files are."""
         return None if self.files is None or self.data is not self.files or self.files.csv else self.files
+
+    def counting(self, misfits: Sequence[Misfit]) -> "Given":
+        """The table, of which these columns were counted."""
+        return replace(self, misfits=tuple(each._replace(table=self.name) for each in misfits))
 
     def label(self, alone: str = "data") -> str:
         """The table in a message; ``alone`` where it has no name."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bursar import _extras
+from bursar._misfits import Misfit
 from bursar._workspace import duckdb, quoted, text
 from bursar.errors import ArgumentError, DataError
 from bursar.queries._engines.columns import kind_of_type
@@ -19,6 +20,7 @@ from bursar.queries._engines.csv_files import TYPES, CsvFiles, check_person, loa
 from bursar.queries._engines.cures import as_person, shown_type
 from bursar.queries._engines.files import CSV, PARQUET, Files, files_of, is_split, suffix
 from bursar.queries._engines.parquet_nan import EXPECT_NAN, check_engine
+from bursar.queries._engines.typed import typed, unread_by_view
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -59,7 +61,8 @@ class ReadOptions:
     Fields:
         table: the table or view to use in a DuckDB file.
         view: SQL over ``data``, by the data holder, that gives the rows that questions see.
-        types: of the columns of CSV files, where nothing is to be guessed; columns that are not named are text.
+        types: of the columns of CSV files, where nothing is to be guessed, and columns that are not named are text; of
+            columns of text elsewhere.
     """
 
     table: str | None = None
@@ -90,6 +93,7 @@ def attach(
     person: str | None = None,
     load: bool = False,
     place: int = 0,
+    misfits: list[Misfit] | None = None,
 ) -> dict[str, str]:
     """Make the view ``data`` and return the kind of each of its columns.
 
@@ -101,18 +105,21 @@ def attach(
         load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
             that all of its entries fit. Other files are read at every question.
         place: of the table among several.
+        misfits: gets the columns with a type that were read, and how many of their entries cannot be. PRIVATE.
     """
     view, described, problem = options.view, None, "data: cannot be read as a table"
     check_engine()
     try:
         connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
         connection.execute(EXPECT_NAN)
-        rows = _rows(connection, data, options, None if view is not None else person, load, place)
+        rows = _rows(connection, data, options, None if view is not None else person, load, place, misfits)
         whole, source = view_name(place), view_name(place, "source")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
         if view is not None:
             problem = "view: cannot be read as a table"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS SELECT * FROM ({over(source, view)})")
+            if misfits is not None:
+                misfits += unread_by_view(connection, source, whole)
         described = types_of(connection, place)
     except (duckdb().BinderException, duckdb().CatalogException):
         if view is not None:
@@ -272,8 +279,9 @@ def _rows(
     person: str | None,
     load: bool,
     place: int,
+    misfits: list[Misfit] | None,
 ) -> str:
-    """SQL for the rows."""
+    """SQL for the rows, each column as the type that was declared."""
     in_memory, loaded_rows = view_name(place, "rows_in_memory"), view_name(place, LOADED)
     if isinstance(data, Loaded):
         connection.register(in_memory, data.rows)
@@ -282,24 +290,25 @@ def _rows(
         return f"SELECT * FROM {loaded_rows}"
     files = found(data)
     if not isinstance(files, Files):
-        if options.table is not None or options.types is not None:
-            raise ArgumentError("table= is for DuckDB files, types= for CSV files")
+        if options.table is not None:
+            raise ArgumentError("table= is for DuckDB files")
         connection.register(in_memory, data)
-        return f"SELECT * FROM {in_memory}"
+        return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
     path, kind = files.shown, files.listed[0].suffix if files.folder else suffix(files.listed[0])
-    if kind not in CSV and options.types is not None:
-        raise ArgumentError("types= is for CSV files: other columns have types of their own")
     if kind in (".duckdb", ".db"):
-        return _from_database(connection, path, options.table, view_name(place, "source_file"))
+        rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
+        return typed(connection, rows, options.types, misfits)
     if options.table is not None:
         raise ArgumentError("table= is for DuckDB files")
     if kind in PARQUET:
-        return _from_parquet(connection, files, person)
+        return typed(connection, _from_parquet(connection, files, person), options.types, misfits)
     if kind in (".json", ".jsonl", ".ndjson"):
         raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
     if kind not in CSV:
         raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
-    load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
+    unread = load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
+    if misfits is not None:
+        misfits += unread
     return f"SELECT * FROM {loaded_rows}"
 
 

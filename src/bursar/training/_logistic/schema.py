@@ -8,6 +8,7 @@ not depend on the people in the table: a codebook, a questionnaire, a law. A sch
     person = "id"                      # optional: rows with the same entry are one person; else each row is a person
     people = 32561                     # optional: their number, only if it is public
     missing = ["", "?"]                # entries that mean "not known"
+    decimal = ","                      # optional: numbers are written 1.234,5 and €12,50; "." for 1,234.5 and €12.50
 
     [columns.age]                      # a number: clamped to the bounds, scaled to [-1, 1]
     low = 17
@@ -30,7 +31,8 @@ not depend on the people in the table: a codebook, a questionnaire, a law. A sch
 
 Every row is treated alike: a missing entry gets an indicator of its own (``missing = "refuse"`` in a
 column refuses it); an entry that is not a number counts as missing; a number outside the bounds is clamped; a category
-that is not listed gives no indicator (``unseen = "refuse"`` refuses it); columns that are not listed are not used.
+that is not listed gives no indicator (``unseen = "refuse"`` refuses it); columns that are not listed are not used. A
+column with entries none of which is a number, or listed, is refused: the schema or the file is mistaken.
 """
 
 import re
@@ -44,7 +46,7 @@ from bursar.errors import DataError
 
 __all__ = ["Categorical", "Numeric", "Schema", "template"]
 
-_TOP = {"target", "classes", "person", "people", "missing", "file", "aliases", "columns", "crosses"}
+_TOP = {"target", "classes", "person", "people", "missing", "decimal", "file", "aliases", "columns", "crosses"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class Schema:
     """The names of the columns, for a CSV file without a header."""
     aliases: dict[str, str] = field(default_factory=dict)
     """Other spellings of labels: {entry of the file: label}."""
+    decimal: str | None = None
+    """What stands before the decimals of numbers as people write them; None: they are written as in 1234.5 or 1e3."""
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
@@ -139,6 +143,8 @@ class Schema:
                 raise DataError(f"crosses: {list(pair)!r} must be two listed columns with bins or categories")
         if not set(self.aliases.values()) <= set(self.classes):
             raise DataError("aliases must point to labels that classes names")
+        if self.decimal not in (None, ",", "."):
+            raise DataError(f"decimal={self.decimal!r} must be ',' or '.'")
 
     @property
     def wanted(self) -> list[str]:
@@ -177,6 +183,7 @@ class Schema:
             missing=tuple(map(str, described.get("missing", [""]))),
             names=tuple(described.get("file", {}).get("names", ())),
             aliases={str(key): str(value) for key, value in described.get("aliases", {}).items()},
+            decimal=described.get("decimal"),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,6 +211,7 @@ class Schema:
         }
         described |= {"person": self.person} if self.person else {}
         described |= {"people": self.people} if self.people else {}
+        described |= {"decimal": self.decimal} if self.decimal else {}
         return described | ({"file": {"names": list(self.names)}} if self.names else {})
 
 

@@ -1,9 +1,11 @@
 """Read tables from CSV and Parquet files, and make the features that a schema describes.
 
 The features of a row depend on that row and on the schema, never on other rows, so encoding costs no privacy. Messages
-name the column and the rule; they hold no entry, row number or count.
+name the column and the rule; they hold no entry, row number or count. Those of entries that cannot be read are in
+``misfits``, and in the note of the error that refuses a column: PRIVATE, for the data holder.
 """
 
+import logging
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -14,18 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bursar import _extras
-from bursar._csv import batches, form, guarded
+from bursar import _extras, _misfits
+from bursar._csv import batches, form, guarded, lines_of
+from bursar._misfits import DECIMALS, FIRST, Misfit
 from bursar.errors import DataError
 from bursar.training._logistic.schema import Categorical, Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["column_names", "encode", "feature_names", "labels", "owners", "people", "read"]
+__all__ = ["column_names", "encode", "feature_names", "labels", "misfits", "owners", "people", "read"]
+
+LOG = logging.getLogger("bursar.training")
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".data")
+_CURES = {
+    "number": "numbers are written 1234.5; decimal = ',' in the schema, before its tables, reads 1.234,5 and €12,50, "
+    "decimal = '.' reads 1,234.5 and €12.50",
+    "category": "categories must be listed as the file spells them, from what is public",
+}
 
 Table = dict[str, "pyarrow.Array"]
 """{column: its entries}, private."""
@@ -52,15 +62,43 @@ def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0)
 def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0, blanks: bool = True) -> Table:
     """The columns that a schema needs, as Arrow arrays of stripped text or of numbers; missing entries are null.
 
+    Of columns with entries that cannot be read the data holder is told in the log ``bursar.training``; how many there
+    are is in ``misfits``.
+
     Args:
         path: a .csv or .parquet file.
         schema: public.
-        target: whether labels, and whose each row is, are needed too.
+        target: whether labels, and whose each row is, are needed too. Then a column whose entries can none of them be
+            read is refused: somebody is to pay for it.
         skip_rows: how many lines to leave out at the start of a CSV file, before its line of names.
         blanks: whether blanks around the names of people are taken off; else they are refused, because a ledger takes
             such names for those of other people.
     """
-    path = Path(path)
+    table, found = _read(Path(path), schema, target, skip_rows, blanks)
+    if target:
+        kinds = dict.fromkeys(each.kind for each in _misfits.unread(found))
+        cures = [*map(_CURES.__getitem__, kinds), "delete the section of a column that the model shall not use"]
+        _misfits.refuse(found, "; ".join(cures))
+    numbers = [each for each in found if each.kind == "number"]  # that a category is not listed may be meant
+    _misfits.tell(LOG, numbers, "training.tables.misfits, as `bursar train --check`,")
+    return table
+
+
+def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
+    """How many entries of a file are no numbers, or not among the categories, and where the first are. PRIVATE.
+
+    Such entries count as missing, or give no indicator; ``read`` refuses a column of nothing else.
+
+    Args:
+        path: a .csv or .parquet file.
+        schema: public.
+        skip_rows: as of ``read``.
+    """
+    return _read(Path(path), schema, False, skip_rows, True)[1]
+
+
+def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool) -> tuple[Table, list[Misfit]]:
+    """(The columns that a schema needs, which of their entries cannot be read); private."""
     there = column_names(path, names=schema.names, skip_rows=skip_rows)
     wanted = [*schema.wanted, schema.target] if target else [n for n in schema.wanted if n != schema.person]
     for name in wanted:
@@ -71,7 +109,36 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0,
         names = table.column(schema.person).combine_chunks().to_pylist()
         if any(isinstance(name, str) and name != name.strip() for name in names):
             raise DataError(f"column {schema.person!r}: names of people must not begin or end with blanks")
-    return {name: _clean(name, table.column(name), schema) for name in wanted}
+    clean = {name: _clean(name, table.column(name), schema) for name in wanted}
+    found = []
+    for column in schema.columns:
+        entries, there = clean[column.source or column.name]
+        fit = _listed(entries, column) if isinstance(column, Categorical) else entries.is_valid()
+        found.append(_misfit(path, schema, skip_rows, column, there, fit))
+    return {name: entries for name, (entries, _) in clean.items()}, found
+
+
+def _misfit(
+    path: Path,
+    schema: Schema,
+    skip_rows: int,
+    column: Numeric | Categorical,
+    there: "pyarrow.Array",
+    fit: "pyarrow.Array",
+) -> Misfit:
+    """What the entries of a column come to, by which of them are there and which can be read; private."""
+    compute = _arrow("compute")
+    unfit = compute.and_not(there, fit)
+    entries, many = compute.sum(there).as_py() or 0, compute.sum(unfit).as_py() or 0
+    rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
+    if path.suffix in _PARQUET:
+        places = [f"row {row + 1}" for row in rows]
+    else:
+        places = (
+            [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)] if rows else []
+        )
+    kind = "category" if isinstance(column, Categorical) else "number"
+    return Misfit(None, column.source or column.name, kind, entries, many, tuple(places))
 
 
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
@@ -183,27 +250,44 @@ def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pya
     return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 
-def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> "pyarrow.Array":
-    """Entries as text without blanks around it, or as float64; null where missing."""
+def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> tuple["pyarrow.Array", "pyarrow.BooleanArray"]:
+    """(Entries as text without blanks around it, or as float64; null where missing. Which entries are there.)"""
     arrow, compute = _arrow(), _arrow("compute")
     numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
     entries = column.combine_chunks()
     if arrow.types.is_dictionary(entries.type):
         entries = entries.dictionary_decode()
     simple = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_boolean, arrow.types.is_integer)
-    if arrow.types.is_floating(entries.type) and numeric:
-        return compute.if_else(compute.is_finite(entries), entries, None).cast(arrow.float64())
-    if not (any(test(entries.type) for test in simple) or arrow.types.is_floating(entries.type)):
+    floating = arrow.types.is_floating(entries.type)
+    if not (any(test(entries.type) for test in simple) or floating):
         raise DataError(f"column {name!r}: its type {entries.type} is not supported; use text or numbers")
-    if arrow.types.is_floating(entries.type):
+    if floating:
         entries = compute.if_else(compute.is_nan(entries), None, entries)
-    text = compute.utf8_trim_whitespace(entries.cast(arrow.string()))
-    text = compute.if_else(compute.is_in(text, value_set=arrow.array(schema.missing, arrow.string())), None, text)
-    if not numeric:
-        return text
-    number = compute.match_substring_regex(text, _NUMBER)
-    values = compute.if_else(number, text, None).cast(arrow.float64())
-    return compute.if_else(compute.is_finite(values), values, None)
+    if not (floating and numeric):
+        entries = compute.utf8_trim_whitespace(entries.cast(arrow.string()))
+        unknown = compute.is_in(entries, value_set=arrow.array(schema.missing, arrow.string()))
+        entries = compute.if_else(unknown, None, entries)
+    return _numbers(entries, schema) if numeric else entries, entries.is_valid()
+
+
+def _numbers(entries: "pyarrow.Array", schema: Schema) -> "pyarrow.Array":
+    """Entries, as text or as numbers of a width, as finite float64; null where they are none."""
+    arrow, compute = _arrow(), _arrow("compute")
+    if not arrow.types.is_floating(entries.type):
+        spelled = compute.match_substring_regex(entries, DECIMALS.get(schema.decimal or "", _NUMBER))
+        entries = compute.if_else(spelled, entries, None)
+        if schema.decimal is not None:
+            digits = compute.replace_substring_regex(entries, f"[^0-9{schema.decimal}-]", "")
+            entries = compute.replace_substring(digits, schema.decimal, ".")
+    entries = entries.cast(arrow.float64())
+    return compute.if_else(compute.is_finite(entries), entries, None)
+
+
+def _listed(entries: "pyarrow.Array", column: Categorical) -> "pyarrow.Array":
+    """Which entries are among the categories of a column."""
+    arrow, compute = _arrow(), _arrow("compute")
+    known = arrow.array([entry for group in column.categories for entry in group], arrow.string())
+    return compute.is_in(entries.cast(arrow.string()), value_set=known)
 
 
 def _arrow(part: str = "") -> ModuleType:
