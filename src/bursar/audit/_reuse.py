@@ -128,7 +128,7 @@ def used_again(releases: Sequence[Numbers], alarm: float) -> int | None:
     releases of one size. The noise may have another sign, or be multiplied by a factor.
     """
     sizes = [len(each.values) for each in releases]
-    streams = [range(len(releases))]
+    streams: list[Sequence[int]] = [range(len(releases))]
     if len(set(sizes)) > 1:
         streams += [[i for i, each in enumerate(sizes) if each == size] for size in sorted(set(sizes))]
     tables = [table for stream in streams for table in _tables(releases, stream)]
@@ -210,7 +210,7 @@ def _last_bit(values: Floats) -> Floats:
     """The largest power of two of which each value is a whole multiple; 0 for 0."""
     mantissas, exponents = np.frexp(values)
     whole = np.abs(mantissas * 2.0**53).astype(np.int64)
-    return np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
+    return np.asarray(np.ldexp((whole & -whole).astype(np.float64), exponents - 53))
 
 
 def _common_step(values: Floats, tolerance: Floats, reference: float, off: float, sure: float) -> Floats:
