@@ -10,7 +10,7 @@ Names and symbols
 Each agreement counts s log(1/p), and each comparison -log(1 - p + p^(1 - s)): the exponential of the sum has a mean of
 at most 1, so it exceeds 1/alarm with a probability of at most alarm (Markov's inequality).
 
-Source: docs/proofs/audits.md, "Noise"
+Source: docs/proofs/audits.md, Statement 2
 """
 
 from collections.abc import Iterator, Sequence
