@@ -129,7 +129,7 @@ class ManyRuns:
         """The largest epsilon at delta that an attack refutes; 0 where none.
 
         Guarantee: above the true epsilon, at any of all deltas, with a probability of at most 1 - confidence.
-        Source: docs/proofs/audits.md, Statement 4.
+        Source: docs/proofs/audits.md, Statement 5.
         """
         return max(epsilon(delta) for _, epsilon in self._refuted())
 
@@ -160,7 +160,7 @@ def many_runs(there: Sequence[float] | Any, absent: Sequence[float] | Any, *, co
         is asked of the result, the threshold that answers it best is among them.
 
     Guarantee: that of ``ManyRuns``, whatever the laws of the scores.
-    Source: docs/proofs/audits.md, Statement 5; Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
+    Source: docs/proofs/audits.md, Statements 5 and 6; Jagielski, Ullman & Oprea (2020), https://arxiv.org/abs/2006.07709
     """
     ins, outs = (np.sort(np.asarray(each, np.float64).reshape(-1)) for each in (there, absent))
     if min(len(ins), len(outs)) < 4 or np.isnan(ins).any() or np.isnan(outs).any():

@@ -133,7 +133,8 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
     measured: dict[int, Numbers] = {}
     for same in _kinds(noises).values():
         ends = np.cumsum([noise.values[:COLUMNS].size for noise in same])
-        values, off = (np.concatenate([noise[part][:COLUMNS] for noise in same]) for part in (1, 2))
+        values = np.concatenate([noise.values[:COLUMNS] for noise in same])
+        off = np.concatenate([noise.tolerance[:COLUMNS] for noise in same])
         together = numbers_of(values, off, _scale(same[0].call))
         measured |= zip(map(id, same), together.split(ends[:-1]), strict=True)
     return [measured[id(noise)] for noise in noises]

@@ -10,7 +10,7 @@ Names and symbols
 Each agreement counts s log(1/p), and each comparison -log(1 - p + p^(1 - s)): the exponential of the sum has a mean of
 at most 1, so it exceeds 1/alarm with a probability of at most alarm (Markov's inequality).
 
-Source: docs/proofs/audits.md, "Noise"
+Source: docs/proofs/audits.md, Statement 2
 """
 
 from collections.abc import Iterator, Sequence
@@ -128,7 +128,7 @@ def used_again(releases: Sequence[Numbers], alarm: float) -> int | None:
     releases of one size. The noise may have another sign, or be multiplied by a factor.
     """
     sizes = [len(each.values) for each in releases]
-    streams = [range(len(releases))]
+    streams: list[Sequence[int]] = [range(len(releases))]
     if len(set(sizes)) > 1:
         streams += [[i for i, each in enumerate(sizes) if each == size] for size in sorted(set(sizes))]
     tables = [table for stream in streams for table in _tables(releases, stream)]
@@ -210,7 +210,7 @@ def _last_bit(values: Floats) -> Floats:
     """The largest power of two of which each value is a whole multiple; 0 for 0."""
     mantissas, exponents = np.frexp(values)
     whole = np.abs(mantissas * 2.0**53).astype(np.int64)
-    return np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
+    return np.asarray(np.ldexp((whole & -whole).astype(np.float64), exponents - 53))
 
 
 def _common_step(values: Floats, tolerance: Floats, reference: float, off: float, sure: float) -> Floats:

@@ -141,7 +141,7 @@ def _lines(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> li
     proper = (up > down) & np.isfinite(up) & np.isfinite(down)
     up, down, lam, divergence = (each[proper] for each in (up, down, lam, divergence))
     order, wide = 1 + lam, up - down
-    parts = np.log(lam), -np.log1p(lam), up, np.log(-np.expm1(-order * wide)), -np.log(-np.expm1(-lam * wide))
+    parts = [np.log(lam), -np.log1p(lam), up, np.log(-np.expm1(-order * wide)), -np.log(-np.expm1(-lam * wide))]
     epsilons = sum(parts) + _GUARD * sum(map(np.abs, parts))
     first, second = lam * _above_tangent(order * down), order * _above_tangent(lam * down)
     rest = first - second + _GUARD * (first + second)
@@ -149,8 +149,8 @@ def _lines(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> li
     close = power < 1
     near = np.log(np.expm1(np.where(close, power, 1.0)) + rest)
     far = power + np.log1p((rest - 1) * np.exp(-np.maximum(power, 1.0)))
-    parts = np.where(close, near, far), -lam * up, -np.log1p(lam), parts[-1]
-    logs = sum(parts) + _GUARD * (1 + sum(map(np.abs, parts)))
+    terms = [np.where(close, near, far), -lam * up, -np.log1p(lam), parts[-1]]
+    logs = sum(terms) + _GUARD * (1 + sum(map(np.abs, terms)))
     deltas = np.exp(np.minimum(logs, 0.0)) * _UP + 1e-320
     found = zip(np.maximum(epsilons, 0.0).tolist(), np.minimum(deltas, 1.0).tolist(), strict=True)
     return [(epsilon, delta) for epsilon, delta in found if epsilon < inf and delta <= 1]

@@ -202,7 +202,11 @@ def from_epsilons(
 def least(*curves: Curve) -> Curve:
     """The least of several curves of one run.
 
+    Args:
+        curves: public; all of the same run, which was fixed in advance or has all of these promises whatever happens.
+
     Guarantee: the points hold, if those of all the curves hold for the same run.
+    Source: theory 1.4.
     """
     return _from_points(point for curve in curves for point in _points(curve))
 

@@ -227,11 +227,11 @@ class Budget(Notion, Generic[Measure]):
         """
         if not any(opening):
             return self.statement(delta).epsilon
-        left = self._left(opening)
+        left = self._beside(opening)
         own = inf if self.epsilon is None or self.delta is None or delta < self.delta else self.epsilon
         return min(own, self._left_converted(left, delta)) if any(left) else 0.0
 
-    def _left(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+    def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(most - spent for most, spent in zip(self.person_limits(), opening, strict=True))
 
     def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
@@ -247,7 +247,7 @@ class Budget(Notion, Generic[Measure]):
         Guarantee: whatever the account admits is (epsilon, delta)-DP at every point.
         Source: the theorem of the notion; theory 5.10, and 8.3 for zCDP and Rényi totals.
         """
-        left = self._left(opening)
+        left = self._beside(opening)
         return self._with_own(self._left_curve(left)) if any(left) else tradeoff.Curve((0.0,), (0.0,))
 
     def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
