@@ -167,7 +167,7 @@ def run(
 
     def look(now: Any) -> None:
         if now.step and now.step % size.epoch == 0:
-            meter, count = stopping.odometer, now.history["EarlyStopping"][-1]
+            meter, count = stopping.odometer, now.history["EarlyStopping"]["count"]
             bounds = meter.ex_post_epsilon(), meter.epsilon()
             looks.append([now.step // size.epoch, now.noise_multiplier, count, *bounds])
             looks[-1].append(accuracy(module, test.x, test.y))
