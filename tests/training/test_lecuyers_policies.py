@@ -13,7 +13,7 @@ import pytest
 from bursar import mechanisms
 from bursar.curves import renyi
 from bursar.training import policies
-from data_sets import DATA, needs
+from data_folders import DATA, needs
 
 SIGMA, IMAGES, BATCH, DELTA = 100.0, 50_000, 512, 1e-6
 ORDERS = np.array([1 + j / 10 for j in range(1, 100)] + list(range(12, 64)), float)  # of his filter

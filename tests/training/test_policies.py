@@ -61,7 +61,7 @@ def test_the_threshold_is_three_standard_deviations_of_the_count():
 
 
 def test_a_dip_of_the_count_is_no_growth_afterwards():
-    """The count is compared with the largest significant one, so the way back to it is no growth; slow growth adds up."""
+    """The count is compared with the largest significant one: a dip is no growth later, and slow growth adds up."""
     policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
     run = Fake([26753, 26133, 26835, 26900, 26990, 27053], noise_multiplier=3.0)
     assert noises(policy, run, looks=6, steps=2) == [3.5, 3.0, 3.0, 3.0, 3.0, 3.5]
