@@ -9,8 +9,9 @@ DP-SGD with Poisson sampling; a Rényi filter charges the worst case for each pe
 costs: its epochs at noise multiplier 1. Every run continues until the filter refuses, so the number of steps shows what
 the policies save or spend; their questions are paid from the same budget. Each finished run is written to
 docs/experiments/policies.json at once, and a run that is there is not repeated. The table and the figure are made from
-that file (--page alone makes them again). The noise is seeded so that the table can be reproduced: these models are
-experiments on public data, and not private.
+that file (--page alone makes them again). The noise is seeded, so these models are not private: experiments on public
+data. A seed repeats a run on the same machine with the same versions; elsewhere roundings differ, and numbers do within
+the spread of the seeds.
 """
 
 import argparse
