@@ -89,10 +89,10 @@ def result(results: dict[str, dict[str, list[float]]]) -> str:
     less, most = sorted(saved[name] for name in his)
     low, high = sorted(falling[name][7] for name in his)
     end, pathwise, ex_post = plain["filter"][49], *ours
-    return f"""**Result.** The paper's numbers are reproduced: {end:.2f} for the plan of 50 epochs, and 4.7 for the odometer
-at epoch 20 ({code:.2f} by his code, {formula:.2f} by the formula in the paper). The 1.45 that he prints for reaching
-80 % "under 8 epochs" depends on his run: noise that falls in every epoch costs more by epoch 8, so it stayed near 2
-while the count was growing.
+    return f"""**Result.** The paper's numbers are reproduced: {end:.2f} for the plan of 50 epochs, and 4.7 for the
+odometer at epoch 20 ({code:.2f} by his code, {formula:.2f} by the formula in the paper). The 1.45 that he prints for
+reaching 80 % "under 8 epochs" depends on his run: noise that falls in every epoch costs more by epoch 8, so it stayed
+near 2 while the count was growing.
 
 **Early stopping is worth more with a tighter odometer.** At epoch 20 of 50, Bursar's bounds are {at[pathwise]:.2f}
 (pathwise) and {at[ex_post]:.2f} (ex-post, at the moment of stopping):

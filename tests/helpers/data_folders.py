@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-DATA = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data")).absolute()
 
 
 def missing(*names):
