@@ -1,5 +1,7 @@
 """Policies: thresholds, floors and baselines by script; odometers that miss nothing."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,9 @@ def test_the_noise_of_lecuyers_policy():
     run = Fake(counts, noise_multiplier=1.0, last=10**6)
     expected = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0, 1.0]  # the start is the least
     assert noises(policy, run, looks=len(counts), steps=980) == expected
+    page = (Path(__file__).parents[2] / "docs" / "experiments" / "policies.md").read_text(encoding="utf-8")
+    assert f"| noise | {' | '.join(map(str, expected[:13]))} |" in page
+    assert f"| count | {' | '.join(f'{count:,}' for count in counts[:13])} |" in page
 
 
 def test_the_threshold_is_three_standard_deviations_of_the_count():
