@@ -57,6 +57,27 @@ def test_the_quick_form_runs(path, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_without_data_a_quick_form_is_skipped_and_the_reason_names_the_data(tmp_path):
+    """Where the folder of data sets is empty, programs that need one are no failures: the reason says which."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        __file__,
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "renewal or clips",
+    ]
+    environment = os.environ | {"BURSAR_DATA": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "2 skipped" in done.stdout
+    assert done.stdout.count(": not in BURSAR_DATA or ../shared/data") == 2
+
+
 def test_the_others_have_a_test_of_their_own():
     """Each program whose quick form is not run here is there, and so is the test that runs it."""
     for program, test in OWN_TEST.items():
