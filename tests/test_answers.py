@@ -68,6 +68,29 @@ def test_rounds_of_other_kinds():
     )
 
 
+@pytest.mark.parametrize(
+    ("step", "rounds", "delta"),
+    [
+        (m.SampledGaussian(0.1, 1.0, 0.1), 100, 1e-5),  # losses wider than any window of distributions
+        (m.SampledGaussian(0.614, 1.0, 4.08e-5), 100_000, 1.1e-10),  # no planned filter admits so many
+        (m.SampledGaussian(1.0, 1.0, 0.01), 1000, 1e-9),
+        (m.Laplace(20.0), 100, 1e-12),
+    ],
+)
+def test_no_answer_is_above_one_that_needs_less(step, rounds, delta):
+    """A fixed run needs at most the epsilon of a filter, and a filter at most that of an odometer; each one holds."""
+    fixed, within, stopped = answers.of_run(step, rounds=rounds, delta=delta)
+    assert 0 < fixed.epsilon <= within.epsilon <= stopped.epsilon < float("inf")
+    run = m.Repeated(step, rounds)
+    if within.bound == "odometers.Capped":
+        odometer = odometers.Renyi(delta=delta, plan=run)
+        assert odometers.Capped(odometer, epsilon=within.epsilon).admits(run)
+    else:
+        assert filters.Planned(step, epsilon=within.epsilon, delta=delta).admits(run)
+    if fixed.bound.startswith(("filters.", "odometers.")):
+        assert (fixed.bound, fixed.epsilon) == (within.bound, within.epsilon)
+
+
 def test_what_is_no_run_is_refused():
     """No rounds, half a round, no mechanism, no delta."""
     for rounds in (0, -1, 1.5):

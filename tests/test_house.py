@@ -326,6 +326,17 @@ def test_every_bound_says_its_guarantee_and_source(name):
                 assert "Source:" in text, f"{name}.{each}"
 
 
+def test_one_place_says_where_data_sets_are():
+    """Tests look for data sets by ``data_folders`` alone, which skips them, with the reason, where one is absent."""
+    tests = Path(__file__).parent
+    found = {
+        path.relative_to(tests).as_posix()
+        for path in tests.rglob("*.py")
+        if re.search(r"environ(\.get\(|\[)\s*.BURSAR_DATA|getenv\(\s*.BURSAR_DATA", path.read_text(encoding="utf-8"))
+    }
+    assert found == {"helpers/data_folders.py"}
+
+
 def test_the_front_door_names_rooms_that_exist():
     """Every name in bursar.__all__ is a module that loads; unknown names fail like on any module."""
     bursar = importlib.import_module("bursar")

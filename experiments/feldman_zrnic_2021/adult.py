@@ -10,7 +10,8 @@ rows train better: with the printed noise, but clip and rate tuned on a split of
 docs/experiments/adult.json at once, and is not computed again while its settings are the same; the table of
 docs/experiments/adult.md is made from that file.
 
-The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not private.
+The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
+machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse

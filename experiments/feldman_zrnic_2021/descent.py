@@ -9,7 +9,8 @@ accounting that is best for them, the same clip, features and start, and the las
 with the same number of trials, three plans times three learning rates, on a quarter of the training people. The chosen
 setting is then trained on all training people with five seeds, and the test file is read once for each.
 
-The noise is seeded so that the numbers can be reproduced: these models are experiments on public data, and not private.
+The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
+machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse

@@ -11,8 +11,9 @@ steps, so filtering is plain descent until step k, with the same noise; it then 
 budget left. The rows 0.3 also carry the paper's odometer for each person (Algorithm 6, figure 2).
 
 Each finished run is appended to mnist.jsonl beside this file, and is not run again. A run that was killed goes on from
-its checkpoint in ``--work``. The noise is seeded, so that the numbers can be reproduced: not private. The figures show
-counts of people by their privacy loss, which may not be published for data that are not public.
+its checkpoint in ``--work``. The noise is seeded, so the models are not private. A seed repeats a run on the same
+machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds. The figures
+show counts of people by their privacy loss, which may not be published for data that are not public.
 """
 
 import argparse

@@ -11,7 +11,8 @@ budget, taken out of the same budget that the steps are paid from, so that the p
 five times k, on MNIST to twice k; it is read off afterwards where it would have stopped at other shares. All counts
 come after step k; on MNIST they are made, and paid for, from the first step on.
 
-The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not private.
+The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
+machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse

@@ -11,9 +11,10 @@ curve of delta beside that of the Gaussian.
 For comparison the same people are also charged for 1.2 times the norm that they had at the start of each epoch, which
 is what a program can do that does not compute all norms at every step.
 
-The network is trained with a fixed seed so that the figure can be reproduced: it is not private. MNIST is public, and
-so are the numbers here. Writes koskela.json, .svg, .png and the table of koskela.md in docs/experiments. --quick (two
-epochs of 20 steps, 3000 images, 50 people) only prints.
+The network is trained with a fixed seed, so it is not private; the seed repeats the figure on the same machine with
+the same versions, and elsewhere up to roundings. MNIST is public, and so are the numbers here. Writes koskela.json,
+.svg, .png and the table of koskela.md in docs/experiments. --quick (two epochs of 20 steps, 3000 images, 50 people)
+only prints.
 """
 
 import argparse

@@ -10,8 +10,9 @@
    clip.
 
 Prints the tables, and writes them to docs/experiments/groups.md. The paper uses MIMIC-III, which needs a licence
-(`mimic.py` reads it); this script uses open data. The noise is seeded so that the tables can be reproduced, and numbers
-by group are printed. For private data both would be private.
+(`mimic.py` reads it); this script uses open data. The noise is seeded (a seed repeats a run on the same machine with
+the same versions; elsewhere numbers differ within the spread of the seeds), and numbers by group are printed. For
+private data neither may be done.
 """
 
 import argparse

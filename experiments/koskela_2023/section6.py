@@ -11,8 +11,9 @@ Clip and rate are chosen by macro-averaged AUC-ROC on a fifth of the training pe
 the rate is chosen again. Then five seeds run at the three budgets, at seven clips, and for comparison without a filter.
 
 Writes one line for each run to docs/experiments/koskela-groups.jsonl, and goes on from there after a kill; then the
-tables and pictures of koskela-groups.md. Noise is seeded so that runs can be repeated; what is printed by group would
-be private for private data.
+tables and pictures of koskela-groups.md. Noise is seeded: a seed repeats a run on the same machine with the same
+versions; elsewhere numbers differ within the spread of the seeds. What is printed by group would be private for private
+data.
 """
 
 import argparse

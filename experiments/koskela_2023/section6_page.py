@@ -122,11 +122,25 @@ def setting_table(lines: Sequence[Line], settings: Sequence[tuple[float, float]]
     return "\n".join(out) + "\n"
 
 
+def trial_table(lines: Sequence[Line], budgets: Sequence[float], most: int = 3) -> str:
+    """The best settings that were tried for each budget, one run each, with their AUC-ROC on held-out people."""
+    out = ["| epsilon | " + " | ".join(f"{place}: clip, rate, AUC-ROC" for place in range(1, most + 1)) + " |"]
+    out.append("|---" * (most + 1) + "|")
+    for epsilon in budgets:
+        trials = [line for line in lines if (line["kind"], line["epsilon"]) == ("tuning", epsilon)]
+        best = sorted(trials, key=lambda line: -line["auc"])[:most]
+        cells = [f"{line['clip']:g}, {line['rate']:g}, {100 * line['auc']:.3f} %" for line in best]
+        if cells:
+            out.append(f"| {epsilon:g} | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
 def tables(lines: Sequence[Line]) -> dict[str, str]:
     """Mark on the page -> table."""
     attributes = {row["attribute"]: None for row in chosen(lines)[0]["groups"]}
     found = {attribute: group_table(lines, attribute) for attribute in attributes}
     found["budgets"] = setting_table(lines, [(epsilon, 1.0) for epsilon in (0.5, MAIN, 10.0)])
+    found["trials"] = trial_table(lines, (0.5, 10.0))
     multiples = sorted({line["multiple"] for line in lines if line["epsilon"] == MAIN and "multiple" in line})
     return found | {"clips": setting_table(lines, [(MAIN, multiple) for multiple in multiples])}
 

@@ -11,8 +11,8 @@ trained, or the whole network; the same from random parameters. A run with noise
 that the page can say what stopping saved and what it lost: the moment at which `EarlyStopping` says stop is noted, and
 so are both bounds of the odometer after each epoch. Each finished run is written to docs/experiments/finetune.json at
 once, and a run that is there is not repeated. The table and the figure are made from that file (--page alone makes them
-again). The noise is seeded so that the table can be reproduced: these models are experiments on public data, and not
-private.
+again). The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the
+same machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def run(
 
     def look(now: Any) -> None:
         if now.step and now.step % size.epoch == 0:
-            meter, count = stopping.odometer, now.history["EarlyStopping"][-1]
+            meter, count = stopping.odometer, now.history["EarlyStopping"]["count"]
             bounds = meter.ex_post_epsilon(), meter.epsilon()
             looks.append([now.step // size.epoch, now.noise_multiplier, count, *bounds])
             looks[-1].append(accuracy(module, test.x, test.y))

@@ -9,8 +9,8 @@ a noisy count of correctly classified training people says which two go on, agai
 steps that are left. Each trial is a `training.Trainer` that charges the same `individual.Filter`. It is compared, with
 paired seeds and at the same budget, with each rate as the fixed choice for all steps. Each finished run is written to
 docs/experiments/tuning.json at once; a run that is there is not repeated; --page alone makes the page's table and
-figure again. The noise is seeded so that the table can be reproduced: these models are experiments on public data, and
-not private.
+figure again. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on
+the same machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse

@@ -96,6 +96,19 @@ def filter_table(rows: dict[str, list[int]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def parts(numbers: dict[str, Any]) -> str:
+    """Both odometers of the poster as a part of the original one, as a Markdown table."""
+    bounds = {bound["name"]: bound["epsilons"] for bound in numbers["bounds"]}
+    lines = [
+        "| part of the bound of Rogers et al. | " + " | ".join(f"{k} round{'s' * (k > 1)}" for k in SHOWN) + " |",
+        "|---" * (len(SHOWN) + 1) + "|",
+    ]
+    for name in ("mixture, with drift", "stitched, with drift"):
+        values = " | ".join(f"{bounds[name][k - 1] / bounds['Rogers et al.'][k - 1]:.2f}" for k in SHOWN)
+        lines.append(f"| {name} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
 def table(numbers: dict[str, Any]) -> str:
     """The bounds after some rounds as a Markdown table."""
     lines = [
@@ -122,6 +135,7 @@ def main() -> None:
     print(text, filter_table(rounds), sep="\n")
     pages.save("whitehouse", bounds.as_dict() | {"filters": rounds}, text, out=out)
     pages.insert(out / "whitehouse.md", filter_table(rounds), "filters")
+    pages.insert(out / "whitehouse.md", parts(bounds.as_dict()), "parts")
     for kind in ("svg", "png"):
         draw(bounds, out / f"whitehouse.{kind}", title=f"{ROUNDS} rounds of {EPSILON}-DP, delta = {DELTA:g}")
 

@@ -47,9 +47,11 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
         delta: the failure probability, in (0, 1).
 
     Returns:
-        Three answers. The first needs mechanism and number of rounds to be fixed before the first result. The second
-        is the smallest epsilon, to 0.1 % from above, whose filter admits the run: rounds may depend on results. The
-        third is the ex-post bound of an odometer at the end of the run, where results may decide which round is last.
+        Three answers, of which none is above the next. The first needs mechanism and number of rounds to be fixed
+        before the first result. The second is the smallest epsilon, to 0.1 % from above, whose filter admits the run:
+        rounds may depend on results. The third is the ex-post bound of an odometer at the end of the run, where results
+        may decide which round is last. An answer under a stronger condition also holds under a weaker one, so where
+        that bound is the smaller one, it is given there too, under its own name.
 
     Raises:
         Unsupported: there is no bound of such a kind for the mechanism.
@@ -65,15 +67,21 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
     best = tightest(run, delta=delta)
     gaussian_only = _of_gaussians(run, delta, best.epsilon)
     within, stopped = gaussian_only or (_within_a_filter(mechanism, run, delta, best.epsilon), _stopped(run, delta))
+    within = min(within, ("odometers.Capped", stopped[1]), key=_epsilon)  # a filter, which admits the run
+    fixed = min((best.notion, best.epsilon), within, key=_epsilon)
     return (
-        Answer("fixed", best.notion, best.epsilon, "noise, sample rate and steps were fixed before the run"),
+        Answer("fixed", *fixed, "noise, sample rate and steps were fixed before the run"),
         Answer("filter", *within, "a filter with this budget was charged before each step"),
         Answer("ex-post", *stopped, "an odometer counted each step, and results decided when to stop"),
     )
 
 
 _Bound = tuple[str, float]
-"""The name of a filter or an odometer, and its epsilon."""
+"""The name of a notion, a filter or an odometer, and its epsilon."""
+
+
+def _epsilon(bound: _Bound) -> float:
+    return bound[1]
 
 
 def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tuple[_Bound, _Bound] | None:

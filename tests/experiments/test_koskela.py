@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import pytest
 
 from bursar import errors
 from bursar.mechanisms import Gaussian
+from data_folders import DATA, needs
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
 
 
 def program(name):
@@ -30,15 +29,10 @@ def program(name):
 groups, mimic = program("groups"), program("mimic")
 
 
-def needs(name):
-    return pytest.mark.skipif(not (DATA / name).is_dir(), reason=f"{name} is not in BURSAR_DATA or ../shared/data")
-
-
 # groups
 
 
-@needs("adult")
-@needs("diabetes130")
+@needs("adult", "diabetes130")
 def test_the_quick_experiment_shows_every_group(tmp_path, monkeypatch, capsys):
     """The command as continuous integration runs it: every group at both moments, and tables on a page."""
     page = (ROOT / "docs" / "experiments" / "groups.md").read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
 """Section 6 of Koskela, Tobaben & Honkela: labels, groups, noise, the program in its quick form, and the saved runs."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
 DOCS = ROOT / "docs" / "experiments"
 sys.path.append(str(ROOT / "experiments" / "koskela_2023"))
 
@@ -24,10 +22,7 @@ import section6_page  # noqa: E402
 import torch  # noqa: E402
 
 from bursar.curves import gaussian  # noqa: E402
-
-
-def needs(name):
-    return pytest.mark.skipif(not (DATA / name).is_dir(), reason=f"{name} is not in BURSAR_DATA or ../shared/data")
+from data_folders import DATA, needs  # noqa: E402
 
 
 def saved():

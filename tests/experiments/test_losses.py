@@ -2,19 +2,18 @@
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from data_folders import needs
+
 torch = pytest.importorskip("torch")
 
 HERE = Path(__file__).parents[2] / "experiments" / "koskela_2023"
-MNIST = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data")) / "mnist"
 AT_THE_BOUND = 1.1501787  # tests/golden/losses.json: dpsgd_ref_e6_r1
-needs_mnist = pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is not here (BURSAR_DATA)")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_norms_and_gradients_are_those_of_automatic_differentiation(program):
         assert float(norms[person]) == pytest.approx(float((first.norm() ** 2 + second.norm() ** 2).sqrt()), rel=1e-4)
 
 
-@needs_mnist
+@needs("mnist")
 def test_the_quick_form_runs_and_orders_the_accountings(program):
     """Everybody: privacy losses <= the dominating Gaussian and <= Rényi; the person's curve is below the Gaussian's."""
     data = program.figure(program.QUICK)

@@ -2,14 +2,14 @@
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from data_folders import DATA, needs
+
 SCRIPT = Path(__file__).parents[2] / "experiments" / "feldman_zrnic_2021" / "mnist.py"
-DATA = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def mnist():
     del sys.modules["mnist"]
 
 
-@pytest.mark.skipif(not (DATA / "mnist").exists(), reason="needs the MNIST files: set BURSAR_DATA")
+@needs("mnist")
 def test_the_quick_form_trains(mnist, monkeypatch, capsys, tmp_path):
     """A printed line with both accuracies; nothing but the checkpoint is written, and it is gone at the end."""
     out = tmp_path / "runs.jsonl"

@@ -1,22 +1,17 @@
 """The experiment on how budgets are spread, in its quick form."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from data_folders import DATA, needs
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
 SCRIPT = ROOT / "experiments" / "utility" / "spreading.py"
 
 
-@pytest.mark.skipif(
-    not all((DATA / name).is_dir() for name in ("adult", "diabetes130")),
-    reason="adult and diabetes130 are not both in BURSAR_DATA or ../shared/data",
-)
+@needs("adult", "diabetes130")
 def test_runs_are_recorded_once_and_the_table_is_printed(tmp_path):
     """A run that was cut off goes on where it stopped, and repeats nothing."""
     command = [sys.executable, SCRIPT, "--quick", "--data", DATA, "--out", tmp_path]

@@ -2,21 +2,15 @@
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
+from data_folders import needs
+
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
 RECORDED = ROOT / "docs" / "experiments"
-
-
-def needs(*names):
-    there = all((DATA / name).is_dir() for name in names)
-    return pytest.mark.skipif(not there, reason=f"{', '.join(names)}: not in BURSAR_DATA or ../shared/data")
 
 
 def program(name):

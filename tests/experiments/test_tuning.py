@@ -1,7 +1,6 @@
 """Tuning under one budget: every trial and every question is charged to the accounts of the final model."""
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import pytest
 import torch
 
 from bursar import filters, individual
+from data_folders import needs
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("BURSAR_DATA", ROOT.parent / "shared" / "data"))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,7 @@ def test_forgetting_the_trials_would_overspend(tuning):
     assert naive.total.max() > 1.2 * budget
 
 
-@pytest.mark.skipif(not (DATA / "adult").is_dir(), reason="adult is not in BURSAR_DATA or ../shared/data")
+@needs("adult")
 def test_tuning_in_quick_form(tuning, tmp_path):
     """The tuned run and each rate alone, for each budget; nobody's account exceeds it, and there is a table."""
     results = tuning.main(["--quick", "--out", str(tmp_path)])

@@ -93,6 +93,21 @@ def test_the_number_of_rounds_in_the_reason_is_the_filters():
     assert said.why.count(". ") == 0
 
 
+@pytest.mark.parametrize(
+    ("step", "epsilon", "delta", "hint"),
+    [
+        (mechanisms.SampledGaussian(0.8, 1.0, 0.01), 2.0, 1e-5, False),
+        (mechanisms.SampledGaussian(0.614, 1.0, 4.08e-5), 2.0, 1.1e-10, True),  # 100,000 fit if fixed in advance
+    ],
+)
+def test_the_reason_promises_no_more_than_the_filter_admits(step, epsilon, delta, hint):
+    """The number is the filter's own; the number for a fixed plan is not claimed, and a small delta has a pointer."""
+    choice = filters.recommend(epsilon=epsilon, delta=delta, plan=step)
+    assert f"pays for {choice.budget.left:,} rounds of the plan, whatever results decide" in choice.why
+    assert "as many as" not in choice.why
+    assert ("more may fit if they are fixed in advance (calibrate.in_advance)" in choice.why) == hint
+
+
 def test_a_plan_that_fits_nowhere_still_gets_a_filter():
     """Its reason says so, and cheaper rounds fit."""
     said = filters.recommend(epsilon=0.1, delta=1e-6, plan=SampledGaussian(0.5, 1.0, 0.5))

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import forms
 import shops
-from bursar import filters
+from bursar import filters, ledger
 from bursar.cli import app
 from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError, Unsupported
 from bursar.ledger import Ledger, verify
@@ -458,6 +458,40 @@ def test_without_spark_a_ledger_is_read_and_people_leave(rows, path):
         assert holds(session.verify())
     with opened(path.with_name("d"), pa.table(ROWS)), pytest.raises(LedgerError):
         opened(path.with_name("d"), rows)
+
+
+def test_what_the_page_says_of_a_ledger_with_accounts_of_spark(rows, path, tmp_path):
+    """Every row of the table in docs/ledger.md, tried: what works does, without Spark too, and the rest is refused."""
+    with opened(path, rows) as session:
+        session.ledger.witnessed_by(tmp_path / "people.head")
+        session.watch(people=2, epsilon=0.1)
+        session.analyst("ann").ask(Count(clip=9, **CHEAP), key="a")
+        assert holds(session.verify(replay=True))
+    with Ledger.open(path, create=False) as book:
+        head = book.head
+        assert holds(verify(book, head=head))
+        assert ledger.check_export(ledger.export(book)) == len(book.rows())
+        book.retire("ann")
+        book.restore("ann")
+        book.limit(RHO, analyst="ann")
+        book.reserve(RHO // 10, key="later", analyst="ann")
+        assert book.spent("ann") > 0
+        for refused, words in (
+            (lambda: ledger.Hold.take(book, key="t", people=["ann"], units=1, analyst="ann"), "not by trainings"),
+            (lambda: ledger.Updates(book, key="s", analyst="ann", claim=ledger.new_claim()), "not by streams"),
+            (lambda: ledger.backup(book, tmp_path / "copy"), "copy"),
+            (lambda: ledger.compact(book), "not compacted"),
+            (lambda: ledger.size(book), "their folder"),
+            (lambda: ledger.erase(book, "ann"), "pseudonyms"),
+        ):
+            with pytest.raises(ArgumentError, match=words):
+                refused()
+    fresh = tmp_path / "fresh.ledger"
+    months = ledger.Periods("day", every="month", first="2026-01-01", last="2026-12-31")
+    for options in ({"pseudonyms": tmp_path / "key"}, {"spelling": "nfc"}, {"periods": months}):
+        with pytest.raises((ArgumentError, Unsupported), match="Parquet files"):
+            opened(fresh, rows, **options)
+    assert not fresh.exists()
 
 
 def test_a_file_of_questions_names_a_master(spark, tmp_path):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -18,9 +17,9 @@ from bursar import filters, individual, training
 from bursar.errors import ArgumentError, BudgetExceeded, DataError
 from bursar.training import LogisticRegression
 from bursar.training._logistic.noise_plan import COUNT_SHARE, plan
+from data_folders import DATA, needs
 
-ADULT = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data")) / "adult"
-needs_adult = pytest.mark.skipif(not (ADULT / "adult.data").is_file(), reason="UCI Adult is not here (BURSAR_DATA)")
+ADULT = DATA / "adult"
 
 
 def people_and_labels(rows=40, features=3, classes=2, seed=0):
@@ -281,7 +280,7 @@ def test_importing_the_wing_does_not_load_scikit_learn():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@needs_adult
+@needs("adult")
 def test_adult_our_way_reaches_the_bar():
     """UCI Adult at (0.3, 1e-5), our features and settings, one seed: above 84.4 % and above plain private GD."""
     from bursar.training._logistic import tables
@@ -301,7 +300,7 @@ def test_adult_our_way_reaches_the_bar():
     assert accuracy[0] >= accuracy[1]
 
 
-@needs_adult
+@needs("adult")
 def test_the_adult_experiment_runs_in_its_quick_form(tmp_path):
     """Two seeds of the first rows: a table and numbers come out, near the paper's 83.91 % and above our 84.4 %."""
     script = Path(__file__).parents[2] / "experiments" / "feldman_zrnic_2021" / "adult.py"

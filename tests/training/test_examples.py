@@ -1,12 +1,9 @@
 """The tasks of the demonstration."""
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from bursar.training import examples
+from data_folders import DATA, needs
 
 
 def test_digits_are_split_and_scaled():
@@ -30,11 +27,8 @@ def test_the_folder_of_adult_is_the_given_one_or_where_data_are_kept(tmp_path, m
     assert examples.adult_folder(tmp_path) is None
 
 
+@needs("adult")
 def test_adult_has_the_known_sizes():
     """32,561 people to learn from and 16,281 to judge by."""
-    root = Path(os.environ.get("BURSAR_DATA", "../shared/data"))
-    folder = examples.adult_folder()
-    if folder is None:
-        pytest.skip(f"UCI Adult is not in {root}")
-    task = examples.adult(folder)
+    task = examples.adult(DATA / "adult")
     assert (task.classes, len(task.train[1]), len(task.test[1])) == (2, 32_561, 16_281)

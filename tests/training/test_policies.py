@@ -1,5 +1,7 @@
 """Policies: thresholds, floors and baselines by script; odometers that miss nothing."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -45,47 +47,74 @@ def noises(policy, run, *, looks, steps):
 
 
 def test_the_noise_of_lecuyers_policy():
-    """His own program gives this noise for these counts: it rises while they grow, and falls to where it began."""
-    counts = [10000, 15000, 19000, 22000, 24000, 25000, 25500, 25600, 25650, 25700, 25700, 25700, 25700]
+    """The noise of his own program for these counts: it rises while they grow, and falls to where it began."""
+    counts = [10000, 15000, 19000, 22000, 24000, 25000, 25500, 25600, 25650, 25700, 25700, 25700, 25700, 25700, 25700]
     policy = policies.AdaptiveNoise(epoch=98)
     run = Fake(counts, noise_multiplier=1.0, last=10**6)
-    expected = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0]
+    expected = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0, 1.0]  # the start is the least
     assert noises(policy, run, looks=len(counts), steps=980) == expected
-    run.script = [25700, 25700]
-    assert noises(policy, run, looks=2, steps=980) == [1.0, 1.0]  # the noise at the start is the least
+    page = (Path(__file__).parents[2] / "docs" / "experiments" / "policies.md").read_text(encoding="utf-8")
+    assert f"| noise | {' | '.join(map(str, expected[:13]))} |" in page
+    assert f"| count | {' | '.join(f'{count:,}' for count in counts[:13])} |" in page
 
 
 def test_the_threshold_is_three_standard_deviations_of_the_count():
-    """An increase of 300 counts at sigma 100, one of 299 does not."""
+    """An increase of 300 counts at sigma 100, one of 299 does not, and what it is compared with stays."""
     policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
-    run = Fake([1000, 1300, 1599, 1899], noise_multiplier=2.0)
+    run = Fake([299, 300, 599, 600], noise_multiplier=2.0)
     assert noises(policy, run, looks=4, steps=2) == [2.0, 2.5, 2.0, 2.5]
+
+
+def test_a_dip_of_the_count_is_no_growth_afterwards():
+    """The count is compared with the largest significant one: a dip is no growth later, and slow growth adds up."""
+    policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=2, sigma=100.0, epochs_left=0)
+    run = Fake([26753, 26133, 26835, 26900, 26990, 27053], noise_multiplier=3.0)
+    assert noises(policy, run, looks=6, steps=2) == [3.5, 3.0, 3.0, 3.0, 3.0, 3.5]
 
 
 def test_the_budget_is_saved_only_while_enough_epochs_are_possible():
     """The noise rises only if more than so many epochs of steps as they are now fit."""
     policy = policies.AdaptiveNoise(by=0.5, every=1, epoch=10, sigma=1.0, epochs_left=3)
-    run = Fake([0, 100, 200, 300], noise_multiplier=2.0, last=61)
-    # after looks at steps 20 and 30 at least 31 more steps fit, at step 40 not
-    assert noises(policy, run, looks=4, steps=10) == [2.0, 2.5, 3.0, 3.0]
+    run = Fake([100, 200, 300, 400], noise_multiplier=2.0, last=61)
+    # after looks at steps 10, 20 and 30 at least 31 more steps fit, at step 40 not
+    assert noises(policy, run, looks=4, steps=10) == [2.5, 3.0, 3.5, 3.5]
 
 
 def test_noise_falls_on_a_plateau_alone():
     """Minus 0.1 after each look without a significant increase, and never below the least."""
     policy = policies.ReduceNoiseOnPlateau(least=1.75, epoch=98)
-    run = Fake([1000, 2000, 2100, 2200, 9000, 9000, 9000], noise_multiplier=2.0)
-    assert noises(policy, run, looks=7, steps=98) == [2.0, 2.0, 1.9, 1.8, 1.8, 1.75, 1.75]
+    run = Fake([1000, 2000, 2100, 2299, 2300, 9000, 9000, 9000], noise_multiplier=2.0)
+    assert noises(policy, run, looks=8, steps=98) == [2.0, 2.0, 1.9, 1.8, 1.8, 1.8, 1.75, 1.75]
 
 
 def test_batches_shrink_while_training_gets_better_and_grow_back():
-    """Never above where they began; not below the least."""
-    policy = policies.AdaptiveBatch(by=0.1, every=1, epoch=1, least=0.15, sigma=1.0, epochs_left=0)
-    run = Fake([0, 100, 200, 300, 300, 300, 300], sample_rate=0.3)
-    seen = []
-    for run.step in range(8):
+    """Never above where they began; not below the least; an epoch of smaller batches has more steps."""
+    policy = policies.AdaptiveBatch(by=0.01, every=1, epoch=25, least=0.015, sigma=1.0, epochs_left=0)
+    run = Fake([100, 200, 300, 300, 300, 300], sample_rate=0.04)
+    seen, asked = {}, 6
+    for run.step in range(250):
         policy(run)
-        seen.append(round(run.sample_rate, 3))
-    assert seen == [0.3, 0.3, 0.2, 0.15, 0.15, 0.25, 0.3, 0.3]
+        if len(run.script) < asked:
+            seen[run.step], asked = round(run.sample_rate, 3), len(run.script)
+    # epochs of 25, 33, 50, 67, 40 and 29 steps
+    assert seen == {25: 0.03, 58: 0.02, 108: 0.015, 175: 0.025, 215: 0.035, 244: 0.04}
+
+
+def test_a_resumed_run_does_not_look_again_at_the_same_step():
+    """A run that goes on from a checkpoint calls its policies at the step that it stands at: they have asked there."""
+    run = Fake([1000, 2000, 3000], noise_multiplier=1.0)
+    run.released = {}
+    noise = policies.AdaptiveNoise(every=1, epoch=5, epochs_left=0)
+    stopping = policies.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
+    for run.step in (0, 5):
+        noise(run)
+    noise(run)
+    assert (len(run.script), run.noise_multiplier) == (2, 1.1)
+    for run.step in (0, 5):
+        stopping(run)
+    again = policies.EarlyStopping(patience=1, every=5, odometer=odometers.Gaussian(delta=1e-5))
+    again(run)
+    assert (len(run.script), run.reason) == (1, None)
 
 
 def test_early_stopping_when_nothing_gets_better():
@@ -274,3 +303,27 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
     )
     assert seen[0] not in (1.0, clip)
     assert len(second._loop.run.answers) == 3 + 4
+
+
+def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
+    """The memory of both kinds of looks is in the checkpoint, and the step at which it was saved is not asked again."""
+    x, y = data
+
+    def noise_and_stopping():
+        odometer = odometers.Gaussian(delta=1e-5)
+        looks = {"every": 2, "sigma": 1.0}
+        return policies.AdaptiveNoise(epoch=1, epochs_left=0, **looks), policies.EarlyStopping(
+            patience=99, odometer=odometer, **looks
+        )
+
+    def job():
+        return trainer(filters.Gaussian(mu=90.0), noise_multiplier=4.0, steps=8)
+
+    first = job()
+    first.fit(x, y, callbacks=[*noise_and_stopping(), lambda run: run.step == 4 and run.stop()], checkpoint=tmp_path)
+    remembered, asked = first._loop.run.history, len(first._loop.run.answers)
+    assert asked == 4
+    second, seen = job(), []
+    resumed = [*noise_and_stopping(), lambda run: seen.append((dict(run.history), len(run.answers)))]
+    second.fit(x, y, callbacks=resumed, checkpoint=tmp_path, resume=True)
+    assert seen[0] == (remembered, asked)

@@ -1,7 +1,6 @@
 """Tables by public schema, and training from a file into a folder."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from bursar import training
 from bursar.errors import ArgumentError, DataError
 from bursar.training._logistic import model_folder, tables
 from bursar.training._logistic.schema import Schema, template
+from data_folders import DATA, needs
 
 SCHEMA = """
 target = "bought"
@@ -406,15 +406,12 @@ def test_a_person_who_is_in_the_file_more_often_is_still_one_person(people_file,
     np.testing.assert_allclose(twice.model.coef, once.model.coef, rtol=1e-6)  # all gradients are clipped
 
 
-ADULT = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data")) / "adult"
-
-
-@pytest.mark.skipif(not (ADULT / "adult.data").is_file(), reason="UCI Adult is not here (BURSAR_DATA)")
+@needs("adult")
 def test_adult_is_read_as_its_source_describes():
     """32561 and 16281 people, of whom 24.08 % and 23.62 % earn more; every row has norm at most 1."""
     known = Schema.read(Path(training.__file__).parent / "adult.toml")
     for part, rows, share in (("data", 32561, 0.2408), ("test", 16281, 0.2362)):
-        table = tables.read(ADULT / f"adult.{part}", known, skip_rows=part == "test")
+        table = tables.read(DATA / "adult" / f"adult.{part}", known, skip_rows=part == "test")
         features, codes = tables.encode(table, known), tables.labels(table, known)
         assert features.shape == (rows, len(tables.feature_names(known)))
         assert codes.mean() == pytest.approx(share, abs=1e-4)

@@ -130,7 +130,9 @@ def train(
     ] = None,
     skip_rows: SkipRows = 0,
     test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0,
-    seed: Annotated[int | None, typer.Option(help="Makes the run reproducible and NOT private.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")
+    ] = None,
     picture: PrivatePicture = None,
     init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None,
     check: Annotated[

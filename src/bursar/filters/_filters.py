@@ -231,12 +231,15 @@ class Residue(Filter):
 
 
 class Planned(Filter):
-    """A plan is admitted as often as composition fixed in advance allows; every other round at a certified price.
+    """A plan's rounds are counted down, whatever results decide; every other round is bought at a certified price.
 
     The account holds planned rounds. A planned round costs one of them, whatever happened before: being adaptive costs
     nothing while the plan is kept. Any other round (other noise, another rate, another mechanism) is bought with
     planned rounds, and what is given too much comes back as change, which pays for the next ones. More noise than
     planned is cheap and less is dear: plan for the least noise that will be used.
+
+    By the proof as many planned rounds fit as if they were fixed in advance. They are counted on a grid of losses,
+    whose errors are paid from delta: nearly as many down to a delta of 1e-7, fewer below it, and none below 1e-14.
 
     Args:
         plan: public; the mechanism that will be charged most often, or a Composed of several (an epoch). Its rounds are

@@ -31,6 +31,9 @@ MARGIN = 0.99
 LEVELS = (1.0, 0.5, 0.2, 0.06, 0.02, 0.005)
 """Of b squared, as parts of the start: where the residue filter's prices are looked up; rounds below do not count."""
 
+SMALL_DELTA = 1e-7
+"""From here on ``Planned`` was measured to admit nearly as many rounds as fit if they are fixed in advance."""
+
 MOST = 2**40  # rounds; more are not counted
 
 _WITHOUT_PLAN = (
@@ -82,8 +85,7 @@ def recommend(*, epsilon: float, delta: float, plan: mechanisms.Mechanism | None
     Residue(epsilon=1.0, delta=1e-06)
     >>> step = mechanisms.SampledGaussian(sigma=0.8, sample_rate=0.01)
     >>> print(recommend(epsilon=2.0, delta=1e-5, plan=step).why)  # doctest: +NORMALIZE_WHITESPACE
-    Planned: the budget pays for 287 rounds of the plan, as many as if they were fixed in advance; other rounds may take
-    their place.
+    Planned: the budget pays for 287 rounds of the plan, whatever results decide; other rounds may take their place.
     """
     _check.positive(epsilon=epsilon)
     _check.within(0, 1, delta=delta)
@@ -127,7 +129,9 @@ def _best(parts: _Parts, epsilon: float, delta: float) -> Recommendation:
         why = "as many as with any filter here or nearly so; rounds that are not planned cost no more"
         candidates.append((residue_rounds, Residue(epsilon=epsilon, delta=delta), why))
     if planned is not None:
-        why = "as many as if they were fixed in advance; other rounds may take their place"
+        why = "whatever results decide; other rounds may take their place"
+        if delta < SMALL_DELTA:
+            why += "; at so small a delta more may fit if they are fixed in advance (calibrate.in_advance)"
         candidates.append((most, planned, why))
     elif not known:
         candidates += _by_curves(parts, epsilon, delta)

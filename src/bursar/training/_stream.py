@@ -70,7 +70,7 @@ class Stream(Uncopyable):
         resume: go on from the folder.
         ledger: the accounts that questions and trainings charge too, in place of a budget; see ``training.OnLedger``.
             People are named as there.
-        seed: public. Makes a run reproducible: NOT private.
+        seed: public. Repeats a run on the same machine with the same versions: NOT private.
 
     Guarantee: the parameters after every update are together as private as the budget says, for adding or removing any
         one person with all of that person's records in all updates. Who is in an update, and which records come, may

@@ -92,7 +92,7 @@ class Trainer:
         memory: public, bytes. See ``training.Gradients``.
         views: public. Several views of each record in each step; see ``training.views``.
         group: a torch.distributed process group, or True for the default one: every process holds its own people.
-        seed: public. Makes a run reproducible: NOT private. None: noise from a generator seeded by the system.
+        seed: public. Repeats a run on one machine: NOT private. None: noise from a generator seeded by the system.
 
     Guarantee: the module's parameters after every step, and all answers to paid questions, are together as private as
         the budget says, for adding or removing any one person with all of that person's records.

@@ -299,7 +299,7 @@ class OdometerAccountant(StepAccountant):
 class FixedAccountant(StepAccountant):
     """An Opacus accountant for a run whose noise, rate and number of steps are fixed before it begins.
 
-    Its epsilon is the certified one of privacy loss distributions, the smallest here. It holds every step to the plan.
+    Its epsilon is the certified one of privacy loss distributions. It holds every step to the plan.
 
     Args:
         noise_multiplier, sample_rate: public, of every step. The rate is one over the number of batches of the loader.
