@@ -78,7 +78,8 @@ class Session(Uncopyable):
             tables: several such tables by name, in place of ``data``, each its data or a ``Table``: a question is about
                 the rows of one (``Question.table``), and may use columns of others.
             public: tables that hold nobody's data, by name, in which rows look up columns, each a ``Lookup``.
-            person: the column that says whose row it is: text or whole numbers. Rows without a name are in no answer.
+            person: the column that says whose row it is: text, whole numbers or dates. Rows without a name are in no
+                answer.
                 Of several tables: one column for all, or {table: column}.
             budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
                 many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). None for what the
@@ -284,7 +285,7 @@ class Session(Uncopyable):
 
     @property
     def columns(self) -> dict[str, dict[str, str]]:
-        """The tables of people, and the columns of each that questions may use, with their kinds. Public."""
+        """The tables of people, and the columns of each, with their kinds, or types that questions can't use. Public."""
         return {name: dict(table.kinds) for name, table in self._rows.schema.people.items()}
 
     @property
