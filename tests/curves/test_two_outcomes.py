@@ -145,7 +145,9 @@ def test_statements_cards_and_ledgers_say_the_same_guess(tmp_path):
         assert people.statement(1, delta=1e-6).guess == said
         assert meaning.of(filters.Zcdp(rho=rho).tradeoff()).guess() == said
         assert shared.guess()[0] == pytest.approx(said, rel=1e-9)
-        with Ledger.open(tmp_path / f"{rho}.ledger", budget=filters.Zcdp(rho=rho), person="VARCHAR") as ledger:
+        with Ledger.open(
+            tmp_path / f"{rho}.ledger", budget=filters.Zcdp(rho=rho), person="VARCHAR", create=True
+        ) as ledger:
             assert ledger.meaning().guess() == said
     order = renyi.Renyi((8.0,), (0.2,))
     assert individual.Filter(1, filters.RenyiOrder(alpha=8, rho=0.2)).guess()[0] == meaning.of(order).guess()

@@ -55,7 +55,7 @@ def line(error):
 
 
 def session(folder, data=None, **options):
-    terms = {"person": "p", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "l.ledger"}
+    terms = {"person": "p", "budget": filters.Zcdp(rho=1.0), "ledger": folder / "l.ledger", "create": True}
     return Session.open(data, **{**terms, **options})
 
 

@@ -30,7 +30,8 @@ def compare(folder, given, asked, **options):
     wanted = {}
     for form, how in given.items():
         questions = asked(form) if callable(asked) else asked
-        terms = {"person": "who", "budget": filters.Zcdp(rho=1e3), "ledger": folder / f"{form}.ledger", "threads": 1}
+        terms = {"person": "who", "budget": filters.Zcdp(rho=1e3), "ledger": folder / f"{form}.ledger", "create": True}
+        terms["threads"] = 1
         with Session.open(**how, **options, **terms) as session:
             came = dict(zip(questions, found(session, questions), strict=True))
         wanted = wanted or came

@@ -97,7 +97,13 @@ each_form = pytest.mark.parametrize("form", FORMS)
 
 def opened(folder, **given):
     return Session.open(
-        **{"person": "who", "budget": filters.Zcdp(rho=1000.0), "ledger": folder / "people.ledger", **given}
+        **{
+            "person": "who",
+            "budget": filters.Zcdp(rho=1000.0),
+            "ledger": folder / "people.ledger",
+            "create": True,
+            **given,
+        }
     )
 
 
@@ -209,7 +215,7 @@ def test_a_plan_is_refused_on_the_command_line_and_its_line_helps(tmp_path, form
     _, line = lines_to_write(form, told.stderr)
     line = line if line.startswith("types") else f"types = {{}}\n{line}"
     plan.write_text(PLAN.format(types=line), encoding="utf-8")
-    with Plan.read(plan).open() as session:
+    with Plan.read(plan).open(create=True) as session:
         is_read(session, form)
 
 
