@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bursar.cli import app
 from pictures import bars
 
-FIRST = ("train", "query ask", "ledger export", "ledger retire")  # other examples use what these write
+FIRST = ("train", "ledger create", "query ask", "ledger export", "ledger retire")  # other examples use what these write
 SHARED = {
     "delta",
     "epsilon",

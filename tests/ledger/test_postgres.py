@@ -523,6 +523,7 @@ def test_the_command_line(where, tmp_path):
     parquet.write_table(pa.table({"who": [1, 2, 3]}), tmp_path / "rows.parquet")
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.format(ledger="people.ledger"))
+    run("ledger", "create", plan, "--ledger", where)
     first = run("query", "ask", plan, "--ledger", where, "--json")
     assert not (tmp_path / "people.ledger").exists()
     plan.write_text(PLAN.format(ledger=where))

@@ -114,6 +114,7 @@ def test_the_command_line_writes_csv_files(tmp_path):
     plan_folder(tmp_path)
     plan, out = str(tmp_path / "plan.toml"), tmp_path / "out.csv"
     runner = CliRunner()
+    assert runner.invoke(app, ["ledger", "create", plan]).exit_code == 0
     run = runner.invoke(app, ["query", "ask", plan, "--csv", str(out), "--json"])
     assert run.exit_code == 0, run.output
     told = json.loads(run.output)

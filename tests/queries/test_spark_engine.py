@@ -503,6 +503,7 @@ def test_a_file_of_questions_names_a_master(spark, tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text(f'{head}spark = "local[2]"\nview = "SELECT * FROM data WHERE hours < 5"\n{asked}')
     runner = CliRunner()
+    assert runner.invoke(app, ["ledger", "create", str(plan)]).exit_code == 0
     first, again = (runner.invoke(app, ["query", "ask", str(plan), "--json"]) for _ in range(2))
     assert first.exit_code == 0
     assert again.output == first.output
