@@ -9,6 +9,7 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._contributions import FullBatch
 from bursar.training._datasets import as_records
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._ending import Interruptions, Saves
 from bursar.training._ledger_run import OnLedger
 from bursar.training._ledger_stream import LedgerStream, closed_after_errors
 from bursar.training._present import numbered, opened
@@ -133,10 +135,18 @@ class Stream(Uncopyable):
                 seeded=seed is not None,
             )
             self._current = CurrentState(state)
+            self._refuse_unpriced()
             self._process = OwnProcess()
             self._noise = noise_generator(self._gradients.parameters[0].device, seed)
             self._folder: StreamCheckpoint | None = None
             self._begin(checkpoint, resume=resume, budget=budget)
+
+    def _refuse_unpriced(self) -> None:
+        """Refuse a budget or an odometer that has no price for an update."""
+        if self._own is not None:
+            self._own.check(self._step)
+        if self._odometer is not None:
+            self._odometer.check(self._step)
 
     def _begin(
         self, checkpoint: str | Path | None, *, resume: bool, budget: filters.Filter | PersonFilter | None
@@ -219,11 +229,20 @@ class Stream(Uncopyable):
             spread = self._spread if self._book is None else 1  # a ledger's accounts have one part of what is left
             return self._contributions.charge_and_sum(self._gradients, records, accounts, self._step, spread)
 
-        self._apply(self._released(ids, charge_and_sum, divisor), divisor)
+        folder = (
+            self._folder if self._book is None else None
+        )  # on a ledger, the folder and the ledger agree as they are
+        save = None if folder is None else partial(self._save, folder)
+        with Interruptions(self._folder or self._book) as until, Saves(save, every=1, interruptions=until):
+            self._apply(self._released(ids, charge_and_sum, divisor, until), divisor)
         return self.number
 
     def _released(
-        self, ids: Sequence[Hashable], charge_and_sum: Callable[[AccountsPerPerson], list[Tensor]], divisor: float
+        self,
+        ids: Sequence[Hashable],
+        charge_and_sum: Callable[[AccountsPerPerson], list[Tensor]],
+        divisor: float,
+        until: Interruptions,
     ) -> list[Tensor]:
         """The noisy sums of an update, once the people who are there have been charged for them."""
         folder = self._folder
@@ -234,14 +253,21 @@ class Stream(Uncopyable):
                     folder.keep(number, noisy, divisor)
 
             def add_noise(sums: Sequence[Tensor]) -> list[Tensor]:
+                until.wait()
                 return Processes().noisy_total(sums, self._step.sigma, self._noise)
 
             spread = self._spread if self._spend_remainder else 1
             return self._book.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
-        accounts = opened(self._own, ids, self._odometer)
         announced = None if folder is None else folder.announcing(ids)
-        releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
-        return releases.release(self._step, lambda: charge_and_sum(accounts))
+        accounts = opened(self._own, ids, self._odometer, until.wait)
+        releases = Releases(
+            current=self._current,
+            processes=Processes(),
+            noise=self._noise,
+            checkpoint=announced,
+            before=until.wait,
+        )
+        return releases.release(self._step, lambda: charge_and_sum(accounts), check=accounts.check)
 
     def _apply(self, noisy: Sequence[Tensor], divisor: float) -> None:
         """Take the step of an update that was released, and save."""

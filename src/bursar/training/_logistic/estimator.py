@@ -17,6 +17,7 @@ from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement, Statement
 from bursar.training._card import Boundary, Card, build_card
+from bursar.training._ending import Interruptions
 from bursar.training._ledger_run import OnLedger, held
 from bursar.training._logistic import descent
 from bursar.training._logistic.fit_accounts import FitAccounts
@@ -188,7 +189,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         ids = None if ledger is None or names is None else names.tolist()
         steps = self.steps + (self.extra_steps if self.individual else 0)
         on = held(ledger, ids, planned.budget, gradients.people)
-        with nullcontext() if on is None else on:
+        with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
             accounts = FitAccounts(
                 planned,
                 gradients.people,
