@@ -13,6 +13,8 @@
     ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
     └── MissingExtra (also ImportError)      an optional library is not installed
 
+    PrivacyWarning (a UserWarning)           something beside a training costs privacy that its guarantee does not cover
+
 Messages name the argument, the value and the rule. They never hold private values.
 """
 
@@ -27,6 +29,7 @@ __all__ = [
     "DataError",
     "LedgerError",
     "MissingExtra",
+    "PrivacyWarning",
     "UnknownPerson",
     "Unsupported",
 ]
@@ -116,3 +119,7 @@ def _rebuild_ledger_error(kind: type[LedgerError], message: str, reason: LedgerR
 
 class MissingExtra(BursarError, ImportError):
     """An optional library is not installed; the message names the extra that brings it."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something around a training costs privacy that its guarantee does not cover; the training itself goes on."""

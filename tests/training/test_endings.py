@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from torch import nn
 
-from bursar import errors, filters, individual, mechanisms, odometers, training
+from bursar import errors, filters, ledger, mechanisms, odometers, training
+from bursar.queries import Session
 from bursar.training import _ending, callbacks, policies
 from bursar.training._ending import Interruptions, Killed, Saves
 from bursar.training._evaluation import correct
@@ -223,12 +224,17 @@ def test_a_step_is_finished_before_ctrl_c_ends_the_run(tmp_path, monkeypatch):
 
 
 def test_a_second_ctrl_c_does_not_wait():
-    """Two in the same step: the second one raises at once."""
-    with pytest.raises(KeyboardInterrupt), Interruptions() as interruptions:
-        interruptions.wait()
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
+    """Two in the same step: the second one raises at once, and the first when the training is over."""
+
+    def pressed_twice():
+        with Interruptions() as interruptions:
+            interruptions.wait()
             signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pressed_twice()
 
 
 def test_handlers_that_were_set_are_called_and_restored(monkeypatch):
@@ -273,15 +279,16 @@ def test_signals_are_left_alone_where_nothing_is_kept_and_in_other_threads():
 def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
     """What a callback forks is ended by SIGTERM as ever, and an error there leaves the folder alone."""
     x, y = records()
-    ends = []
+    ends, parent = [], os.getpid()
 
     def forks(run):
         if run.step != 3:
             return
         sleeper = os.fork()
         if not sleeper:
-            time.sleep(60)
+            time.sleep(20)
             os._exit(0)
+        time.sleep(0.5)  # a signal in the middle of the fork would be lost
         os.kill(sleeper, signal.SIGTERM)
         ends.append(os.waitstatus_to_exitcode(os.waitpid(sleeper, 0)[1]))
         child = os.fork()
@@ -289,8 +296,6 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
             raise SystemExit(7)
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
-    before = []
-    parent = os.getpid()
     try:
         run = made("full batch").fit(x, y, checkpoint=tmp_path, checkpoint_every=100, callbacks=[forks])
     except SystemExit as error:
@@ -298,11 +303,11 @@ def test_a_forked_process_saves_nothing_and_dies_by_sigterm(tmp_path):
         seen = torch.load(tmp_path / "state.pt", weights_only=True)["public"]["step"]
         os._exit(0 if seen == 0 and "forked" in error.__notes__[0] else 1)
     assert run.step == 60
-    assert (ends, before) == ([-signal.SIGTERM, 0], [])
+    assert ends == [-signal.SIGTERM, 0]
 
 
 def test_sigterm_ends_the_process_and_the_run_goes_on_from_its_folder(tmp_path):
-    """Told to end at random moments, a process dies by SIGTERM, and in the end everybody has paid once for each step."""
+    """Told to end at random moments, a process dies by SIGTERM; in the end everybody has paid once for each step."""
     ends = subprocess.run(
         [sys.executable, SCRIPT, tmp_path], check=True, timeout=300, capture_output=True, text=True
     ).stdout.split()
@@ -363,9 +368,10 @@ def test_saving_takes_less_than_a_twentieth_of_the_time(monkeypatch):
     """Cheap: after every step. Dear: as often as a twentieth of the time allows. By choice: so often."""
     assert saved_at(monkeypatch, every=None, cost=0.001, step=0.1)[0] == [*range(1, 201)]
     steps, share = saved_at(monkeypatch, every=None, cost=0.1, step=0.1)
-    assert steps[:2] == [20, 40]
+    assert steps[0] == 20
     assert share < 1 / 20
-    assert saved_at(monkeypatch, every=None, cost=10.0, step=0.1)[0] == [200]
+    (once,), _ = saved_at(monkeypatch, every=None, cost=1.0, step=0.1, steps=250)
+    assert 200 <= once <= 201
     assert saved_at(monkeypatch, every=70, cost=10.0, step=0.1)[0] == [70, 140]
 
 
@@ -455,12 +461,8 @@ def test_refused_ids_leave_no_account_behind(tmp_path):
 
 def test_a_training_on_a_ledger_that_is_told_to_end_is_settled(tmp_path):
     """SIGTERM during ``LogisticRegression.fit``: people stay charged for the steps so far, and have the rest back."""
-    from bursar import ledger
-
-    path = tmp_path / "people.ledger"
-    who = np.array([f"p{number}" for number in range(N)])
-    with ledger.Ledger.open(path, budget=filters.Gaussian(mu=1.0), public=True):
-        pass
+    path, who = tmp_path / "people.ledger", [f"p{number}" for number in range(N)]
+    Session.open(pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=path).close()
     code = f"""
 import os, signal, numpy as np
 from bursar import training
@@ -474,5 +476,6 @@ model.fit(x, np.arange({N}) % 2, who, observe=look, ledger=training.OnLedger({st
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == -signal.SIGTERM
     with ledger.Ledger.open(path, create=False) as book:
         (listed,) = ledger.trainings(book)
-        assert listed.settled
-        assert 0 < book.spent(who[0]) < book.budget_units
+        assert listed.state == "settled"
+        paid = book.spent(who[0]) / book.budget_units
+        assert 0 < paid <= 10 / 200**2 * (1 + 1e-6)  # ten steps of a hundred
