@@ -200,11 +200,7 @@ class Filter(Accounts):
         return self._like(active, norms)
 
     def check(self, step: mechanisms.Mechanism) -> None:
-        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged.
-
-        Raises:
-            ArgumentError, Unsupported: the step has no price here.
-        """
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
         self._costs(step)
 
     def write_off(self, step: mechanisms.Mechanism, norms: Array | None = None, people: People | None = None) -> None:

@@ -1,6 +1,7 @@
 """The training loop: charge, release, take the step, call the callbacks, answer their questions, save; and again."""
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,9 @@ class Loop:
         batches = contributions if isinstance(contributions, BatchContributions) else None
         self._step_noise = None if batches is None else batches.noise
         self.accounts = accounts
+        before = interruptions.wait
         self._releases = Releases(
-            current=self._current,
-            processes=processes,
-            noise=noise,
-            checkpoint=checkpoint,
-            before=interruptions.wait,
+            current=self._current, processes=processes, noise=noise, checkpoint=checkpoint, before=before
         )
         self._resumable = Resumable(
             checkpoint=checkpoint,
@@ -135,6 +133,15 @@ class Loop:
             if self._current.value.own_samples:
                 raise ArgumentError("counting: bounds followed own samples so far, which its price does not cover")
             self._contributions.own_samples = False  # before the first step: refreshes alone
+
+    def tell(self, callbacks: Sequence[Callback], stack: ExitStack) -> None:
+        """Tell callbacks that ask for it that the run begins, and when the stack is left, that it has ended."""
+        for callback in callbacks:
+            if hasattr(callback, "ended"):
+                stack.callback(callback.ended, self.run)
+        for callback in callbacks:
+            if hasattr(callback, "began"):
+                callback.began(self.run)
 
     def train(self, callbacks: Sequence[Callback], *, save_every: int | None) -> None:
         """Take steps until the plan, the budget or a callback says that it is enough."""

@@ -23,7 +23,7 @@ from bursar.individual import AccountsPerPerson, BudgetStatement, Statement
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
 from bursar.mechanisms import Gaussian
-from bursar.training._arguments import check_optimizer, settled_budget, settled_odometer
+from bursar.training._arguments import check_optimizer, settled_odometer
 from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._contributions import FullBatch
 from bursar.training._datasets import as_records
@@ -35,6 +35,7 @@ from bursar.training._present import numbered, opened
 from bursar.training._records import Records
 from bursar.training._releases import Releases, apply_gradients
 from bursar.training._state import CurrentState, TrainingState
+from bursar.training._stream_budget import accounts_with_ids, settled_stream
 from bursar.training._stream_checkpoint import StreamCheckpoint
 from bursar.training.gradients import Gradients
 from bursar.training.gradients._batches import check_batch
@@ -119,12 +120,12 @@ class Stream(Uncopyable):
         self._budget: filters.Filter | None
         with closed_after_errors(self._book):
             if self._book is not None:
-                self._why, self._multiplier = _settled(self._book.whole, **noise)[1:]
+                self._why, self._multiplier = settled_stream(self._book.whole, **noise)[1:]
                 self._budget, self._own = self._book.budget, None
             else:
                 bounded = self._boundary is not None
-                self._budget, self._why, self._multiplier = _settled(budget, **own, **noise, bounded=bounded)
-                self._own = None if self._budget is None else _accounts_with_ids(budget, self._budget)
+                self._budget, self._why, self._multiplier = settled_stream(budget, **own, **noise, bounded=bounded)
+                self._own = None if self._budget is None else accounts_with_ids(budget, self._budget)
             self._clip, self._divisor = float(max_grad_norm), float(divisor)
             self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
             self._spend_remainder, self._spread = spend_remainder, int(spread)
@@ -370,46 +371,3 @@ class Stream(Uncopyable):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _settled(
-    budget: filters.Filter | PersonFilter | None,
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    updates: int | None,
-    noise_multiplier: float | None,
-    max_grad_norm: float,
-    bounded: bool = False,
-) -> tuple[filters.Filter | None, str, float]:
-    """Each person's budget, why it is this filter, and the noise multiplier; the arguments checked.
-
-    The budget is None where there is an odometer (``bounded``), and neither a budget nor epsilon is given.
-    """
-    _check.positive(max_grad_norm=max_grad_norm)
-    if (updates is None) == (noise_multiplier is None):
-        raise ArgumentError("give either updates= or noise_multiplier=")
-    if bounded and noise_multiplier is None and budget is None and epsilon is None:
-        raise ArgumentError("noise_multiplier must be given where there is an odometer and no budget")
-    chosen = settled_budget(
-        budget,
-        epsilon=epsilon,
-        delta=delta,
-        steps=1 if updates is None else updates,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=max_grad_norm,
-        sample_rate=None,
-        individual=True,
-        with_odometer=bounded,
-    )
-    if chosen.budget is None and not bounded:
-        raise ArgumentError("give a budget, or both epsilon= and delta=")
-    return chosen.budget, chosen.why, chosen.noise_multiplier
-
-
-def _accounts_with_ids(budget: filters.Filter | PersonFilter | None, public: filters.Filter) -> PersonFilter:
-    """The caller's accounts, or fresh ones for people who are named by ids."""
-    if not isinstance(budget, PersonFilter):
-        return PersonFilter([], public.fresh())
-    budget.missing([])  # refuses accounts that are rows
-    return budget

@@ -22,7 +22,7 @@ from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement, Losses, Statement
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
-from bursar.training._accounts import WithoutBudget
+from bursar.training._accounts import TrainingAccounts, WithoutBudget
 from bursar.training._arguments import (
     check_first_step,
     check_losses,
@@ -34,7 +34,7 @@ from bursar.training._arguments import (
     settled_odometer,
 )
 from bursar.training._card import Boundary, Card, build_card, worst_case
-from bursar.training._checkpoint import Checkpoint
+from bursar.training._checkpoint import Announced, Checkpoint
 from bursar.training._contributions import FullBatch, Poisson, contributions
 from bursar.training._datasets import checked_records
 from bursar.training._distributed import Processes, noise_generator
@@ -253,35 +253,42 @@ class Trainer:
             )
             if loaded is None and self._held is None and isinstance(self._given, filters.Filter):
                 self._given.hand_over("Trainer.fit")
-            loop = Loop(
-                settings=self._settings,
-                module=self._module,
-                optimizer=self._optimizer,
-                gradients=self._gradients,
-                contributions=chosen,
-                records=records,
-                accounts=accounts,
-                processes=self._processes,
-                noise=noise_generator(self._gradients.parameters[0].device, self._seed),
-                checkpoint=folder,
-                interruptions=interruptions,
-            )
-            if loaded is not None:
-                loop.restore(*loaded)
-            self._loop = loop
+            loop = self._loop = self._looped(records, chosen, accounts, folder, loaded, interruptions)
             self._processes.broadcast_module(self._module)
-            for callback in callbacks:
-                if hasattr(callback, "ended"):
-                    stack.callback(callback.ended, loop.run)
             if counting is not None:
                 loop.count_with(counting)
-            for callback in callbacks:
-                if hasattr(callback, "began"):
-                    callback.began(loop.run)
+            loop.tell(callbacks, stack)
             loop.train(callbacks, save_every=checkpoint_every)
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
         return loop.run
+
+    def _looped(
+        self,
+        records: Records,
+        chosen: FullBatch | Poisson | BatchContributions,
+        accounts: TrainingAccounts,
+        folder: Checkpoint | None,
+        loaded: tuple[dict[str, Any], list[Announced]] | None,
+        interruptions: Interruptions,
+    ) -> Loop:
+        """The run, where its checkpoint was, if there is one."""
+        loop = Loop(
+            settings=self._settings,
+            module=self._module,
+            optimizer=self._optimizer,
+            gradients=self._gradients,
+            contributions=chosen,
+            records=records,
+            accounts=accounts,
+            processes=self._processes,
+            noise=noise_generator(self._gradients.parameters[0].device, self._seed),
+            checkpoint=folder,
+            interruptions=interruptions,
+        )
+        if loaded is not None:
+            loop.restore(*loaded)
+        return loop
 
     def _refuse_on_ledger(self, ledger: OnLedger | None, shares: object) -> None:
         if ledger is not None:

@@ -11,36 +11,16 @@ from bursar import _check, filters, mechanisms, odometers
 from bursar._uncopyable import Uncopyable
 from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
+from bursar.interop.opacus._hook import Hook
+from bursar.interop.opacus._rules import rate
 from bursar.interop.opacus._runs import Runs
 
-__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "Hook", "OdometerAccountant", "StepAccountant"]
+__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
 
 CALIBRATE = (
     "the budget has its epsilon: find the noise with bursar.calibrate.sigma(budget, steps, sample_rate=...), "
     "and give it to make_private as noise_multiplier"
 )
-
-
-class Hook:
-    """What Opacus calls after adding noise and before each step."""
-
-    def __init__(self, accountant: "StepAccountant", sample_rate: float) -> None:
-        self._accountant, self._rate = accountant, sample_rate
-
-    def __call__(self, optimizer: DPOptimizer) -> None:
-        """Charge the step, or raise before a parameter changes."""
-        try:
-            refuse_accumulation(optimizer)
-            refuse_adaptive(optimizer)
-            self._accountant.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=self._rate)
-        except BaseException:
-            forget_gradients(optimizer)
-            raise
-
-    def refuse(self, optimizer: DPOptimizer) -> None:
-        """Raise where the step cannot be charged; nothing is."""
-        self._accountant.refuse(mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate))
 
 
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]

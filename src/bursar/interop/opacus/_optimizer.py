@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 from bursar import _check, filters, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import AccountsPerPerson, Filter
-from bursar.interop.opacus._accounts import Hook
+from bursar.interop.opacus._hook import Hook
 from bursar.interop.opacus._loader import SPLIT, Loader
 from bursar.interop.opacus._rules import (
     RAND_ON_EMPTY,

@@ -34,8 +34,8 @@ class Copies:
         self.fitted += 1
         if self.fitted == 2:
             _tell(
-                f"a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier "
-                f"fit many: each fit spends a budget of its own (epsilon={epsilon!r}), and they add up for people who are "
+                "a second copy of this estimator is fitted, as cross_val_score, GridSearchCV and BaggingClassifier fit "
+                f"many: each fit spends a budget of its own (epsilon={epsilon!r}), and they add up for people who are "
                 f"in several. To choose settings within one budget: PrivateSearch(estimator, grid, epsilon={epsilon!r})"
                 ".fit(X, y); to judge a model by other people: model.fit(X, y).score(X_others, y_others)",
                 level=5,
@@ -59,7 +59,7 @@ class Copied:
         """What travels with the model: nothing that is private."""
         if self._copies is not None and not hasattr(self, "card_"):
             self._copies.add(self._price())  # a copy that another process fits
-        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[arg-type]
+        state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name not in PRIVATE}
 
     def _tell_of_wrappers(self) -> None:
@@ -70,7 +70,8 @@ class Copied:
                 name = fitted[0]
                 _tell(
                     f"{', '.join(map(repr, fitted))} before this estimator in a Pipeline read people's data, and "
-                    f"nobody pays for that: the guarantee does not cover it. Fit it on public data, or use public numbers: "
+                    "nobody pays for that: the guarantee does not cover it. Fit it on public data, or use public "
+                    "numbers: "
                     f"make_pipeline(FrozenEstimator({type(dict(pipeline.steps)[name]).__name__}().fit(X_public)), "
                     "model), or make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
                     level=4,
