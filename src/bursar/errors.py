@@ -13,6 +13,8 @@
     ├── LedgerError                          a ledger is held by another process, damaged, or not to be written
     └── MissingExtra (also ImportError)      an optional library is not installed
 
+    PrivacyWarning (a UserWarning)           something beside a training costs privacy that its guarantee does not cover
+
 Messages name the argument, the value and the rule. They never hold private values. Who opens data may get a note with
 the error (``__notes__``, which Python prints below it), PRIVATE and marked so: where a file breaks a rule, say.
 """
@@ -28,6 +30,7 @@ __all__ = [
     "DataError",
     "LedgerError",
     "MissingExtra",
+    "PrivacyWarning",
     "UnknownPerson",
     "Unsupported",
 ]
@@ -138,3 +141,7 @@ def _rebuild_ledger_error(kind: type[LedgerError], message: str, reason: LedgerR
 
 class MissingExtra(BursarError, ImportError):
     """An optional library is not installed; the message names the extra that brings it."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something around a training costs privacy that its guarantee does not cover; the training itself goes on."""

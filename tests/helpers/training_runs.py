@@ -1,12 +1,25 @@
 """A small training problem, and trainers of it."""
 
+from contextlib import contextmanager
+
+import pytest
 import torch
 from torch import nn
 
 from bursar import training
+from bursar.training._ending import Saves
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 N = 400
+
+
+@contextmanager
+def dies(error):
+    """Within, this error ends a training as kill -9 would: nothing is written to its folder any more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Saves, "__exit__", lambda *_: None)
+        with pytest.raises(error):
+            yield
 
 
 def records():

@@ -364,6 +364,12 @@ def test_an_odometer_tells_epsilon_after_every_step():
     assert len(engine.accountant) == engine.accountant.odometer.count == 4
 
 
+def test_an_odometer_without_a_price_is_refused_before_training():
+    """Sampled steps have no price in odometers.Gaussian: told by make_private, not by the first step."""
+    with pytest.raises(Unsupported):
+        private(ours.PrivacyEngine(odometers.Gaussian(delta=1e-5)))
+
+
 def test_an_odometer_that_is_none_is_refused():
     """A filter, a number and nothing are not counted with."""
     for wrong in (budget(), 1.0, None):
@@ -647,6 +653,20 @@ def test_the_engines_accountant_goes_on_and_may_stop_the_step():
         step(module, optimizer, *next(batches))
     assert ledger.count == 2
     assert torch.equal(before, parameters(module))
+
+
+def test_the_engines_accountant_is_asked_before_people_are_charged():
+    """A step that its budget has no room for costs nobody anything."""
+    engine = ours.PrivacyEngine(filters.RenyiOrder(alpha=8.0, rho=2.0))
+    module, optimizer, loader = private(engine)
+    people = accounts()
+    optimizer, loader = ours.individual(optimizer, loader, people)
+    step(module, optimizer, *next(iter(loader)))
+    before = people.spent()
+    optimizer.noise_multiplier = 0.01
+    with pytest.raises(BudgetExceeded):
+        step(module, optimizer, *next(iter(loader)))
+    assert (people.spent() == before).all()
 
 
 def test_rows_stay_with_their_batches_in_worker_processes():

@@ -18,7 +18,7 @@ from torch import nn
 from bursar import errors, filters, individual, mechanisms, training
 from bursar.training._checkpoint import Checkpoint
 from bursar.training.stopping import StillActive
-from training_runs import N, trainer
+from training_runs import N, dies, trainer
 from training_runs import records as people_and_labels
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_killed.py"
@@ -83,7 +83,7 @@ def crash_at(step):
 def test_what_the_checkpoint_has_not_seen_is_charged_in_full(data, tmp_path, options):
     """Steps after the last checkpoint are paid at their worst case on resuming, then the run is finished."""
     first = job(**options)
-    with pytest.raises(Crash):
+    with dies(Crash):
         first.fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
     second = job(**options)
     run = second.fit(*data, callbacks=[], checkpoint=tmp_path / "run", checkpoint_every=3, resume=True)
@@ -104,7 +104,7 @@ def test_momentum_and_public_state_are_restored(data, tmp_path):
         if run.step == 6:
             raise Crash
 
-    with pytest.raises(Crash):
+    with dies(Crash):
         first.fit(*data, callbacks=[note], checkpoint=tmp_path / "run", checkpoint_every=6)
     second = job()
     state, unseen = Checkpoint(tmp_path / "run", resume=True).load()
@@ -161,7 +161,7 @@ def test_broken_checkpoints_are_refused_and_left_alone(data, tmp_path):
 )
 def test_a_run_goes_on_with_the_budget_it_began_with(data, tmp_path, budget, options):
     """Another budget is refused on resuming: the card would promise what the checkpoint's accounts do not keep."""
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
     before = (tmp_path / "run" / "state.pt").read_bytes()
     with pytest.raises(errors.ArgumentError, match="checkpoint"):
@@ -182,7 +182,7 @@ def test_a_run_goes_on_with_as_many_people(data, tmp_path):
 
 def interrupted(data, folder, **options):
     """A run that was killed after five steps of ten."""
-    with pytest.raises(Crash):
+    with dies(Crash):
         job(**options).fit(*data, callbacks=[crash_at(5)], checkpoint=folder, checkpoint_every=3)
 
 
@@ -232,7 +232,7 @@ def test_numpys_numbers_in_the_history_do_not_make_a_checkpoint_unreadable(data,
     def keep(run):
         run.history.setdefault("means", []).append(np.float64(0.5))
 
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(*data, callbacks=[keep, crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
     assert job().fit(*data, checkpoint=tmp_path / "run", resume=True).history == {"means": [0.5] * 4}
 
@@ -249,7 +249,7 @@ def test_losses_are_filled_and_survive_a_crash(data, tmp_path, options):
     whole, lost = fresh_losses(), fresh_losses()
     job(seed=1, **options).fit(*data, losses=whole)
     options = options | {"seed": 1}
-    with pytest.raises(Crash):
+    with dies(Crash):
         job(**options).fit(*data, callbacks=[crash_at(5)], losses=lost, checkpoint=tmp_path / "run", checkpoint_every=3)
     again = fresh_losses()
     second = job(**options)
@@ -309,7 +309,7 @@ def test_a_checkpoint_that_could_not_be_read_is_refused_and_the_last_one_kept(da
 def test_named_tuples_are_kept_as_tuples(data, tmp_path):
     """They hold nothing but what tuples hold."""
     pair = collections.namedtuple("pair", "a b")
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(
             *data,
             callbacks=[lambda run: run.history.update(kept=[pair(1, 2)]), crash_at(4)],
@@ -321,7 +321,7 @@ def test_named_tuples_are_kept_as_tuples(data, tmp_path):
 
 def test_accounts_with_ids_can_be_resumed_or_are_refused_at_once(data, tmp_path):
     """NumPy's numbers are numbers; what PyTorch's reader does not take is named before anything is released."""
-    with pytest.raises(Crash):
+    with dies(Crash):
         job(individual.Filter(np.arange(30) + 100, filters.Gaussian(mu=2.0))).fit(
             *data, callbacks=[crash_at(5)], checkpoint=tmp_path / "numbers", checkpoint_every=2
         )
@@ -337,7 +337,7 @@ def test_accounts_with_ids_can_be_resumed_or_are_refused_at_once(data, tmp_path)
 def test_a_run_goes_on_as_it_began(data, tmp_path):
     """Another divisor, another way of spending the remainder, another optimizer, losses that are left out: refused
     before anything is charged."""
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(*data, losses=fresh_losses(), callbacks=[crash_at(5)], checkpoint=tmp_path / "run")
     before = (tmp_path / "run" / "state.pt").read_bytes()
     for change in ({"divisor": 60}, {"spend_remainder": False}):
@@ -370,7 +370,7 @@ def test_own_samples_and_answers_about_who_is_active_do_not_mix_over_a_crash(dat
     """Refused where bounds followed own samples before; a run that asked from the start goes on."""
     ask = functools.partial(StillActive, at_least=10, epsilon=0.05)
     for name, counting in (("plain", None), ("asked", ask)):
-        with pytest.raises(Crash):
+        with dies(Crash):
             sampled().fit(*data, counting=counting, callbacks=[crash_at(5)], checkpoint=tmp_path / name)
     with pytest.raises(errors.ArgumentError, match="followed own samples"):
         sampled().fit(*data, counting=ask, checkpoint=tmp_path / "plain", resume=True)
@@ -384,7 +384,7 @@ def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError("No space left on device")
 
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=2)
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", full)
@@ -396,7 +396,7 @@ def test_a_disk_that_is_full_is_called_so(data, tmp_path, monkeypatch):
 
 def test_a_journal_that_cannot_be_read_is_named(data, tmp_path):
     """Nothing is guessed from it."""
-    with pytest.raises(Crash):
+    with dies(Crash):
         job().fit(*data, callbacks=[crash_at(5)], checkpoint=tmp_path / "run", checkpoint_every=3)
     lines = tmp_path / "run" / "journal.jsonl"
     lines.write_text(lines.read_text() + "[3]\n")

@@ -265,6 +265,7 @@ EXCEPTIONS = ALWAYS | {
 }
 
 
+@pytest.mark.filterwarnings("ignore::bursar.errors.PrivacyWarning")  # the checks fit many copies
 @parametrize_with_checks(
     [LogisticRegression(), LogisticRegression(seed=0)],
     expected_failed_checks=lambda estimator: ALWAYS if estimator.seed is not None else EXCEPTIONS,

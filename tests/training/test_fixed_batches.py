@@ -12,7 +12,7 @@ from bursar.training._fixed_batches import Rows, _bytes_of
 from bursar.training._releases import Releases
 from bursar.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
 from bursar.training.gradients import _self_check
-from training_runs import BY_RECORD, N, network, trainer
+from training_runs import BY_RECORD, N, dies, network, trainer
 
 FACTORS = [PrefixSums(), Banded(4), BandedInverse(4), Tree()]
 each_factor = pytest.mark.parametrize("noise", FACTORS, ids=repr)
@@ -222,16 +222,20 @@ def test_lost_steps_are_paid_by_their_people_and_noise_begins_anew(data, noise, 
     x, y = data
     mu = 30.0
     first = made(noise, filters.Gaussian(mu=mu), noise_multiplier=1.0)
-    with pytest.raises(Killed):
+    with dies(Killed):
         first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])
     before = spent_at(tmp_path)
     again = made(noise, filters.Gaussian(mu=mu), noise_multiplier=1.0)
     seen = {}
 
-    def look(run):
-        seen.setdefault("spent", spent_at(tmp_path))
+    class Look:
+        def began(self, _):
+            seen["spent"] = spent_at(tmp_path)
 
-    run = again.fit(x, y, checkpoint=tmp_path, resume=True, callbacks=[look])
+        def __call__(self, run):
+            pass
+
+    run = again.fit(x, y, checkpoint=tmp_path, resume=True, callbacks=[Look()])
     paid = seen["spent"] - before
     most = run.next_step().sensitivity ** 2 * 1e15
     batch = batches_of(x, y)
@@ -256,7 +260,7 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bursar.training._fixed_batches.Rows", Spy)
         first = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
-        with pytest.raises(Killed):
+        with dies(Killed):
             first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])
         again = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
         again.fit(x, y, checkpoint=tmp_path, resume=True)

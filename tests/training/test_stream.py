@@ -12,7 +12,7 @@ from bursar import errors, filters, individual, mechanisms, odometers, training
 from bursar.training._distributed import noise_generator
 from bursar.training.gradients import _self_check
 from forks import needs_fork, raises_in_fork
-from training_runs import BY_RECORD, network
+from training_runs import BY_RECORD, dies, network
 
 SIGMA = 4.0
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
@@ -230,7 +230,7 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
         monkeypatch.setattr(first._gradients, "sums", crash)
     else:
         monkeypatch.setattr(training._stream, "apply_gradients", crash)
-    with pytest.raises(KeyboardInterrupt):
+    with dies(KeyboardInterrupt):
         first.update(x[:3], y[:3], ["bob", "new", "bob"])
     first.close()
     with stream(checkpoint=tmp_path / "s", resume=True, noise_multiplier=3.0) as second:
@@ -359,7 +359,7 @@ def test_running_bounds_go_on_from_a_folder(tmp_path, monkeypatch):
 
         monkeypatch.setattr(second._gradients, "sums", crash)
         x, y, _ = records(1)
-        with pytest.raises(KeyboardInterrupt):
+        with dies(KeyboardInterrupt):
             second.update(x[:2], y[:2], ["bob", "new"])
     with bounded(checkpoint=tmp_path / "s", resume=True) as third:
         fresh = individual.Odometer(["new"], odometers.Gaussian(delta=1e-5, plan=1.0))

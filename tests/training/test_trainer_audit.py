@@ -15,6 +15,7 @@ from audits import DELTA, epsilon_bound
 from bursar import filters, individual, training
 from bursar.curves import gaussian, renyi
 from bursar.training import _contributions, _distributed, stopping
+from bursar.training._ending import Saves
 from bursar.training._evaluation import correct
 
 AXES, RUNS, MU = 1000, 20, 1.5
@@ -52,19 +53,23 @@ def experiment(
         seen = np.zeros(AXES)
         for attempt in range(crashes + 1):
             module = Axes()
-            last = module.line.weight.detach().clone()
 
-            def look(run, module=module, attempt=attempt, seen=seen):
-                nonlocal last
-                now = module.line.weight.detach().clone()
-                if run.step:
-                    seen[:] += (last - now)[0].numpy() * size(run.step - 1)  # the gradient's size: a likelihood ratio
-                last = now
-                module.size = size(run.step)
-                if asks and run.step == 4:
-                    run.noisy_sum(correct, sigma=30.0)
-                if attempt < crashes and run.step == crash:
-                    raise Crash
+            class Look:
+                last = None
+
+                def began(self, run, module=module):
+                    self.last, module.size = module.line.weight.detach().clone(), size(run.step)
+
+                def __call__(self, run, module=module, attempt=attempt, seen=seen):
+                    now = module.line.weight.detach().clone()
+                    if run.step:
+                        seen[:] += (self.last - now)[0].numpy() * size(run.step - 1)  # the gradient's size: a ratio
+                    self.last = now
+                    module.size = size(run.step)
+                    if asks and run.step == 4:
+                        run.noisy_sum(correct, sigma=30.0)
+                    if attempt < crashes and run.step == crash:
+                        raise Crash
 
             job = training.Trainer(
                 module,
@@ -79,7 +84,7 @@ def experiment(
             )
             saved = {} if folder is None else {"checkpoint": folder / str(seed), "checkpoint_every": 3, "resume": True}
             try:
-                job.fit(x, torch.zeros(len(x), dtype=torch.long), callbacks=[look], counting=counting, **saved)
+                job.fit(x, torch.zeros(len(x), dtype=torch.long), callbacks=[Look()], counting=counting, **saved)
             except Crash:
                 continue
         there.append(seen[present])
@@ -143,8 +148,15 @@ def test_counts_and_questions_in_between_release_no_more_than_is_claimed():
     assert 0.5 * GAUSSIAN <= found <= GAUSSIAN
 
 
-def test_resumed_runs_release_no_more_than_is_claimed(tmp_path):
+def as_if_killed(monkeypatch):
+    monkeypatch.setattr(Saves, "__exit__", lambda *_: None)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_resumed_runs_release_no_more_than_is_claimed(tmp_path, monkeypatch, killed):
     """Somebody who saw the steps before a crash and all those after it learns no more than is claimed."""
+    if killed:
+        as_if_killed(monkeypatch)
     found = epsilon_bound(*experiment(gaussian_budget, noise_multiplier=NOISE, crash=5, crashes=1, folder=tmp_path))
     assert 0.3 * GAUSSIAN <= found <= GAUSSIAN
 
@@ -184,6 +196,7 @@ def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
     from bursar.training._accounts import TrainingAccounts
 
+    as_if_killed(monkeypatch)
     monkeypatch.setattr(TrainingAccounts, "charge_worst_case", lambda self, step: None)
     there, absent = experiment(
         gaussian_budget,

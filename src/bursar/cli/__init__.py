@@ -4,7 +4,7 @@ An option means the same in every command. `--noise-multiplier` is the standard 
 divided by the clip, `--max-grad-norm`; the absolute noise is called sigma, in files of questions and in Python.
 
 Exit codes: 0 done; 1 a budget, a calibration or a ledger refuses, or a check fails; 2 an argument, a file or a table
-breaks a rule; 3 an optional library is not installed.
+breaks a rule; 3 an optional library is not installed; 130 or 143 a training was stopped by Ctrl-C or SIGTERM.
 
 `--json` prints strict JSON; numbers that are not finite are the strings "inf", "-inf" and "nan".
 """

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from bursar.cli._ending import stopped_in_order
 from bursar.cli._files import check_free, check_new_file, check_picture
 from bursar.cli._images import (
     Classes,
@@ -177,7 +178,7 @@ def train(
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
     budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting.value, "noise_multiplier": noise_multiplier}
     descent = {name: ctx.params[name] for name in DESCENT}
-    with progress_bar(quiet=as_json or tuning is not None) as progress:
+    with stopped_in_order(_stopped(out, ledger, key)), progress_bar(quiet=as_json or tuning is not None) as progress:
         task = progress.add_task("training", total=steps + extra_steps * individual)
         trained = train_to_folder(
             data,
@@ -201,6 +202,16 @@ def train(
     _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
 
 
+def _stopped(out: Path | None, ledger: str | None, key: str | None) -> str:
+    """What is said where a training is stopped."""
+    if ledger is None:
+        return f"Stopped: {out} was not written, and nothing about people was told. Run the same command again."
+    return (
+        f"Stopped: {out} was not written. What the steps so far have cost stays charged on {ledger} as {key!r}, and "
+        "the rest was given back. To train again: the same command with another --key"
+    )
+
+
 def _missing(data: Path | None, target: str | None) -> str:
     if data is None:
         return f"DATA {'is' if target is not None else 'and --target are'} missing; or give --images"
@@ -212,7 +223,8 @@ def _train_on_images(given: dict[str, Any]) -> None:
     images, out, picture = given["images"], given["out"], given["picture"]
     if out is not None:
         _check_private_picture(picture, out, force=given["force"])
-    trained = train_on_images(given)
+    with stopped_in_order(_stopped(out, None, None)):
+        trained = train_on_images(given)
     private = draw_spends(trained.holder_report, picture, images.name)
     _print_trained(trained, out, private, kept=given["keep_accounts"], as_json=given["as_json"])
 

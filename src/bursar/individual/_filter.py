@@ -199,6 +199,10 @@ class Filter(Accounts):
                 self._set_totals(where, after)
         return self._like(active, norms)
 
+    def check(self, step: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
+        self._costs(step)
+
     def write_off(self, step: mechanisms.Mechanism, norms: Array | None = None, people: People | None = None) -> None:
         """Charge people for a step whose contributions are not known any more, after a crash.
 

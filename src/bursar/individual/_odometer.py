@@ -14,7 +14,7 @@ from bursar._arrays import Array, to_numpy
 from bursar._units import MEASURE, shown, to_float
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, People
-from bursar.individual._costs import costs_of
+from bursar.individual._costs import Costs, costs_of
 from bursar.notions import MOST, PersonBound
 
 __all__ = ["Odometer", "Statement"]
@@ -100,6 +100,19 @@ class Odometer(Accounts):
         """What is read off for each person: an odometer of its own, which charges nobody. Public."""
         return self._boundary.fresh()
 
+    def check(self, step: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged.
+
+        Raises:
+            ArgumentError, Unsupported: the step has no price here.
+        """
+        self._priced(step)
+
+    def _priced(self, step: mechanisms.Mechanism) -> Costs:
+        if not self._notion.person_repeats and isinstance(step, mechanisms.Repeated):
+            raise Unsupported("charge repeated rounds one by one: each goes into the open filter or into a new one")
+        return self._costs(step)
+
     def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> None:
         """Count a step for each person, by what that person contributes, before it is run.
 
@@ -113,9 +126,7 @@ class Odometer(Accounts):
         Raises:
             ArgumentError, UnknownPerson, Unsupported: nobody was charged.
         """
-        if not self._notion.person_repeats and isinstance(step, mechanisms.Repeated):
-            raise Unsupported("charge repeated rounds one by one: each goes into the open filter or into a new one")
-        costs = self._costs(step)
+        costs = self._priced(step)
         with self._lock:
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])

@@ -36,6 +36,15 @@ class Odometer(Account[Boundary]):
             self._notion, self._totals = self._notion.settle(mechanism, after)
             self._count += mechanisms.rounds(mechanism)
 
+    def check(self, mechanism: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a mechanism; nothing is counted.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a cost here.
+        """
+        notion, totals = self._now()
+        notion.after(totals, mechanism)
+
     def epsilon(self, *, delta: float | None = None) -> float:
         """The pathwise bound now; see the class for what it promises. Reading changes nothing.
 

@@ -1,6 +1,6 @@
 """The accounts of a training run, and the loss counts beside them; private throughout."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -15,7 +15,14 @@ from bursar.individual import AccountsPerPerson, Filter, Losses
 from bursar.individual import Odometer as PersonOdometer
 from bursar.mechanisms import Mechanism, repeated
 from bursar.training._card import Boundary
-from bursar.training._counted_accounts import LossCounting, WithOdometer, count_worst_case, countable
+from bursar.training._counted_accounts import (
+    BoundsBeside,
+    Counted,
+    LossesBeside,
+    Observer,
+    count_worst_case,
+    countable,
+)
 from bursar.training._logistic.descent import Everybody
 from bursar.training._state import plain_numbers
 
@@ -32,6 +39,10 @@ class WithoutBudget:
         """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
         return np.full(self._count, countable(repeated(step)[0]).sensitivity)
 
+    def check(self, step: Mechanism) -> None:
+        """Refuse what is not Gaussian; nobody is charged."""
+        countable(step)
+
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool: who keeps to the sensitivity."""
         return np.asarray((norms >= 0) & (norms <= countable(step).sensitivity))
@@ -45,6 +56,7 @@ class TrainingAccounts:
         losses: counts of each person's contributions, or None.
         odometer: running bounds beside the accounts, or None.
         count: the number of people, private.
+        before: called before anybody is charged for a step or a question.
     """
 
     def __init__(
@@ -53,8 +65,10 @@ class TrainingAccounts:
         losses: Losses | None,
         odometer: PersonOdometer | Boundary | None,
         count: int,
+        before: Callable[[], object] = lambda: None,
     ) -> None:
         self.people, self._losses, self._count, self.odometer = people, losses, count, odometer
+        self._before = before
         self.for_questions = self._counted(cast(AccountsPerPerson, people))
         self.for_steps = self.for_questions
 
@@ -62,9 +76,18 @@ class TrainingAccounts:
         """Charge steps through these, which charge the accounts of ``people``; questions are charged as before."""
         self.for_steps = self._counted(accounts)
 
-    def _counted(self, accounts: AccountsPerPerson) -> AccountsPerPerson:
-        counted = accounts if self.odometer is None else WithOdometer(accounts, self.odometer)
-        return counted if self._losses is None else LossCounting(counted, self._losses)
+    def _counted(self, accounts: AccountsPerPerson) -> Counted:
+        return Counted(accounts, self._observers, self._before)
+
+    @property
+    def _observers(self) -> list[Observer]:
+        bounds = [] if self.odometer is None else [BoundsBeside(self.odometer)]
+        return [*bounds, *([] if self._losses is None else [LossesBeside(self._losses)])]
+
+    def check_observed(self, mechanism: Mechanism) -> None:
+        """Raise Unsupported where losses or bounds cannot count a mechanism; nothing is counted."""
+        for observer in self._observers:
+            observer.check(mechanism)
 
     def admits(self, mechanism: Mechanism) -> bool:
         """Whether the public filter has room; with accounts per person always, because each is judged by itself."""

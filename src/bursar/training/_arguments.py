@@ -11,6 +11,7 @@ from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Losses
 from bursar.individual import Odometer as PersonOdometer
+from bursar.mechanisms import Gaussian, SampledGaussian
 from bursar.training._card import Boundary
 from bursar.training._counted_accounts import fresh_odometer
 from bursar.training._default_budget import Recommended, least_noise_multiplier, with_noise
@@ -19,6 +20,7 @@ from bursar.training._loop import Callback
 from bursar.training._settings import Settings
 
 __all__ = [
+    "check_first_step",
     "check_losses",
     "check_optimizer",
     "check_options",
@@ -93,6 +95,23 @@ def check_losses(losses: Losses | None, count: int, settings: Settings) -> None:
         raise ArgumentError(
             f"losses: its least={losses.noise[0]:g} must be at most the noise multiplier {settings.noise_multiplier:g}"
         )
+
+
+def check_first_step(settings: Settings, people: PersonFilter | None) -> None:
+    """Refuse a budget or an odometer that has no price for the steps, before anything else is done.
+
+    Raises:
+        Unsupported: names the step.
+    """
+    sigma, clip = settings.noise_multiplier * settings.max_grad_norm, settings.max_grad_norm
+    sensitivity, rate = settings.sensitivity(clip), settings.sample_rate
+    step = Gaussian(sigma, sensitivity) if rate is None else SampledGaussian(sigma, clip, rate)
+    if people is not None:
+        people.check(step)
+    elif settings.budget is not None:
+        settings.budget.admits(step)
+    if settings.odometer is not None:
+        settings.odometer.check(step)
 
 
 def settled_odometer(odometer: Boundary | None, *, individual: bool) -> Boundary | None:

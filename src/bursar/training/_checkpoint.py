@@ -22,7 +22,7 @@ from bursar._disk import PRIVATE_FILE, Lock, private_folder, whole_file
 from bursar.errors import ArgumentError, DataError
 from bursar.mechanisms import Mechanism
 
-__all__ = ["FORMAT", "Announced", "Checkpoint"]
+__all__ = ["FORMAT", "Announced", "Checkpoint", "check_ids"]
 
 FORMAT = 1
 """Of what a checkpoint holds. It grows when a version can't go on from what an earlier one wrote."""
@@ -47,6 +47,12 @@ class Announced:
         """The release that a line of the journal announces."""
         fields = json.loads(line)
         return cls(people=tuple(fields.pop("people", ())), mechanism=mechanisms.from_fields(fields))
+
+
+def check_ids(people: Sequence[Hashable]) -> None:
+    """Refuse ids that would not come back from the disk as they are, as a tuple would come back as a list."""
+    if not all(isinstance(person, int | str) for person in people):
+        raise ArgumentError("people: with a checkpoint, ids must be whole numbers or texts")
 
 
 class Checkpoint:
@@ -78,10 +84,8 @@ class Checkpoint:
             mechanism: what will be released.
             people: the ids of those who are in it, whole numbers or texts, private; None: everybody.
         """
-        if not self._lock.held:
-            raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
-        if not all(isinstance(person, int | str) for person in people or ()):  # a tuple would come back as a list
-            raise ArgumentError("people: with a checkpoint, ids must be whole numbers or texts")
+        self._check_process()
+        check_ids(people or ())
         fields = mechanisms.to_fields(mechanism)
         line = (json.dumps(fields if people is None else fields | {"people": list(people)}) + "\n").encode()
         if os.write(self._journal, line) < len(line):
@@ -96,6 +100,7 @@ class Checkpoint:
         Raises:
             DataError: it holds something that could not be read again; the last one was kept.
         """
+        self._check_process()
         try:
             with whole_file(self._state_file) as file:
                 torch.save(contents | {"format": FORMAT, "seen": self._announced}, file)
@@ -161,6 +166,11 @@ class Checkpoint:
         """Release the lock; nothing more can be written."""
         os.close(self._journal)
         self._lock.release()
+
+    def _check_process(self) -> None:
+        """Refuse to write in a process that was forked: the folder is its parent's."""
+        if not self._lock.held:
+            raise DataError(f"checkpoint={str(self._folder)!r} belongs to the process that this one was forked from")
 
     def _take_lock(self) -> None:
         """Keep other processes out."""

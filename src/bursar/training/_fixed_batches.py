@@ -154,6 +154,7 @@ class BatchContributions:
         self._spend_remainder, self._pace = spend_remainder, pace if spend_remainder else 0.0
         self._noise = noise
         self._batch = _batches(plan, records)
+        self._charged = 0
         turns = max(len(pattern.places) for pattern in plan.patterns)
         self._past: Array = np.zeros((records.person_count, turns))
 
@@ -186,6 +187,7 @@ class BatchContributions:
 
         inputs, targets, new_numbers = records.select_people(torch.from_numpy(members))
         sums, _ = gradients.sums(inputs, targets, weigh, people=new_numbers)
+        self._charged = number + 1
         self._charge(accounts, step, number, members, price(own, cross, clipped_norms), weights)
         self._past[members, turn] = np.where(weights > 0, clipped_norms, 0.0)
         return sums
@@ -217,19 +219,26 @@ class BatchContributions:
         paid = np.asarray(accounts.allowance(Repeated(step, shared) if shared > 1 else step), dtype=np.float64)
         return np.minimum(largest_norm(pattern.own(turn), cross, paid[members]), self._clip)
 
-    def to_fields(self) -> dict[str, Any]:
-        """What people contributed, and the SECRET keys of the noise; for a checkpoint."""
+    def to_fields(self, done: int) -> dict[str, Any]:
+        """What people contributed in the steps that are done, and the SECRET keys of the noise; for a checkpoint.
+
+        A step that people were charged for, and that is not done, may have been released: ``afresh`` says so.
+        """
         keys = [[first, None if key is None else str(key)] for first, key in self._noise.keys]
-        return {"past": torch.from_numpy(self._past.copy()), "keys": keys, "step": self._noise.step}
+        afresh = self._charged > done
+        return {"past": torch.from_numpy(self._past.copy()), "keys": keys, "step": done, "afresh": afresh}
 
     def restore(self, fields: dict[str, Any], unseen: list[Mechanism], accounts: TrainingAccounts) -> None:
         """Go on from a checkpoint; ``unseen`` is what may have been released since.
 
         Without it the noise goes on, with a fresh key. With it those who may have contributed are charged the most that
-        it can have cost them, and a new mechanism begins: of rows that hold none of the contributions so far.
+        it can have cost them, and a new mechanism begins: of rows that hold none of the contributions so far. So it
+        does after a step that was charged and not done.
         """
         step, number = int(fields["step"]), int(fields["step"])
-        afresh = False
+        afresh = bool(fields.get("afresh", False))
+        if afresh and not isinstance(accounts.people, individual.Filter):
+            raise Unsupported("resume: steps of batches need accounts per person")
         for mechanism in unseen:
             if not isinstance(mechanism, Gaussian) or mechanism.sensitivity != self._plan.most:
                 accounts.charge_worst_case(mechanism)  # a question
@@ -241,6 +250,7 @@ class BatchContributions:
             number, afresh = number + 1, True
         self._past = np.zeros_like(self._past) if afresh else fields["past"].numpy().copy()
         keys = [(int(first), None if key is None else int(key)) for first, key in fields["keys"]]
+        self._charged = step
         self._noise.go_on(keys, step, afresh=afresh)
 
 

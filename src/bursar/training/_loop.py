@@ -1,6 +1,7 @@
 """The training loop: charge, release, take the step, call the callbacks, answer their questions, save; and again."""
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bursar.training._checkpoint import Announced, Checkpoint
 from bursar.training._contributions import FullBatch, Poisson
 from bursar.training._counters import rounded
 from bursar.training._distributed import NoiseGenerator, Processes
+from bursar.training._ending import Interruptions, Saves
 from bursar.training._evaluation import Values, means_by_person, values_by_record
 from bursar.training._fixed_batches import BatchContributions
 from bursar.training._private_report import ShareHistory
@@ -53,6 +55,7 @@ class Loop:
         processes: Processes,
         noise: NoiseGenerator,
         checkpoint: Checkpoint | None,
+        interruptions: Interruptions,
     ) -> None:
         state = TrainingState(
             max_grad_norm=settings.max_grad_norm,
@@ -60,14 +63,17 @@ class Loop:
             sample_rate=settings.sample_rate,
             seeded=settings.seeded,
         )
-        self._settings, self._current = settings, CurrentState(state)
+        self._settings, self._current, self._interruptions = settings, CurrentState(state), interruptions
         self._module, self._optimizer, self._processes = module, optimizer, processes
         self._gradients, self._contributions, self._records = gradients, contributions, records
         self._parameters = gradients.parameters
         batches = contributions if isinstance(contributions, BatchContributions) else None
         self._step_noise = None if batches is None else batches.noise
         self.accounts = accounts
-        self._releases = Releases(current=self._current, processes=processes, noise=noise, checkpoint=checkpoint)
+        before = interruptions.wait
+        self._releases = Releases(
+            current=self._current, processes=processes, noise=noise, checkpoint=checkpoint, before=before
+        )
         self._resumable = Resumable(
             checkpoint=checkpoint,
             settings=settings,
@@ -100,7 +106,14 @@ class Loop:
         """Put the accounts that answer a public question in front, and book their price; before the first step."""
         if self._step_noise is not None:
             raise Unsupported("counting is not done together with batches=")
-        stopping = self._checked(counting(self.accounts.people))  # type: ignore[arg-type]
+        stopping = counting(self.accounts.people)  # type: ignore[arg-type]
+        try:
+            self._check_counting(stopping)
+            self.accounts.check_observed(stopping.price)
+        except BaseException:
+            if isinstance(stopping, StoppingAccounts):
+                stopping.undo()
+            raise
         self._stopping = stopping
         self.accounts.put_in_front(stopping)
         self._current.update(seeded=self._current.value.seeded or stopping.reproducible)
@@ -110,37 +123,51 @@ class Loop:
         self.accounts.count_worst_case(stopping.price)
         self.run.counting = stopping.answer
 
-    def _checked(self, stopping: StoppingAccounts) -> StoppingAccounts:
+    def _check_counting(self, stopping: StoppingAccounts) -> None:
         if not isinstance(stopping, StoppingAccounts) or stopping.people is not self.accounts.people:
             raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
         last, step = self._settings.last_step, self._current.value.step
         if stopping.most is not None and last and stopping.most < last - step:
-            stopping.close()  # nobody has dropped out yet: each person gets back what was booked
             raise ArgumentError(f"counting: {stopping.most} counts are fewer than steps: {last}")
         if isinstance(self._contributions, Poisson) and not stopping.own_samples:
             if self._current.value.own_samples:
                 raise ArgumentError("counting: bounds followed own samples so far, which its price does not cover")
             self._contributions.own_samples = False  # before the first step: refreshes alone
-        return stopping
 
-    def train(self, callbacks: Sequence[Callback], *, save_every: int) -> None:
+    def tell(self, callbacks: Sequence[Callback], stack: ExitStack) -> None:
+        """Tell callbacks that ask for it that the run begins, and when the stack is left, that it has ended."""
+        for callback in callbacks:
+            if hasattr(callback, "ended"):
+                stack.callback(callback.ended, self.run)
+        for callback in callbacks:
+            if hasattr(callback, "began"):
+                callback.began(self.run)
+
+    def train(self, callbacks: Sequence[Callback], *, save_every: int | None) -> None:
         """Take steps until the plan, the budget or a callback says that it is enough."""
         sampled = isinstance(self._contributions, Poisson) and self._contributions.own_samples
         self._current.update(own_samples=self._current.value.own_samples or sampled)
-        self._resumable.save()  # what was booked just now must survive
-        try:
-            self._call(callbacks)
-            while self._goes_on():
-                self._take_step()
+        with self._saves(save_every) as saves:
+            saves.save()  # what was booked just now must survive
+            try:
                 self._call(callbacks)
-                if self._current.value.step % save_every == 0:
-                    self._resumable.save()
-        except BudgetExceeded as refused:  # the worst case of all people, for a step or a question: a public fact
-            if refused is not self._releases.refused:  # of some other budget, which a callback keeps
-                raise
-            self._end("the budget is spent")
-        self._end("all planned steps are done")
-        self._resumable.save()
+                while self._goes_on():
+                    self._take_step()
+                    self._call(callbacks)
+                    saves.after(self._current.value.step)
+            except BudgetExceeded as refused:  # the worst case of all people, for a step or a question: a public fact
+                if refused is not self._releases.refused:  # of some other budget, which a callback keeps
+                    raise
+                self._end("the budget is spent")
+            self._end("all planned steps are done")
+            saves.save()
+
+    def _saves(self, every: int | None) -> Saves:
+        """Saving, by the first process's clock where all have a folder."""
+        kept, processes = self._resumable.kept, self._processes
+        together = {"agreed": processes.broadcast} if all(processes.all_gather(kept)) else {}
+        save = self._resumable.save if kept else None
+        return Saves(save, every=every, interruptions=self._interruptions, **together)
 
     @property
     def ids(self) -> list[Hashable] | None:
@@ -165,8 +192,11 @@ class Loop:
         return 1 if last is None else last - self.run.step
 
     def _call(self, callbacks: Sequence[Callback]) -> None:
-        for callback in callbacks:
-            callback(self.run)
+        """Have each callback look at this step once, also where a run is interrupted among them and goes on."""
+        for number in range(self._current.value.called, len(callbacks)):
+            callbacks[number](self.run)
+            self._current.update(called=number + 1)
+            self._interruptions.go_on()
 
     def _take_step(self) -> None:
         step = self.run.next_step()
@@ -179,17 +209,19 @@ class Loop:
                 step,  # type: ignore[arg-type]  # what the contributions are for
                 self._steps_left(),
             ),
+            check=self.accounts.for_steps.check,
             noise=self._step_noise,
         )
         if self._stopping is not None:
             self.run.counting = self._stopping.answer
         self._apply(noisy)
+        number = self._current.value.step + 1
+        self._current.update(step=number, called=0)
         if not self._sound():
             self._end("the parameters have exploded: lower the learning rate; what was not spent is left")
-        number = self._current.value.step + 1
-        self._current.update(step=number)
         if self._settings.individual and self._settings.budget is not None:
             self.shares.add(number)
+        self._interruptions.go_on()
 
     def _apply(self, noisy: Sequence[Tensor]) -> None:
         """One step of the optimizer along the noisy sums, and along no gradient that was left in the module."""
@@ -200,7 +232,7 @@ class Loop:
         """Whether the parameters, which are public, are finite and not far beyond where they began."""
         return _norm(self._parameters) <= self._largest  # False where it is not a number
 
-    def _noisy_sum(self, question: Gaussian, values: Values) -> float:
+    def _noisy_sum(self, name: str, question: Gaussian, values: Values) -> float:
         """The sum over people of their mean values, clamped to [0, 1], plus the noise of ``question``. Public.
 
         Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
@@ -209,25 +241,30 @@ class Loop:
         records = self._records
         numbers = values_by_record(self._module, records.inputs, records.targets, values)
         shares = means_by_person(np.clip(numbers, 0.0, 1.0), records.people, records.person_count)  # NaN stays NaN
-        return self._noisy_total(question, shares)
+        return self._noisy_total(name, question, shares)
 
-    def _count_clipped(self, question: Gaussian) -> float:
+    def _count_clipped(self, name: str, question: Gaussian) -> float:
         """How many people's gradients were longer than the clip in the last step, plus noise. Public."""
         if not isinstance(self._contributions, FullBatch):
             raise ArgumentError("count_clipped needs every person in every step: no sample_rate and no batches")
         if self._contributions.were_clipped is None:
             raise ArgumentError("count_clipped: this process has taken no step yet")
-        return self._noisy_total(question, self._contributions.were_clipped)
+        return self._noisy_total(name, question, self._contributions.were_clipped)
 
-    def _noisy_total(self, question: Gaussian, shares: NDArray[np.float64]) -> float:
-        """The total of what people have, (n,) in [0, 1], plus noise; who cannot pay for their own is left out."""
+    def _noisy_total(self, name: str, question: Gaussian, shares: NDArray[np.float64]) -> float:
+        """The total of what people have, (n,) in [0, 1], plus noise; who cannot pay for their own is left out.
+
+        The answer is kept under this name.
+        """
 
         def charge_and_sum() -> list[Tensor]:
             active = np.asarray(self.accounts.for_questions.charge(question, shares), dtype=bool)
             return [torch.tensor([float(shares[active].sum())], dtype=torch.float64)]
 
-        (noisy,) = self._releases.release(question, charge_and_sum)
-        return rounded(float(noisy[0]), question.sigma)
+        (noisy,) = self._releases.release(question, charge_and_sum, check=self.accounts.for_questions.check)
+        answer = rounded(float(noisy[0]), question.sigma)
+        self._current.update(answers=(*self._current.value.answers, (self.run.step, name, answer)))
+        return answer
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:

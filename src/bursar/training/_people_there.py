@@ -66,6 +66,10 @@ class Present:
         """(m,) the largest norm that each of them may still contribute."""
         return np.asarray(self._accounts.allowance(step, self._ids), dtype=np.float64)
 
+    def check(self, step: Mechanism) -> None:
+        """Raise Unsupported where a step has no price; nobody is charged."""
+        self._accounts.check(step)
+
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(m,) bool: charge each of them; who takes part."""
         return self._accounts.charge(step, norms, self._ids)

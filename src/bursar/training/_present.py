@@ -1,20 +1,19 @@
 """The accounts of those who are present in one update of a stream; people are named by ids. Private throughout."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bursar._arrays import Array, Mask
 from bursar.errors import ArgumentError
 from bursar.individual import AccountsPerPerson, Filter, Odometer
-from bursar.mechanisms import Mechanism
 from bursar.training._accounts import WithoutBudget
+from bursar.training._counted_accounts import BoundsBeside, Counted
 from bursar.training._people_there import ids_and_rows, join_new
 
-__all__ = ["Bounded", "as_rows", "numbered", "opened"]
+__all__ = ["as_rows", "numbered", "opened"]
 
 GAPS = 4
 """Whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little."""
@@ -68,42 +67,24 @@ def as_rows(people: object, records: int, *, rows: bool) -> tuple[Tensor | None,
     return numbers, ids
 
 
-class Bounded:
-    """Accounts of some people with their running bounds beside them: what the accounts admit is counted there.
-
-    Args:
-        accounts: of these people, in the order of the ids.
-        odometer: with a bound for each of them.
-        ids: (m,) who is there.
-    """
-
-    def __init__(self, accounts: AccountsPerPerson, odometer: Odometer, ids: Sequence[Hashable]) -> None:
-        self._accounts, self._odometer, self._ids = accounts, odometer, ids
-
-    def allowance(self, step: Mechanism) -> Array:
-        """(m,) the allowance of the accounts."""
-        return self._accounts.allowance(step)
-
-    def charge(self, step: Mechanism, norms: Array) -> Mask:
-        """(m,) bool: charge each of them, and count what those who pay contribute."""
-        active = self._accounts.charge(step, norms)
-        given = np.where(np.asarray(active), np.asarray(norms, dtype=np.float64), 0.0)
-        self._odometer.charge(step, given, self._ids)
-        return active
-
-
-def opened(accounts: Filter | None, ids: Sequence[Hashable], odometer: Odometer | None = None) -> AccountsPerPerson:
+def opened(
+    accounts: Filter | None,
+    ids: Sequence[Hashable],
+    odometer: Odometer | None = None,
+    before: Callable[[], object] = lambda: None,
+) -> Counted:
     """The accounts and bounds of those who are there; people who never came before get them.
 
     Args:
         accounts: None: there is no budget, and nobody is left out.
         ids: (m,) who is there.
         odometer: None: there are no bounds.
+        before: called before anybody is charged.
     """
     present: AccountsPerPerson = WithoutBudget(len(ids))
     if accounts is not None:
         present = join_new(accounts, ids)
     if odometer is None:
-        return present
+        return Counted(present, [], before)
     odometer.join(odometer.missing(ids))
-    return Bounded(present, odometer, ids)
+    return Counted(present, [BoundsBeside(odometer, ids)], before)

@@ -31,11 +31,19 @@ class Releases:
         processes: this process, or the group of processes over which sums are added up.
         noise: the generator of the noise.
         checkpoint: where a release is announced before people are charged, or None.
+        before: called before noise is drawn.
     """
 
     def __init__(
-        self, *, current: CurrentState, processes: Processes, noise: NoiseGenerator, checkpoint: Announces | None
+        self,
+        *,
+        current: CurrentState,
+        processes: Processes,
+        noise: NoiseGenerator,
+        checkpoint: Announces | None,
+        before: Callable[[], object],
     ) -> None:
+        self._before = before
         self._current, self._processes, self._noise, self._checkpoint = current, processes, noise, checkpoint
         self.refused: BudgetExceeded | None = None
         """The refusal of this run's own budget, if there was one."""
@@ -45,18 +53,21 @@ class Releases:
         mechanism: Gaussian | SampledGaussian,
         charge_and_sum: Callable[[], list[Tensor]],
         *,
+        check: Callable[[Mechanism], object],
         noise: NoiseGenerator | None = None,
     ) -> list[Tensor]:
-        """Announce the mechanism, have people charged for it, and give the noisy sums, which are public.
+        """Check the mechanism, announce it, have people charged for it, and give the noisy sums, which are public.
 
         Args:
             mechanism: public. Its sigma is the noise on each entry of the sums.
             charge_and_sum: charges people for the mechanism and gives the private sums.
+            check: raises where an account cannot price or count the mechanism; nobody is charged then.
             noise: the noise of this release; None: fresh and independent.
 
         Guarantee: when this returns or raises, the checkpoint or the accounts know of all that was released.
         Source: theory 5.1; what was announced counts as spent.
         """
+        check(mechanism)
         if self._checkpoint is not None:
             self._checkpoint.announce(mechanism)
         try:
@@ -64,6 +75,7 @@ class Releases:
         except BudgetExceeded as refused:
             self.refused = refused
             raise
+        self._before()
         self._current.add_release(mechanism)
         drawn = self._noise if noise is None else noise
         return _witness.released(

@@ -48,6 +48,11 @@ class Resumable:
         self._fingerprint = None if checkpoint is None else records.fingerprint()
         self._fixed = settings.of_checkpoint() | {"optimizer": type(optimizer).__name__}
 
+    @property
+    def kept(self) -> bool:
+        """Whether there is a folder."""
+        return self._checkpoint is not None
+
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""
         if self._checkpoint is not None:
@@ -60,7 +65,7 @@ class Resumable:
                     "public": public,
                 }
                 | self._accounts.to_fields()
-                | ({} if self._batches is None else {"batches": self._batches.to_fields()})
+                | ({} if self._batches is None else {"batches": self._batches.to_fields(self._current.value.step)})
             )
 
     def restore(self, contents: dict[str, Any], unseen: list[Announced], processes: Processes) -> None:

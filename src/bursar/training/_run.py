@@ -38,8 +38,8 @@ class Run:
         settings: Settings,
         current: CurrentState,
         budget_admits: Callable[[Mechanism], bool],
-        ask: Callable[[Gaussian, Values], float],
-        count_clipped: Callable[[Gaussian], float],
+        ask: Callable[[str, Gaussian, Values], float],
+        count_clipped: Callable[[str, Gaussian], float],
     ) -> None:
         self.module, self.optimizer = module, optimizer
         self.counting: DropoutCount | ActiveAnswer | None = None
@@ -171,7 +171,7 @@ class Run:
         Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
         Source: theory 2.1, 5.1.
         """
-        return self._kept(name, self._ask(Gaussian(sigma, 1.0), values))
+        return self._ask(name, Gaussian(sigma, 1.0), values)
 
     def count_clipped(self, *, sigma: float, name: str = "clipped") -> float:
         """How many people's gradients were longer than the clip in the last step, with Gaussian noise.
@@ -190,8 +190,4 @@ class Run:
             is charged for one, and any other person for nothing.
         Source: theory 2.1, 5.1; Andrew et al. (2021), who charge everybody one half.
         """
-        return self._kept(name, self._count_clipped(Gaussian(sigma, 1.0)))
-
-    def _kept(self, name: str, answer: float) -> float:
-        self._current.update(answers=(*self.answers, (self.step, name, answer)))
-        return answer
+        return self._count_clipped(name, Gaussian(sigma, 1.0))

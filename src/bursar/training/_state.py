@@ -1,5 +1,6 @@
 """The state of a training run: one frozen value, replaced at each change, and what a checkpoint keeps of it."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,7 +15,7 @@ __all__ = ["CurrentState", "TrainingState", "plain_numbers"]
 
 History = dict[str, Any]
 
-PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples")
+PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples", "called")
 """The fields that a checkpoint keeps as they are."""
 
 
@@ -38,6 +39,8 @@ class TrainingState:
     """What callbacks keep; public, and theirs to change."""
     own_samples: bool = False
     """Whether bounds have followed people's own sampled gradients."""
+    called: int = 0
+    """How many callbacks have seen this step: a resumed run goes on with the next one."""
 
     def to_fields(self) -> dict[str, Any]:
         """Names and plain values, for a checkpoint."""
@@ -56,6 +59,8 @@ class TrainingState:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
         """The state that ``to_fields`` described."""
+        called = sys.maxsize if fields["step"] else 0  # earlier versions saved when all had seen a step
+        fields = {"called": called} | dict(fields)
         released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
         return cls(
             **{name: fields[name] for name in PLAIN},

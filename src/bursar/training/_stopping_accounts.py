@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -95,6 +95,13 @@ class StoppingAccounts(Uncopyable, ABC):
         """The accounts, for other uses."""
         return self._people
 
+    def undo(self) -> None:
+        """Give back what was booked, before the first charge: nothing was asked, and nothing will be."""
+        with self._lock:
+            if self._people.refundable(self._price):
+                self._people.refund(self._price, self._inside)
+            self._inside = cast(Mask, self._xp.zeros_like(self._inside))
+
     def among(self, gathered: Callable[[Any], list[Any]]) -> None:
         """Count the people of several processes, each of which holds the accounts of its own people.
 
@@ -118,6 +125,12 @@ class StoppingAccounts(Uncopyable, ABC):
         staying = self._staying(sensitivity, room)
         allowance = room if step is one else self._people.allowance(step)
         return self._xp.where(staying, allowance, self._xp.zeros_like(allowance))
+
+    def check(self, step: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
+        self._refuse_more()
+        _sensitivity(step)
+        self._people.check(step)
 
     def charge(self, step: mechanisms.Mechanism, norms: Array) -> Mask:
         """Charge each person who is still in and can pay, see who drops out, and answer the question anew.

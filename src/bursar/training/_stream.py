@@ -9,6 +9,7 @@ Source: theory 5.1 to 5.3, 5.7; Feldman & Zrnic (2021), Algorithms 3 and 8
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,17 +23,19 @@ from bursar.individual import AccountsPerPerson, BudgetStatement, Statement
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
 from bursar.mechanisms import Gaussian
-from bursar.training._arguments import check_optimizer, settled_budget, settled_odometer
+from bursar.training._arguments import check_optimizer, settled_odometer
 from bursar.training._card import Boundary, Card, build_card, worst_case
 from bursar.training._contributions import FullBatch
 from bursar.training._datasets import as_records
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._ending import Interruptions, Saves
 from bursar.training._ledger_run import OnLedger
 from bursar.training._ledger_stream import LedgerStream, closed_after_errors
 from bursar.training._present import numbered, opened
 from bursar.training._records import Records
 from bursar.training._releases import Releases, apply_gradients
 from bursar.training._state import CurrentState, TrainingState
+from bursar.training._stream_budget import accounts_with_ids, settled_stream
 from bursar.training._stream_checkpoint import StreamCheckpoint
 from bursar.training.gradients import Gradients
 from bursar.training.gradients._batches import check_batch
@@ -117,12 +120,12 @@ class Stream(Uncopyable):
         self._budget: filters.Filter | None
         with closed_after_errors(self._book):
             if self._book is not None:
-                self._why, self._multiplier = _settled(self._book.whole, **noise)[1:]
+                self._why, self._multiplier = settled_stream(self._book.whole, **noise)[1:]
                 self._budget, self._own = self._book.budget, None
             else:
                 bounded = self._boundary is not None
-                self._budget, self._why, self._multiplier = _settled(budget, **own, **noise, bounded=bounded)
-                self._own = None if self._budget is None else _accounts_with_ids(budget, self._budget)
+                self._budget, self._why, self._multiplier = settled_stream(budget, **own, **noise, bounded=bounded)
+                self._own = None if self._budget is None else accounts_with_ids(budget, self._budget)
             self._clip, self._divisor = float(max_grad_norm), float(divisor)
             self._contributions = FullBatch(spend_remainder=spend_remainder, pace=1.0 if spread > 1 else 0.0)
             self._spend_remainder, self._spread = spend_remainder, int(spread)
@@ -133,10 +136,18 @@ class Stream(Uncopyable):
                 seeded=seed is not None,
             )
             self._current = CurrentState(state)
+            self._refuse_unpriced()
             self._process = OwnProcess()
             self._noise = noise_generator(self._gradients.parameters[0].device, seed)
             self._folder: StreamCheckpoint | None = None
             self._begin(checkpoint, resume=resume, budget=budget)
+
+    def _refuse_unpriced(self) -> None:
+        """Refuse a budget or an odometer that has no price for an update."""
+        if self._own is not None:
+            self._own.check(self._step)
+        if self._odometer is not None:
+            self._odometer.check(self._step)
 
     def _begin(
         self, checkpoint: str | Path | None, *, resume: bool, budget: filters.Filter | PersonFilter | None
@@ -219,11 +230,20 @@ class Stream(Uncopyable):
             spread = self._spread if self._book is None else 1  # a ledger's accounts have one part of what is left
             return self._contributions.charge_and_sum(self._gradients, records, accounts, self._step, spread)
 
-        self._apply(self._released(ids, charge_and_sum, divisor), divisor)
+        folder = (
+            self._folder if self._book is None else None
+        )  # on a ledger, the folder and the ledger agree as they are
+        save = None if folder is None else partial(self._save, folder)
+        with Interruptions(self._folder or self._book) as until, Saves(save, every=1, interruptions=until):
+            self._apply(self._released(ids, charge_and_sum, divisor, until), divisor)
         return self.number
 
     def _released(
-        self, ids: Sequence[Hashable], charge_and_sum: Callable[[AccountsPerPerson], list[Tensor]], divisor: float
+        self,
+        ids: Sequence[Hashable],
+        charge_and_sum: Callable[[AccountsPerPerson], list[Tensor]],
+        divisor: float,
+        until: Interruptions,
     ) -> list[Tensor]:
         """The noisy sums of an update, once the people who are there have been charged for them."""
         folder = self._folder
@@ -234,14 +254,21 @@ class Stream(Uncopyable):
                     folder.keep(number, noisy, divisor)
 
             def add_noise(sums: Sequence[Tensor]) -> list[Tensor]:
+                until.wait()
                 return Processes().noisy_total(sums, self._step.sigma, self._noise)
 
             spread = self._spread if self._spend_remainder else 1
             return self._book.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
-        accounts = opened(self._own, ids, self._odometer)
         announced = None if folder is None else folder.announcing(ids)
-        releases = Releases(current=self._current, processes=Processes(), noise=self._noise, checkpoint=announced)
-        return releases.release(self._step, lambda: charge_and_sum(accounts))
+        accounts = opened(self._own, ids, self._odometer, until.wait)
+        releases = Releases(
+            current=self._current,
+            processes=Processes(),
+            noise=self._noise,
+            checkpoint=announced,
+            before=until.wait,
+        )
+        return releases.release(self._step, lambda: charge_and_sum(accounts), check=accounts.check)
 
     def _apply(self, noisy: Sequence[Tensor], divisor: float) -> None:
         """Take the step of an update that was released, and save."""
@@ -344,46 +371,3 @@ class Stream(Uncopyable):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _settled(
-    budget: filters.Filter | PersonFilter | None,
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    updates: int | None,
-    noise_multiplier: float | None,
-    max_grad_norm: float,
-    bounded: bool = False,
-) -> tuple[filters.Filter | None, str, float]:
-    """Each person's budget, why it is this filter, and the noise multiplier; the arguments checked.
-
-    The budget is None where there is an odometer (``bounded``), and neither a budget nor epsilon is given.
-    """
-    _check.positive(max_grad_norm=max_grad_norm)
-    if (updates is None) == (noise_multiplier is None):
-        raise ArgumentError("give either updates= or noise_multiplier=")
-    if bounded and noise_multiplier is None and budget is None and epsilon is None:
-        raise ArgumentError("noise_multiplier must be given where there is an odometer and no budget")
-    chosen = settled_budget(
-        budget,
-        epsilon=epsilon,
-        delta=delta,
-        steps=1 if updates is None else updates,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=max_grad_norm,
-        sample_rate=None,
-        individual=True,
-        with_odometer=bounded,
-    )
-    if chosen.budget is None and not bounded:
-        raise ArgumentError("give a budget, or both epsilon= and delta=")
-    return chosen.budget, chosen.why, chosen.noise_multiplier
-
-
-def _accounts_with_ids(budget: filters.Filter | PersonFilter | None, public: filters.Filter) -> PersonFilter:
-    """The caller's accounts, or fresh ones for people who are named by ids."""
-    if not isinstance(budget, PersonFilter):
-        return PersonFilter([], public.fresh())
-    budget.missing([])  # refuses accounts that are rows
-    return budget

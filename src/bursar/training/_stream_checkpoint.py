@@ -17,7 +17,7 @@ from bursar.ledger import new_claim
 from bursar.mechanisms import Mechanism
 from bursar.training._accounts import odometer_fields, restored_accounts, restored_odometer
 from bursar.training._card import Boundary
-from bursar.training._checkpoint import Checkpoint
+from bursar.training._checkpoint import Checkpoint, check_ids
 from bursar.training._counted_accounts import countable
 from bursar.training._state import TrainingState, plain_numbers
 
@@ -50,7 +50,12 @@ class StreamCheckpoint:
         self._kept = Path(folder) / "update.pt"
 
     def announcing(self, ids: Sequence[Hashable]) -> Announcement:
-        """What a release with these people is announced to."""
+        """What a release with these people is announced to.
+
+        Raises:
+            ArgumentError: an id would not come back from the disk as it is; before anybody has an account.
+        """
+        check_ids(ids)
         return Announcement(self._folder, ids)
 
     def save(

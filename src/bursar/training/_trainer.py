@@ -18,17 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bursar import _check, filters
-from bursar.errors import ArgumentError, Unsupported
+from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement, Losses, Statement
 from bursar.individual import Filter as PersonFilter
 from bursar.individual import Odometer as PersonOdometer
-from bursar.training._accounts import (
-    TrainingAccounts,
-    WithoutBudget,
-    restored_accounts,
-    restored_odometer,
-)
+from bursar.training._accounts import TrainingAccounts, WithoutBudget
 from bursar.training._arguments import (
+    check_first_step,
     check_losses,
     check_optimizer,
     check_options,
@@ -38,10 +34,11 @@ from bursar.training._arguments import (
     settled_odometer,
 )
 from bursar.training._card import Boundary, Card, build_card, worst_case
-from bursar.training._checkpoint import Checkpoint
+from bursar.training._checkpoint import Announced, Checkpoint
 from bursar.training._contributions import FullBatch, Poisson, contributions
 from bursar.training._datasets import checked_records
 from bursar.training._distributed import Processes, noise_generator
+from bursar.training._ending import Interruptions
 from bursar.training._fixed_batches import BatchContributions, Correlation, batch_plan
 from bursar.training._ledger_run import LedgerRun, OnLedger, held
 from bursar.training._logistic.descent import Everybody
@@ -49,6 +46,7 @@ from bursar.training._loop import Callback, Counting, Loop
 from bursar.training._private_report import HolderReport
 from bursar.training._records import Records
 from bursar.training._run import Run
+from bursar.training._run_accounts import accounts_of_run
 from bursar.training._settings import Settings
 from bursar.training.correlated import FixedBatches
 from bursar.training.gradients import Gradients
@@ -189,7 +187,7 @@ class Trainer:
         losses: Losses | None = None,
         shares: Any = None,
         checkpoint: str | Path | None = None,
-        checkpoint_every: int = 50,
+        checkpoint_every: int | None = None,
         resume: bool = False,
         ledger: OnLedger | None = None,
         ids: Sequence[object] | None = None,
@@ -203,15 +201,18 @@ class Trainer:
             targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
             people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
                 accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
-            callbacks: each is called with the run before the first step and after every step; see ``Run``. One that
-                has a method ``ended`` is told, with the run, when it is over, however it ends.
+            callbacks: each is called with the run before the first step and after every step; see ``Run``. A resumed
+                run does not call them again for a step that they have seen. One that has a method ``began`` is told,
+                with the run, before anything else, also of a resumed run; one that has ``ended``, when it is over,
+                however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             losses: private, fresh: filled with each person's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
             shares: (n,) private, in (0, 1]: the part of the budget that each person may spend; see
                 ``individual.Filter``. Not with accounts of the caller's, which have their own.
             checkpoint: a folder, private: written before anything is released, so that a killed run can be resumed.
-            checkpoint_every: steps between two checkpoints.
+            checkpoint_every: steps between two checkpoints; None: as often as writing them takes less than a twentieth
+                of the time. One is written in any case when the run ends, also by Ctrl-C, by SIGTERM or by an error.
             resume: go on from the folder, with the same records in the same order and the same budget. Each person is
                 first charged for what may have been released since its last checkpoint.
             ledger: the accounts that other trainings and questions charge too; see ``training.OnLedger``.
@@ -225,44 +226,69 @@ class Trainer:
         """
         if self._loop is not None:
             raise ArgumentError("this trainer has trained already: another run needs another trainer and budget")
-        _check.whole(1, checkpoint_every=checkpoint_every)
+        if checkpoint_every is not None:
+            _check.whole(1, checkpoint_every=checkpoint_every)
         callbacks = checked_callbacks(callbacks)
         self._refuse_on_ledger(ledger, shares)
         records = self._records(inputs, targets, people, rows=any(each is not None for each in (losses, shares, ids)))
         check_losses(losses, records.person_count, self._settings)
+        check_first_step(self._settings, self._people)
         # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
         chosen = self._contributions(records)
         self._gradients.prepare(records.inputs, records.targets)
-        with ExitStack() as stack:
+        with Interruptions(checkpoint is not None or ledger is not None) as interruptions, ExitStack() as stack:
             folder = None if checkpoint is None else stack.enter_context(closing(Checkpoint(checkpoint, resume=resume)))
             loaded = None if folder is None else folder.load()
             on = held(ledger, ids, self._settings.budget, records.person_count, folder=folder, begun=loaded is not None)
             self._held = None if on is None else stack.enter_context(on)
-            loop = Loop(
-                settings=self._settings,
-                module=self._module,
-                optimizer=self._optimizer,
-                gradients=self._gradients,
-                contributions=chosen,
-                records=records,
-                accounts=self._accounts(records, losses, shares, None if loaded is None else loaded[0]),
-                processes=self._processes,
-                noise=noise_generator(self._gradients.parameters[0].device, self._seed),
-                checkpoint=folder,
+            accounts = accounts_of_run(
+                self._settings,
+                records.person_count,
+                given=self._people,
+                losses=losses,
+                shares=shares,
+                saved=loaded and loaded[0],
+                held=self._held,
+                before=interruptions.wait,
             )
-            if loaded is not None:
-                loop.restore(*loaded)
-            self._loop = loop
+            if loaded is None and self._held is None and isinstance(self._given, filters.Filter):
+                self._given.hand_over("Trainer.fit")
+            loop = self._loop = self._looped(records, chosen, accounts, folder, loaded, interruptions)
             self._processes.broadcast_module(self._module)
-            for callback in callbacks:
-                if hasattr(callback, "ended"):
-                    stack.callback(callback.ended, loop.run)
             if counting is not None:
                 loop.count_with(counting)
+            loop.tell(callbacks, stack)
             loop.train(callbacks, save_every=checkpoint_every)
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
         return loop.run
+
+    def _looped(
+        self,
+        records: Records,
+        chosen: FullBatch | Poisson | BatchContributions,
+        accounts: TrainingAccounts,
+        folder: Checkpoint | None,
+        loaded: tuple[dict[str, Any], list[Announced]] | None,
+        interruptions: Interruptions,
+    ) -> Loop:
+        """The run, where its checkpoint was, if there is one."""
+        loop = Loop(
+            settings=self._settings,
+            module=self._module,
+            optimizer=self._optimizer,
+            gradients=self._gradients,
+            contributions=chosen,
+            records=records,
+            accounts=accounts,
+            processes=self._processes,
+            noise=noise_generator(self._gradients.parameters[0].device, self._seed),
+            checkpoint=folder,
+            interruptions=interruptions,
+        )
+        if loaded is not None:
+            loop.restore(*loaded)
+        return loop
 
     def _refuse_on_ledger(self, ledger: OnLedger | None, shares: object) -> None:
         if ledger is not None:
@@ -359,42 +385,3 @@ class Trainer:
         if self._loop is None:
             raise ArgumentError("nothing was trained yet: call fit first")
         return self._loop
-
-    def _accounts(
-        self, records: Records, losses: Losses | None, shares: Any, saved: dict[str, Any] | None
-    ) -> TrainingAccounts:
-        """The caller's accounts, those of the checkpoint, or fresh ones."""
-        count, settings = records.person_count, self._settings
-        people: PersonFilter | Everybody | WithoutBudget
-        if shares is not None and (self._people is not None or settings.budget is None or not settings.individual):
-            raise ArgumentError("shares need individual=True and a filter as the budget")
-        if self._people is not None:
-            if not settings.individual:
-                raise ArgumentError("budget: accounts per person need individual=True")
-            if saved is not None:
-                raise Unsupported("resume: give the budget as a filter; the accounts are in the checkpoint")
-            if len(self._people.spent()) != count:
-                raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
-            people = self._people
-        elif settings.budget is None:
-            people = WithoutBudget(count)
-        elif saved is not None:
-            people = restored_accounts(saved["accounts"], settings.budget, individual=settings.individual, count=count)
-        elif settings.individual:
-            people = PersonFilter(count, settings.budget.fresh(), shares=shares)
-        else:
-            people = Everybody(count, settings.budget.fresh())
-        if self._held is not None and isinstance(people, PersonFilter):
-            people = self._held.accounts(None if saved is None else people)
-        if saved is None and self._held is None and isinstance(self._given, filters.Filter):
-            self._given.hand_over("Trainer.fit")
-        return TrainingAccounts(people, losses, self._running_bounds(count, saved), count)
-
-    def _running_bounds(self, count: int, saved: dict[str, Any] | None) -> PersonOdometer | Boundary | None:
-        """The odometers of the checkpoint, or fresh ones, or None."""
-        boundary, individual = self._settings.odometer, self._settings.individual
-        if saved is not None:
-            return restored_odometer(saved.get("odometer"), boundary, individual=individual)
-        if boundary is None:
-            return None
-        return PersonOdometer(count, boundary) if individual else boundary.fresh()

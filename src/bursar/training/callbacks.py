@@ -82,12 +82,19 @@ class Schedule:
         self._scheduler = scheduler
         self._step: int | None = None
 
-    def __call__(self, run: Run) -> None:
-        """Take a step of the schedule after a step of the training."""
+    def began(self, run: Run) -> None:
+        """Go on where a resumed run was."""
         if self._scheduler.optimizer is not run.optimizer:
             raise ArgumentError("scheduler must be of the trainer's optimizer")
-        if self._step is None and "schedule" in run.history:
+        self._step = run.step
+        if "schedule" in run.history:
             self._scheduler.load_state_dict(dict(run.history["schedule"]))
+            self._step = -1  # it is called with steps that it has not seen
+
+    def __call__(self, run: Run) -> None:
+        """Take a step of the schedule after a step of the training."""
+        if self._step is None:
+            self.began(run)
         if self._step is not None and run.step > self._step:
             self._scheduler.step()
         self._step = run.step
@@ -121,22 +128,26 @@ class MovingAverage:
             raise ArgumentError("module: there is no average yet: give this callback to fit first")
         return self._module
 
+    def began(self, run: Run) -> None:
+        """Begin with the module as it is, or with the average of a resumed run."""
+        averaged = run.history.get("moving average", {})
+        self._module, self._step = deepcopy(run.module), -1 if averaged else run.step
+        with torch.no_grad():
+            for name, parameter in self._module.named_parameters():
+                parameter.copy_(averaged.get(name, parameter))
+
     def __call__(self, run: Run) -> None:
         """Take an iterate into the average."""
         averaged = run.history.setdefault("moving average", {})
         if self._module is None:
-            self._module = deepcopy(run.module)
-            with torch.no_grad():
-                for name, parameter in self._module.named_parameters():
-                    parameter.copy_(averaged.get(name, parameter))
-            self._step = run.step
+            self.began(run)
         if run.step > self._step:
             decay = min(self._decay, (1 + run.step) / (10 + run.step))
             with torch.no_grad():
-                for mean, now in zip(self._module.parameters(), run.module.parameters(), strict=True):
+                for mean, now in zip(self.module.parameters(), run.module.parameters(), strict=True):
                     mean.lerp_(now.to(mean.dtype), 1 - decay)
             self._step = run.step
-        averaged.update({name: each.detach().clone() for name, each in self._module.named_parameters()})
+        averaged.update({name: each.detach().clone() for name, each in self.module.named_parameters()})
 
 
 def module_measure(

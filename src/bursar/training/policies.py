@@ -17,7 +17,7 @@ from math import exp
 
 from bursar import _check
 from bursar.errors import ArgumentError
-from bursar.mechanisms import Mechanism, Repeated
+from bursar.mechanisms import Gaussian, Mechanism, Repeated
 from bursar.odometers import Odometer
 from bursar.training._evaluation import correct
 from bursar.training._run import Run
@@ -304,6 +304,8 @@ class EarlyStopping(_Looks):
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run
         _ = self.odometer  # also when the question is refused
+        self._odometer.check(run.next_step())  # before anybody is charged for it
+        self._odometer.check(Gaussian(self._sigma, 1.0))
         memory = self._memory(run)
         if self._look(run, memory, self._every):
             self._decide(run, memory)

@@ -11,7 +11,8 @@ from bursar import _check, filters, mechanisms, odometers
 from bursar._uncopyable import Uncopyable
 from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
+from bursar.interop.opacus._hook import Hook
+from bursar.interop.opacus._rules import rate
 from bursar.interop.opacus._runs import Runs
 
 __all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
@@ -49,6 +50,11 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     @abstractmethod
     def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Refuse what is not the state of an account like this one, with the same promise; return it."""
+
+    def refuse(self, step: mechanisms.Mechanism) -> None:
+        """Raise where one more step cannot be counted, or does not fit; nothing is charged."""
+        if not self.admits(step):
+            raise BudgetExceeded(f"{step!r} does not fit any more", asked=None, spent=None, left=None)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Charge one step.
@@ -108,16 +114,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
         """The function that Opacus calls after adding noise and before each step: it charges the step."""
 
-        def charge(optimizer: DPOptimizer) -> None:
-            try:
-                refuse_accumulation(optimizer)
-                refuse_adaptive(optimizer)
-                self.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=rate(sample_rate))
-            except BaseException:
-                forget_gradients(optimizer)
-                raise
-
-        return charge
+        return Hook(self, rate(sample_rate))
 
     def _check_kind(self, state_dict: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
         """Refuse what is not the state of an accountant of this kind, which holds this name too; return it."""
@@ -244,7 +241,12 @@ class OdometerAccountant(StepAccountant):
         self._odometer.charge(step)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """True: an odometer has no budget."""
+        """True: an odometer has no budget.
+
+        Raises:
+            Unsupported: the odometer has no price for the step.
+        """
+        self._odometer.check(step)
         return True
 
     def get_epsilon(self, delta: float, *args: object, one_more: bool = False, **kwargs: object) -> float:

@@ -119,6 +119,8 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         self._is_chosen = True
         if isinstance(self.accountant, FixedAccountant):
             self.accountant.check(step)
+        elif isinstance(self.accountant, OdometerAccountant):
+            self.accountant.refuse(step)
         elif isinstance(self.accountant, Accountant) and not steps_that_fit(self.accountant.budget, step, batches):
             budget = self.accountant.budget
             raise BudgetExceeded(

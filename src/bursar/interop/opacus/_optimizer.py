@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 from bursar import _check, filters, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual import AccountsPerPerson, Filter
+from bursar.interop.opacus._hook import Hook
 from bursar.interop.opacus._loader import SPLIT, Loader
 from bursar.interop.opacus._rules import (
     RAND_ON_EMPTY,
@@ -177,6 +178,8 @@ class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
         bounds = self.bounds
         sigma = self.noise_multiplier * self.max_grad_norm
         step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
+        if isinstance(self.step_hook, Hook):
+            self.step_hook.refuse(self)
         active = np.asarray(self._people.charge(step, bounds))
         self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
 

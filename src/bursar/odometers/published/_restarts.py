@@ -165,6 +165,16 @@ class Restarts(Account[FiltersInARow]):
             self._totals = self._notion.after(self._totals, mechanism)
             self._count += mechanisms.rounds(mechanism)
 
+    def check(self, mechanism: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a mechanism; nothing is counted.
+
+        Raises:
+            BudgetExceeded: one round costs more than a filter holds.
+            Unsupported: no theorem gives this mechanism a cost here.
+        """
+        with self._lock:
+            self._notion.after(self._totals, mechanism)
+
     def epsilon(self, *, delta: float | None = None) -> float:
         """The bound at the end of the filter that is open now, for a number of filters fixed in advance."""
         chosen = self.delta if delta is None else delta

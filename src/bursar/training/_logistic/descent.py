@@ -79,6 +79,10 @@ class Everybody:
         """Whether the public filter has room; asking changes nothing."""
         return self._filter.admits(step)
 
+    def check(self, step: Mechanism) -> None:
+        """Raise Unsupported where a step has no price; nothing is charged."""
+        self._filter.admits(step)
+
     def state(self) -> dict[str, Any]:
         """The state of the public filter."""
         return self._filter.state()

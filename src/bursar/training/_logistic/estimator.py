@@ -17,6 +17,7 @@ from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.individual import BudgetStatement, Statement
 from bursar.training._card import Boundary, Card, build_card
+from bursar.training._ending import Interruptions
 from bursar.training._ledger_run import OnLedger, held
 from bursar.training._logistic import descent
 from bursar.training._logistic.fit_accounts import FitAccounts
@@ -26,16 +27,15 @@ from bursar.training._logistic.noise_plan import Plan, check_rate, check_worst_c
 from bursar.training._logistic.partial import PartialFit, StreamedAccounts
 from bursar.training._logistic.personal_accounts import PersonalAccounts
 from bursar.training._logistic.stopping_rule import Counting
+from bursar.training._logistic.wrappers import Copied
 
 __all__ = ["LogisticRegression"]
 
 Floats = NDArray[np.float64]
 Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
-PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream")
-"""Attributes that do not travel with the model."""
 
 
-class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
@@ -187,8 +187,9 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
         ids = None if ledger is None or names is None else names.tolist()
         steps = self.steps + (self.extra_steps if self.individual else 0)
+        self._tell_of_wrappers()
         on = held(ledger, ids, planned.budget, gradients.people)
-        with nullcontext() if on is None else on:
+        with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
             accounts = FitAccounts(
                 planned,
                 gradients.people,
@@ -387,10 +388,6 @@ class LogisticRegression(PartialFit, ClassifierMixin, BaseEstimator):  # type: i
         if not stopped or self.average == 0:
             return self.average
         return 1 - (self.steps - descent.averaged(self.average, self.steps)) / self.n_iter_
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        return {name: value for name, value in state.items() if name not in PRIVATE}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

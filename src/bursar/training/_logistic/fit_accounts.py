@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from bursar import _witness, individual
 from bursar._arrays import to_numpy
 from bursar.errors import ArgumentError
-from bursar.individual import AccountsPerPerson
 from bursar.training._card import Boundary
-from bursar.training._counted_accounts import WithOdometer, count_worst_case, fresh_odometer
+from bursar.training._counted_accounts import BoundsBeside, Counted, check_bound, count_worst_case, fresh_odometer
 from bursar.training._counters import rounded
 from bursar.training._ledger_run import LedgerRun
 from bursar.training._logistic.descent import Everybody
@@ -96,10 +95,17 @@ class FitAccounts:
             counting = by_square_root(self._planned.drops, noise)
         if counting is None:
             return
-        self.rule = StoppingRule(self.people, counting, planned=planned, most_inactive=most_inactive, counts=extra)
-        price = self.rule.answer.price
-        if isinstance(self.odometer, individual.Odometer):
-            count_worst_case(self.odometer, price, self._count)
+        odometer = self.odometer
+        self.rule = StoppingRule(
+            self.people,
+            counting,
+            planned=planned,
+            most_inactive=most_inactive,
+            counts=extra,
+            check=lambda price: None if odometer is None else check_bound(odometer, price),
+        )
+        if isinstance(odometer, individual.Odometer):
+            count_worst_case(odometer, self.rule.answer.price, self._count)
         self.for_steps = self._watched(self.rule)
 
     def kept(self, ids: NDArray[Any] | None) -> PersonalAccounts | None:
@@ -111,9 +117,8 @@ class FitAccounts:
         odometer = self.odometer if isinstance(self.odometer, individual.Odometer) else None
         return PersonalAccounts(self.people, odometer, ids, self._planned.delta)
 
-    def _watched(self, accounts: Any) -> AccountsPerPerson:
-        watched: AccountsPerPerson = accounts if self.odometer is None else WithOdometer(accounts, self.odometer)
-        return watched
+    def _watched(self, accounts: Any) -> Counted:
+        return Counted(accounts, [] if self.odometer is None else [BoundsBeside(self.odometer)])
 
 
 def _running(odometer: Boundary | None, count: int, *, per_person: bool) -> individual.Odometer | Boundary | None:

@@ -14,6 +14,7 @@ from bursar import _check, individual
 from bursar.errors import ArgumentError, Unsupported
 from bursar.mechanisms import Gaussian
 from bursar.training._card import Card, build_card
+from bursar.training._ending import Interruptions
 from bursar.training._ledger_run import OnLedger
 from bursar.training._ledger_stream import LedgerStream
 from bursar.training._logistic.gradients import LogisticGradients
@@ -121,9 +122,10 @@ class PartialFit:
             folder = None if checkpoint is None else StreamFolder(checkpoint, resume=False)
             book, start = book_of(ledger, self._own("seed")), gradients.start
             stream = self._stream = self._begun(planned, found, start, folder, book, self._described(expected))
-        with stream.alone():
+        with Interruptions(stream.folder or stream.book) as until, stream.alone():
+            until.wait()  # the call is told when it is on the disk
             stream.update(ids, gradients, self._rate(stream, expected) / expected, self._described(expected))
-        self._set_released(stream, expected)
+            self._set_released(stream, expected)
         return self
 
     @classmethod

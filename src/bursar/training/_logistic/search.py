@@ -19,6 +19,7 @@ from bursar.errors import ArgumentError
 from bursar.noise import rounded_gaussian
 from bursar.training._card import Card
 from bursar.training._logistic.estimator import Features, Floats, LogisticRegression
+from bursar.training._logistic.wrappers import Copied
 
 __all__ = ["PrivateSearch"]
 
@@ -40,7 +41,7 @@ class Plan:
     """A noisy count of the people whom a model gets right."""
 
 
-class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The best of a random number of private trainings, each with settings drawn at random from a public grid.
 
     Only the best model is released, with its settings and its noisy score; the number of runs stays secret. All runs,
@@ -121,12 +122,14 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         candidates = self._candidates()
         planned = self._plan(held_out is not None)
         models = self._ready(candidates, planned)
+        self._tell_of_wrappers()
         scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
         chance: Random = SystemRandom() if self.seed is None else Random(self.seed)
         best: tuple[int, int, LogisticRegression] | None = None
         for number in range(tuning.draw_runs(planned.best, seed=self.seed)):
             place = chance.randrange(len(models))
             model = clone(models[place])
+            model._copies = None  # the search pays for all runs together
             if self.seed is not None:
                 model.set_params(seed=1_000_003 * self.seed + number)
             model.fit(X, y, groups)

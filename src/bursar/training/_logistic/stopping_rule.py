@@ -29,17 +29,37 @@ class StoppingRule:
         planned: public. The steps that come before the first count.
         most_inactive: public. The number of people that may have dropped out; None: where the answer is yes or no.
         counts: public. How many steps may be counted.
+        check: raises where the price cannot be counted elsewhere; then it is given back.
 
     Guarantee: as for ``Dropouts`` and ``StillActive``: each person who drops out is in the answers from one step on.
     Source: theory 5.8; docs/proofs/dropouts.md.
     """
 
     def __init__(
-        self, people: individual.Filter, counting: Counting, *, planned: int, most_inactive: float | None, counts: int
+        self,
+        people: individual.Filter,
+        counting: Counting,
+        *,
+        planned: int,
+        most_inactive: float | None,
+        counts: int,
+        check: Callable[[Mechanism], object] = lambda price: None,
     ) -> None:
         counted = counting(people)
         if not isinstance(counted, StoppingAccounts) or counted.people is not people:
             raise ArgumentError("counting must make Dropouts or StillActive of the accounts that it is given")
+        self._people, self._counted, self._left = people, counted, planned
+        self._most_inactive = most_inactive
+        try:
+            check(counted.price)
+            self._refuse_unfit(counts)
+        except BaseException:
+            counted.undo()
+            raise
+
+    def _refuse_unfit(self, counts: int) -> None:
+        """Refuse a counting that cannot answer this rule's question so often."""
+        counted, most_inactive = self._counted, self._most_inactive
         if counted.most is not None and counted.most < counts:
             raise ArgumentError(f"counting: {counted.most} counts are fewer than extra_steps={counts}")
         by_number = isinstance(counted.answer, DropoutCount)
@@ -47,8 +67,6 @@ class StoppingRule:
             raise ArgumentError("stop_when_inactive must be given where drops are counted: the share that ends it")
         if not by_number and most_inactive is not None:
             raise ArgumentError("stop_when_inactive: StillActive has its own number of people; leave the share out")
-        self._people, self._counted, self._left = people, counted, planned
-        self._most_inactive = most_inactive
 
     @property
     def answer(self) -> DropoutCount | ActiveAnswer:
@@ -63,6 +81,10 @@ class StoppingRule:
     def allowance(self, step: Mechanism) -> Array:
         """(n,) private: the largest norm each may still contribute to this step."""
         return (self._people if self._left > 0 else self._counted).allowance(step)
+
+    def check(self, step: Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
+        (self._people if self._left > 0 else self._counted).check(step)
 
     def charge(self, step: Mechanism, norms: Array) -> Mask:
         """(n,) bool, private: charge each person, and from the planned step on ask the question anew."""
