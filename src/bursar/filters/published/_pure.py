@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from bursar import _check, mechanisms, notions
-from bursar._units import budget, to_float, up
+from bursar._units import budget, up
 from bursar.curves import approximate, zcdp
 from bursar.filters._filter import Filter
 
@@ -16,11 +16,14 @@ __all__ = ["Pure"]
 class Squares(notions.Scalar):
     """Half the sum of epsilon squared, of pure mechanisms."""
 
+    epsilon: float
+    delta: float
     measure: ClassVar[str] = "rho"
     theorem: ClassVar[str] = "theory 4.7; Feldman & Zrnic (2021), Thm 4.7"
 
-    def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
-        return zcdp.Zcdp(to_float(limits[0]))
+    def total(self, limits: tuple[int, ...]) -> approximate.Approximate:
+        """As printed: the budget's own epsilon and delta, and nothing at other deltas."""
+        return approximate.Approximate(self.epsilon, self.delta)
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
         notions.no_failures(leaf, "Pure")
