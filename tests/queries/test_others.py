@@ -285,7 +285,7 @@ def test_lists_are_no_texts(tmp_path):
         connection.execute("CREATE TYPE mood AS ENUM ('x', 'y')")
         connection.execute("CREATE TABLE t AS SELECT 'ann' AS who, ['x', 'y']::mood[2] AS two, ['x']::mood[] AS some")
     for column in ("two", "some"):
-        with pytest.raises(ArgumentError, match="is of type (LIST|ARRAY) and must hold whole numbers, text or dates"):
+        with pytest.raises(ArgumentError, match=r"is of type (LIST|ARRAY) and must hold whole numbers, text or dates"):
             opened(tmp_path, tmp_path / "a.duckdb", table="t", person=column)
 
 

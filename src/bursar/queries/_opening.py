@@ -118,7 +118,9 @@ def _columns_of(given: Given) -> Mapping[str, str]:
             "tables: data frames of Spark and other tables cannot be in one session: make all of them one"
         )
     if given.reading != sources.ReadOptions():
-        raise ArgumentError("table=, view= and types= are not for data frames of Spark: use data.selectExpr(...) or spark.sql(...)")
+        raise ArgumentError(
+            "table=, view= and types= are not for data frames of Spark: use data.selectExpr(...) or spark.sql(...)"
+        )
     return columns_of(given.data)
 
 
