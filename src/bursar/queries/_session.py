@@ -285,7 +285,7 @@ class Session(Uncopyable):
 
     @property
     def columns(self) -> dict[str, dict[str, str]]:
-        """The tables of people, and the columns of each, with kinds, or types that questions can't use. Public."""
+        """The tables of people, and the columns of each: their kinds, or types that questions can't use. Public."""
         return {name: dict(table.kinds) for name, table in self._rows.schema.people.items()}
 
     @property
