@@ -177,7 +177,6 @@ def test_callbacks_see_each_step_once_and_ask_once(tmp_path):
             average = callbacks.MovingAverage(0.5)
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
             seen = [
-                policies.AdaptiveNoise(every=1, epoch=5, sigma=100.0),
                 policies.DecreasingNoise(factor=0.9, every=5, least=1.0),
                 *once[:1],
                 callbacks.Schedule(schedule),

@@ -298,14 +298,17 @@ class EarlyStopping(_Looks):
                 self._charged[mechanism] = times
         return self._odometer
 
+    def began(self, run: Run) -> None:
+        """Refuse a run whose steps, or questions, the odometer has no price for, before anybody is charged."""
+        self._odometer.check(run.next_step())
+        self._odometer.check(Gaussian(self._sigma, 1.0))
+
     def __call__(self, run: Run) -> None:
         """Ask when a look is due, and stop when the counts say so."""
         if self._run not in (None, run):
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
         self._run = run
         _ = self.odometer  # also when the question is refused
-        self._odometer.check(run.next_step())  # before anybody is charged for it
-        self._odometer.check(Gaussian(self._sigma, 1.0))
         memory = self._memory(run)
         if self._look(run, memory, self._every):
             self._decide(run, memory)
