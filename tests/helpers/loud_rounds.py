@@ -126,9 +126,14 @@ def admitted(accounts, mechanism, norm=1.0, most=2**21):
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        fits = accounts.admits(mechanisms.Repeated(mechanism, middle), np.array([norm]))[0]
+        fits = accounts.admits(mechanisms.Repeated(mechanism, middle), _norms(mechanism, norm))[0]
         low, high = (middle, high) if fits else (low, middle)
     return low
+
+
+def _norms(mechanism, norm):
+    """Of one person: what they contribute, or that they take part."""
+    return np.array([norm]) if hasattr(mechanism, "sensitivity") else np.ones(1, bool)
 
 
 def alone(mechanism, count, epsilon):
@@ -196,7 +201,7 @@ def _best_switch(losses, side, budget, plan, epsilon, others, parts):
         going_on = losses.mean(end, planned ** (budget.left - first))
         many = admitted(accounts, other, norm, OTHERS)
         if many:
-            accounts.charge(mechanisms.Repeated(other, many), np.array([norm]))
+            accounts.charge(mechanisms.Repeated(other, many), _norms(other, norm))
         switched = losses.mean(end, another**many * planned ** admitted(accounts, plan))
         value = float(losses.law(planned**first) @ np.maximum(going_on, switched))
         best = max(best, value)
