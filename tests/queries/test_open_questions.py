@@ -8,7 +8,7 @@ import pytest
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import Count, Histogram, Mean, People, Sum
+from bursar.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
 from bursar.queries._choice import best_clip
 from bursar.queries._kinds.lengths import Extremes, Lengths
 from bursar.queries._questions import described, question, recorded
@@ -260,3 +260,25 @@ def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
         f"smallest {top}": 1,
     }
     assert recorded({"question": described(asked), "pace": 1}) == asked
+
+
+@pytest.mark.parametrize("clip", [1, 135, 136, 5000, 1e6])
+@each_budget
+def test_an_error_can_be_asked_for_at_every_clip(path, budget, clip):
+    """Of all kinds with a clip: the noise follows from the error, however many rows a person may count with."""
+    of_rows = {"clip": clip, "error": 300.0 * clip}
+    known = [Count(**of_rows), Sum("n", 0, 9, **of_rows), Histogram("n", [0, 5, 10], **of_rows)]
+    unknown = [
+        Mean("n", 0, 9, per="row", clip=clip, error=1.0),
+        Variance("n", 0, 9, per="row", clip=clip, error=1.0),
+        Ratio(numerator_where="n > 3", clip=clip, error=0.1),
+    ]
+    with opened(path, visits(people=396), budget=BUDGETS[budget]()) as session:
+        ann = session.analyst("ann")
+        for asked in known:
+            ann.check(asked, key="q")
+            assert ann.quote(asked).half_width == pytest.approx(asked.error, rel=1e-6)
+        for asked in unknown:
+            ann.check(asked, key="q")
+            with pytest.raises(ArgumentError, match="ask it once with rho= or epsilon="):
+                ann.quote(asked)

@@ -44,7 +44,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         BudgetExceeded: it would cost more than each person's budget; the message says what could be had.
     """
     wanted = _half_width(asked, pure, released)
-    trial = replace(asked, error=None, level=None, **_some_noise(pure))
+    trial = _at_some_price(asked, pure)
 
     def width(noise: float) -> float:
         half = expected_half_width(trial, released, noise)
@@ -96,7 +96,7 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
             f"error={asked.error!r}: no answer of yours to the same question tells its size: ask it once with rho= or "
             f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
         )
-    trial = replace(asked, error=None, level=None, **_some_noise(pure))
+    trial = _at_some_price(asked, pure)
     width, band = trial.coordinates, NoiseBand(1.0, pure)
     sizes: list[float] = []
     for start in range(0, trial.groups * width, width):
@@ -127,7 +127,7 @@ def _largest_below(width: Callable[[float], float], wanted: float, low: float, h
 def _with_noise(trial: Question, noise: float) -> Question:
     """The question with noise of this standard deviation, in full rows, or a little less."""
     if not trial.pure:
-        return replace(trial, sigma=noise)
+        return replace(trial, sigma=noise, rho=None)
     return replace(trial, epsilon=min(1e3, trial.sensitivity_steps / STEPS * sqrt(2) / noise))
 
 
@@ -144,13 +144,20 @@ def _with_clip_1(asked: Question) -> Question:
 
 
 def _some_noise(pure: bool) -> dict[str, Any]:
+    """For contributions of at most about one row."""
     return {"epsilon": 1.0} if pure else {"sigma": 1.0}
+
+
+def _at_some_price(asked: Question, pure: bool) -> Question:
+    """The question at a price in place of an error; with noise in its place, a large clip would have no price."""
+    price: dict[str, Any] = {"epsilon": 1.0} if pure else {"rho": 1.0}
+    return replace(asked, error=None, level=None, **price)
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
     if asked.error is not None:
-        return replace(asked, error=None, level=None, **_some_noise(pure))
+        return _at_some_price(asked, pure)
     changes: dict[str, Any] = dict(asked.auto_bounds())
     if asked.clip == "auto":
         changes["clip"] = 1.0
