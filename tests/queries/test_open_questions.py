@@ -127,7 +127,7 @@ def test_a_clip_is_chosen_once_by_a_release_that_is_charged(path, budget):
         assert answered[0]["first_for"] == "first"
         assert 2 <= first.question.clip <= 24
         assert ann.ask(asked, key="first") == first
-        second = ann.ask(asked, key="second")
+        second = ann.ask(asked, key="second", anyway=True)
         assert session.ledger.entries("answered")[2].public["price"] == pytest.approx(0.5e15, rel=1e-6)
         assert second.question.clip == pytest.approx(first.question.clip, rel=0.5)
         assert ann.quote(asked).half_width == pytest.approx(ann.quote(second.question).half_width, rel=1e-6)
@@ -232,9 +232,11 @@ def test_bounds_are_chosen_by_a_release_of_extremes(path, budget):
         assert sum(public["price"] for public in publics) == pytest.approx(0.5e15, rel=1e-6)
         assert first.question.low == 0
         assert 4 < first.question.high < 40
-        second = ann.ask(Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.1}), key="second")
+        second = ann.ask(
+            Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.1}), key="second", anyway=True
+        )
         assert (second.question.low, second.question.high) == (0, first.question.high)
-        mean = ann.ask(Mean("n", 0, "auto", where="n > 0", **{symbol: 0.1}), key="mean")
+        mean = ann.ask(Mean("n", 0, "auto", where="n > 0", **{symbol: 0.1}), key="mean", anyway=True)
         assert mean.question.high == first.question.high
         assert len(session.ledger.entries("answered")) == 5
         assert all(finding.holds for finding in session.verify(replay=True))

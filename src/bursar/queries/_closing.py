@@ -139,7 +139,7 @@ def _with_price(asked: Question, price: float) -> Question:
 
 def _with_clip_1(asked: Question) -> Question:
     """The question with the clip and the noise of the rows that lengths are measured in."""
-    changes: dict[str, Any] = {"clip": 1.0, "rho": None, **_some_noise(asked.pure)}
+    changes: dict[str, Any] = {"clip": 1.0, "rho": None, "anyway": False, **_some_noise(asked.pure)}
     return replace(asked, **changes)
 
 
@@ -256,7 +256,7 @@ def _chosen(
 ) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
-    wanted = _with_price(wanted, price * CLIP_SHARE)
+    wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, _key_of(wanted, who, attempt)).public
         pays = public.get("first_for") == key

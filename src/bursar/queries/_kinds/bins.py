@@ -214,7 +214,7 @@ class Quantiles(_Binned):
         beyond = [-level * total, *_rising([below - level * total for below in running], errors)]
         value = self._last(bins - 1)
         for place, (low, high) in enumerate(pairwise(beyond)):
-            if high > 0 or high == 0 and level > 0.5:
+            if high > 0 or (high == 0 and level > 0.5):
                 value = self._inside(place, -low / (high - low) if low < high else 1.0)
                 break
         return min(max(value, interval[0]), interval[1]), interval
