@@ -1,6 +1,7 @@
 """How near quantiles of real data are to the truth, by edges and kind of budget: root mean squared error and bias.
 
-Counts of bins are exact; the noise is drawn with NumPy and a fixed seed, by the law of an answer's noise up to rounding.
+Counts of bins are exact; the noise is drawn with NumPy and a fixed seed, by the law of an answer's noise up to
+rounding.
 Run: BURSAR_DATA=/folder python benchmarks/quantiles.py [--runs 40]
 """
 

@@ -42,7 +42,9 @@ def test_a_whole_number_beyond_floats_is_refused(make):
 
 def test_the_error_says_what_is_wanted():
     """The name, the range, and how large the number is."""
-    with pytest.raises(ArgumentError, match=r"^rho must be in \[-1.79769e\+308, 1.79769e\+308\], not a number of 1329 b"):
+    with pytest.raises(
+        ArgumentError, match=r"^rho must be in \[-1.79769e\+308, 1.79769e\+308\], not a number of 1329 b"
+    ):
         filters.Zcdp(rho=HUGE)
 
 

@@ -45,7 +45,7 @@ def number(**named: object) -> None:
             raise ArgumentError(f"{name}={value!r} must be an int or a float: float({name}) is one")
         if value != value:
             raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
-        if isinstance(value, Integral) and not -_MOST <= value <= _MOST:
+        if isinstance(value, Integral) and not -_MOST <= int(value) <= _MOST:
             raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {_bits(value)} bits")
 
 

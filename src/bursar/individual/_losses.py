@@ -101,7 +101,7 @@ def _rounds(
     listed = [each for each in cast(Iterable[object], noise) if isinstance(each, mechanisms.Mechanism)]
     if listed and len(listed) == len(cast(Sequence[object], noise)):
         return [*listed]
-    values = _check.floats(noise=noise)
+    values = _check.floats(noise=cast(Any, noise))
     rates = np.broadcast_to(_check.floats(sample_rate=sample_rate), values.shape)
     rounds: list[mechanisms.Mechanism | None] = []
     for value, rate in zip(values.tolist(), rates.tolist(), strict=True):
