@@ -96,7 +96,8 @@ def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session
     more = total if new[0].epsilon is not None else total**0.5
     cure = f"With {ceil(100 * more) / 100:g} times the noise all of them would fit."
     return [
-        f"{said} Later ones will be refused; with anyway = true such people are left out of them, or count for less. {cure}"
+        f"{said} Later ones will be refused; with anyway = true such people are left out of them, or count for less. "
+        f"{cure}"
     ]
 
 
