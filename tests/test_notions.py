@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bursar import filters, notions
 from bursar import mechanisms as m
-from bursar._units import MEASURE
+from bursar._units import FINE
 from bursar.curves import gaussian, renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
@@ -103,7 +103,7 @@ def test_prices_are_exact_and_rounded_up(make):
         exact = {notions.Gaussian: Fraction(1, 37**2), notions.Zcdp: Fraction(1, 2 * 37**2)}
         share = exact.get(type(notion), Fraction(16, 2 * 37**2))
         (units,) = notion.price(m.Gaussian(37.0))
-        assert share * MEASURE <= units < share * MEASURE + 1
+        assert share * FINE <= units < share * FINE + 1
 
 
 @each_kind
@@ -138,7 +138,7 @@ def test_promises_are_rounded_up(rho, mu, delta):
         (filters.Zcdp(rho=rho), lambda total: zcdp.epsilon(float(total), delta=delta)),
         (filters.Gaussian(mu=mu), lambda total: gaussian.epsilon(float(total) ** 0.5, delta=delta)),
     ):
-        limit = Fraction(account.notion.limit, MEASURE)
+        limit = Fraction(account.notion.limit, FINE)
         assert account.epsilon(delta=delta) >= convert(limit) * (1 - 1e-15)
         assert account.epsilon(delta=delta) == account.notion.statement(delta).epsilon
 

@@ -6,6 +6,10 @@ Use with keyword arguments, so that the message knows the name: ``_check.positiv
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from numbers import Integral, Rational, Real
+from sys import float_info
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from bursar.errors import ArgumentError
 
@@ -14,6 +18,7 @@ __all__ = [
     "between",
     "each_amount",
     "each_between",
+    "floats",
     "name",
     "noise",
     "number",
@@ -24,11 +29,12 @@ __all__ = [
     "within",
 ]
 
+_MOST = float_info.max
 _SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
 
 
 def number(**named: object) -> None:
-    """Reject what is not a real number (NaN included)."""
+    """Reject what is not a real number (NaN included), and whole numbers that no float is as large as."""
     for name, value in named.items():
         # bool is a Real to Python; as a privacy parameter it is a mistake
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -39,6 +45,12 @@ def number(**named: object) -> None:
             raise ArgumentError(f"{name}={value!r} must be an int or a float: float({name}) is one")
         if value != value:
             raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
+        if isinstance(value, Integral) and not -_MOST <= int(value) <= _MOST:
+            raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {_bits(value)} bits")
+
+
+def _bits(value: Integral) -> int:
+    return int(value).bit_length()
 
 
 def within(low: float, high: float, **named: object) -> None:
@@ -47,6 +59,15 @@ def within(low: float, high: float, **named: object) -> None:
     for name, value in named.items():
         if not low <= value <= high:  # type: ignore[operator]
             raise ArgumentError(f"{name}={value!r} must be in [{low:g}, {high:g}]")
+
+
+def floats(**named: ArrayLike) -> NDArray[np.float64]:
+    """One argument's numbers as a float64 array; reject whole numbers that no float is as large as."""
+    ((name, values),) = named.items()
+    try:
+        return np.asarray(values, np.float64)
+    except OverflowError:
+        raise ArgumentError(f"{name} must hold numbers in [{-_MOST:g}, {_MOST:g}], and no larger ones") from None
 
 
 def between(low: float, high: float, **named: object) -> None:

@@ -1,10 +1,14 @@
 """Count privacy in whole units, as a bank counts cents.
 
-One unit is 10**-15 of the measure that adds up (rho, mu squared, a Rényi divergence), and 10**-30 of a
-probability of failure. What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary
-fraction); what is computed is rounded up when it is spent and down when it is a budget. Sums of units are exact.
+What a person writes in decimals is exact (``0.1`` is one tenth, not the nearest binary fraction); what is computed is
+rounded up when it is spent and down when it is a budget. Sums of units are exact. There are two units:
 
-Arrays of units are int64. Amounts of RANGE or more count as infinite there.
+    10**-15  of the measure that adds up (rho, mu squared, a Rényi divergence), in accounts of people and in ledgers.
+             Arrays of units are int64. Amounts of RANGE or more count as infinite there.
+    10**-30  of the measure in filters that add it up, and of a probability of failure: whole numbers without end.
+
+A double has up to 17 digits, and those of 1/3 are more than fit into 10**-15: rounded up there, three thirds are more
+than one. In units of 10**-30 every double from 10**-13 on is whole, so nothing is lost when equal shares are spent.
 """
 
 from collections.abc import Iterable
@@ -16,6 +20,7 @@ from typing import overload
 
 __all__ = [
     "FAILURE",
+    "FINE",
     "MEASURE",
     "RANGE",
     "Units",
@@ -30,7 +35,10 @@ __all__ = [
 ]
 
 MEASURE = 10**15
-"""Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence."""
+"""Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence; where they are int64."""
+
+FINE = 10**30
+"""The same where an account holds Python's whole numbers, which have no end."""
 
 FAILURE = 10**30
 """Units in a probability of one."""
@@ -87,15 +95,15 @@ def as_float(value: float | Fraction) -> float:
 
 
 def to_float(units: Units | Fraction, *, per: int = MEASURE, down: bool = False) -> float:
-    """Units as a float in the measure, rounded up (spent) or down (left)."""
+    """Units as a float in the measure, rounded up (spent) or down (left): the float and the decimal that it shows."""
     if units in (inf, -inf):
         return float(units)
     value = as_float(Fraction(units) / per)
     if value == inf:
         return float_info.max if down else inf
-    if down and Fraction(value) * per > units:
+    if down and max(Fraction(value), exact(value)) * per > units:
         return nextafter(value, -inf)
-    if not down and Fraction(value) * per < units:
+    if not down and min(Fraction(value), exact(value)) * per < units:
         return nextafter(value, inf)
     return value
 

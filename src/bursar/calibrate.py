@@ -18,6 +18,7 @@ from typing import Protocol
 
 from bursar import _check, _search, filters, mechanisms
 from bursar._search import first_true
+from bursar._units import as_float
 from bursar.curves import gaussian
 from bursar.curves.totals import tightest
 from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
@@ -60,7 +61,8 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     Raises:
         CalibrationFailed: no noise is enough.
 
-    Guarantee: the budget admits that many steps with this noise.
+    Guarantee: the budget admits that many steps with this noise, and so does a person's account with that budget, where
+        the price of a step is rounded up to whole units of 10^-15.
     Source: the filter's own.
     """
     _check_budget(budget)
@@ -69,11 +71,12 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
 
     def fits(sigma: float) -> bool:
         noise = min(sigma, _MOST_NOISE)
-        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps))
+        run = mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps)
+        return budget.admits(run, units=True) if isinstance(budget, Filter) else budget.admits(run)
 
     if sample_rate < 1 and isinstance(budget, filters.Residue | filters.Planned):
         return _by_steps(budget, steps, sensitivity, sample_rate)
-    if not fits(min(_MOST_NOISE, sensitivity * 1e9 * steps)):
+    if not fits(min(_MOST_NOISE, sensitivity * 1e9 * as_float(steps))):
         why = "a step costs one unit of the account at least, and its noise is at most 1e60"
         raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise: {why}")
     return first_true(fits, start=sensitivity)

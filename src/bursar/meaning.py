@@ -77,7 +77,7 @@ class Meaning:
         Guarantee: no attack with false positive rate at most alpha has a larger true positive rate.
         Source: theory 8.1; Dong, Roth & Su (2022), Propositions 2.4 and 2.12.
         """
-        rate = np.asarray(alpha, np.float64)
+        rate = _check.floats(alpha=alpha)
         if isinstance(self.promise, Curve):
             return np.asarray(np.minimum((1 - self.promise.beta(rate)) * _ROUND_UP, 1.0))
         if not ((rate >= 0) & (rate <= 1)).all():
@@ -210,9 +210,9 @@ def largest_advantage(epsilon: ArrayLike, delta: ArrayLike, /) -> Floats:
     Guarantee: no attack on an (epsilon, delta)-DP release has a larger advantage.
     Source: theory 8.1: the two error lines of (epsilon, delta)-DP cross where both errors are (1 - delta)/(1 + e^eps).
     """
-    epsilons = np.asarray(epsilon, np.float64)
+    epsilons = _check.floats(epsilon=epsilon)
     known = np.where(epsilons >= 0, epsilons, np.inf)
-    deltas = np.asarray(delta, np.float64)
+    deltas = _check.floats(delta=delta)
     failing = np.where((deltas >= 0) & (deltas <= 1), deltas, 1.0)
     advantage = np.tanh(known / 2) + failing * (1 - np.tanh(known / 2))
     return np.asarray(np.clip(advantage * _ROUND_UP, 0.0, 1.0))

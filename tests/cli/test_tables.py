@@ -139,8 +139,11 @@ def test_questions_that_do_not_fit_together_are_announced(tmp_path):
     fitting = called("query", "quote", plan)
     assert "Together these 7 questions cost a person who is in all of them 99.8 % of the budget.\n" in fitting.stdout
     assert "left out" not in fitting.stdout
-    plan.write_text(plan.read_text(encoding="utf-8").replace("sigma = 12", "sigma = 8"), encoding="utf-8")
-    words = "225 % of the budget. Such people will be left out of the later ones, or count for less there."
+    plan.write_text(
+        plan.read_text(encoding="utf-8").replace("sigma = 12", "sigma = 8\nanyway = true"), encoding="utf-8"
+    )
+    words = "225 % of the budget. Later ones will be refused; with anyway = true such people are left out of them, "
+    words += "or count for less."
     assert f"{words} With 1.5 times the noise all of them would fit." in called("query", "quote", plan).stdout
     called("ledger", "create", plan)
     assert words in called("query", "ask", plan).stderr

@@ -70,7 +70,7 @@ def test_order_does_not_matter(costs):
     account = filters.Zcdp(rho=1.0)
     for rho in costs:
         account.charge(m.Zcdp(rho))
-    assert account.state()["spent"] == [663_000_100_000_000]
+    assert account.state()["spent"] == [663_000_100_000_000 * 10**15]
 
 
 def test_decimals_fit_exactly():

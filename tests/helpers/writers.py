@@ -60,7 +60,7 @@ def persistent(uri, work, patience=60):
 def answer(session, key):
     """The answer under a key, which says who asks and which question."""
     name, _, number = key.partition(" ")
-    return session.analyst(name).ask(asked(int(number)), key=key).released
+    return session.analyst(name).ask(asked(int(number)), key=key, anyway=True).released
 
 
 def write(uri, out, keys):

@@ -159,10 +159,10 @@ def test_sessions_go_on(place, key):
     options = {"person": "who", "budget": filters.Zcdp(rho=0.01), "ledger": place, "pseudonyms": key, "create": True}
     with Session.open(rows, **options) as session:
         for number in range(2):
-            session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key=f"{number}")
+            session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key=f"{number}", anyway=True)
         spent = session.statement("ann").rho
         erase(session.ledger, "ann")
-        session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key="after")
+        session.analyst("zoe").ask(Count(clip=2, sigma=20.0), key="after", anyway=True)
         told = session.statement("ann")
         assert told.rho == spent == sum(line.rho for line in told.lines)
         assert [line.question["ask"] for line in told.lines] == ["earlier"]
@@ -197,11 +197,12 @@ def test_replay_with_somebody_who_came_back(tmp_path, key):
     ) as session:
         session.limit(0.5, analyst="zoe")
         for number in range(3):
-            session.analyst("zoe" if number % 2 else "ann").ask(Count(clip=3, rho=0.15, pace=1), key=str(number))
+            asked = Count(clip=3, rho=0.15, pace=1, anyway=True)
+            session.analyst("zoe" if number % 2 else "ann").ask(asked, key=str(number))
         erase(session.ledger, "ann")
         session.restore("ann")
         for number in range(3, 6):
-            session.analyst("zoe").ask(Count(clip=3, rho=0.15, pace=1), key=str(number))
+            session.analyst("zoe").ask(Count(clip=3, rho=0.15, pace=1, anyway=True), key=str(number))
         assert all(finding.holds for finding in session.verify(replay=True))
         assert session.ledger.spent("ann") == pytest.approx(0.5e15, rel=1e-6)  # of the limit, nothing is left
 

@@ -84,7 +84,7 @@ def test_a_budget_holds_in_each_period(tmp_path):
     with opened(tmp_path / "people.ledger") as session:
         ann = session.analyst("ann")
         for number in range(12):
-            ann.ask(queries.Count(clip=1, rho=0.1, where="day < '2026-02-01'"), key=f"january {number}")
+            ann.ask(queries.Count(clip=1, rho=0.1, where="day < '2026-02-01'"), key=f"january {number}", anyway=True)
         ann.ask(queries.Count(clip=1, rho=0.1, where="day >= '2026-02-01'"), key="february")
         book = session.ledger
         for place, person in enumerate(WHO):

@@ -43,7 +43,7 @@ def play(path, there, budget=filters.Zcdp):
         for number in range(ROUNDS):
             asked, others = ASKED[choice]
             unit = 8.0 if choice else 1.0
-            seen = (analyst.ask(asked, key=str(number)).value - others * (number < PAID)) / (SIGMA * unit)
+            seen = (analyst.ask(asked, key=str(number), anyway=True).value - others * (number < PAID)) / (SIGMA * unit)
             told.append(seen)
             choice = int(seen > 0)
     return told

@@ -8,7 +8,7 @@ import pytest
 
 from bursar import filters
 from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import Count, Histogram, Mean, People, Sum
+from bursar.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
 from bursar.queries._choice import best_clip
 from bursar.queries._kinds.lengths import Extremes, Lengths
 from bursar.queries._questions import described, question, recorded
@@ -127,7 +127,7 @@ def test_a_clip_is_chosen_once_by_a_release_that_is_charged(path, budget):
         assert answered[0]["first_for"] == "first"
         assert 2 <= first.question.clip <= 24
         assert ann.ask(asked, key="first") == first
-        second = ann.ask(asked, key="second")
+        second = ann.ask(asked, key="second", anyway=True)
         assert session.ledger.entries("answered")[2].public["price"] == pytest.approx(0.5e15, rel=1e-6)
         assert second.question.clip == pytest.approx(first.question.clip, rel=0.5)
         assert ann.quote(asked).half_width == pytest.approx(ann.quote(second.question).half_width, rel=1e-6)
@@ -232,9 +232,11 @@ def test_bounds_are_chosen_by_a_release_of_extremes(path, budget):
         assert sum(public["price"] for public in publics) == pytest.approx(0.5e15, rel=1e-6)
         assert first.question.low == 0
         assert 4 < first.question.high < 40
-        second = ann.ask(Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.1}), key="second")
+        second = ann.ask(
+            Sum("n", "auto", "auto", clip="auto", where="n > 0", **{symbol: 0.1}), key="second", anyway=True
+        )
         assert (second.question.low, second.question.high) == (0, first.question.high)
-        mean = ann.ask(Mean("n", 0, "auto", where="n > 0", **{symbol: 0.1}), key="mean")
+        mean = ann.ask(Mean("n", 0, "auto", where="n > 0", **{symbol: 0.1}), key="mean", anyway=True)
         assert mean.question.high == first.question.high
         assert len(session.ledger.entries("answered")) == 5
         assert all(finding.holds for finding in session.verify(replay=True))
@@ -260,3 +262,25 @@ def test_extremes_are_each_persons_largest_and_smallest_entries(path, pure):
         f"smallest {top}": 1,
     }
     assert recorded({"question": described(asked), "pace": 1}) == asked
+
+
+@pytest.mark.parametrize("clip", [1, 135, 136, 5000, 1e6])
+@each_budget
+def test_an_error_can_be_asked_for_at_every_clip(path, budget, clip):
+    """Of all kinds with a clip: the noise follows from the error, however many rows a person may count with."""
+    of_rows = {"clip": clip, "error": 300.0 * clip}
+    known = [Count(**of_rows), Sum("n", 0, 9, **of_rows), Histogram("n", [0, 5, 10], **of_rows)]
+    unknown = [
+        Mean("n", 0, 9, per="row", clip=clip, error=1.0),
+        Variance("n", 0, 9, per="row", clip=clip, error=1.0),
+        Ratio(numerator_where="n > 3", clip=clip, error=0.1),
+    ]
+    with opened(path, visits(people=396), budget=BUDGETS[budget]()) as session:
+        ann = session.analyst("ann")
+        for asked in known:
+            ann.check(asked, key="q")
+            assert ann.quote(asked).half_width == pytest.approx(asked.error, rel=1e-6)
+        for asked in unknown:
+            ann.check(asked, key="q")
+            with pytest.raises(ArgumentError, match="ask it once with rho= or epsilon="):
+                ann.quote(asked)

@@ -164,10 +164,10 @@ def test_truth_is_told_only_where_it_is_known(tmp_path):
         assert "for all people in the data" in known.about
         assert ann.ask(Count(clip=30, at_most=60, rho=0.01), key="count").truth_interval is not None
         ann.ask(Count(clip=1, rho=0.45), key="dear")
-        late = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4), key="late")
+        late = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4, anyway=True), key="late")
         assert "who count for at least 0.16 of themselves" in late.about
         assert late.truth_interval[0] < late.interval[0]
-        last = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4, pace=None), key="last")
+        last = ann.ask(Mean("v", 0, 12, bounds_hold=True, rho=0.4, pace=None, anyway=True), key="last")
         assert last.truth_intervals is None
         assert "may be missing" in last.about
 

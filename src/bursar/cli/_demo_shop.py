@@ -81,7 +81,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
             analyst = session.analyst("the shop", purpose="weekly report")
             for week in range(1, WEEKS + 1):
                 question = People(where=f"week = {week}", sigma=SIGMA, pace=None)
-                answers.append(float(analyst.ask(question, key=f"customers of week {week}").value))
+                answers.append(float(analyst.ask(question, key=f"customers of week {week}", anyway=True).value))
                 observe(week, WEEKS)
             statement = session.statement(PERSON)
     truth = there.sum(axis=1).tolist()

@@ -103,7 +103,10 @@ def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session
         return [said]
     more = total if new[0].epsilon is not None else total**0.5
     cure = f"With {ceil(100 * more) / 100:g} times the noise all of them would fit."
-    return [f"{said} Such people will be left out of the later ones, or count for less there. {cure}"]
+    return [
+        f"{said} Later ones will be refused; with anyway = true such people are left out of them, or count for less. "
+        f"{cure}"
+    ]
 
 
 def _percent(share: float) -> str:

@@ -120,7 +120,7 @@ def delta(mu: ArrayLike, /, *, epsilon: ArrayLike) -> NDArray[np.float64]:
     Guarantee: every mu-GDP mechanism is (epsilon, delta)-DP.
     Source: theory 3.3; Koskela, Tobaben & Honkela (2023), Cor. C.2.
     """
-    mus, epsilons = np.broadcast_arrays(np.asarray(mu, np.float64), np.asarray(epsilon, np.float64))
+    mus, epsilons = np.broadcast_arrays(_check.floats(mu=mu), _check.floats(epsilon=epsilon))
     known = (mus >= 0) & (mus < inf)
     proper = known & (mus > 0) & (epsilons < inf)
     with np.errstate(all="ignore"):
@@ -170,7 +170,7 @@ def epsilon(mu: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
     Source: theory 3.3; Koskela, Tobaben & Honkela (2023), Cor. C.2.
     """
     _check.between(0, 1, delta=delta)
-    mus = np.asarray(mu, dtype=np.float64)
+    mus = _check.floats(mu=mu)
     known = (mus >= 0) & (mus < inf)
     safe = np.where(known & (mus > 0), mus, 1.0)
     with np.errstate(all="ignore"):

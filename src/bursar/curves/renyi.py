@@ -132,7 +132,7 @@ def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction
             rho = zcdp.cost(leaf)
             return [exact(order) * rho if rho != inf else inf for order in orders]
         case mechanisms.Renyi():
-            known = map(float, _next_order(leaf, np.asarray(orders, np.float64)))
+            known = map(float, _next_order(leaf, _check.floats(orders=orders)))
             return [exact(value) if value < inf else inf for value in known]
     return [Fraction(value) if value < inf else inf for value in map(float, values(leaf, orders))]  # exact sums
 
@@ -279,7 +279,7 @@ def sampled_gaussian(
     _check.positive(sample_rate=sample_rate)
     _check.within(0, 1, sample_rate=sample_rate)
     _check.one_of(("remove", "add"), direction=direction)
-    grid, z = _checked(orders), np.asarray(noise, np.float64)
+    grid, z = _checked(orders), _check.floats(noise=noise)
     proper = (z > 0) & (z < inf)
     safe = np.where(proper, z, 1.0)
     curve = _sampled.remove if direction == "remove" else _sampled.add
@@ -303,7 +303,7 @@ def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
     the results it is no guarantee: use a filter or an odometer there.
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12; Koskela, Tobaben & Honkela (2023), Lemma C.4.
     """
-    bounds = _at_orders(np.asarray(values, np.float64), _checked(orders), delta)
+    bounds = _at_orders(_check.floats(values=values), _checked(orders), delta)
     best: Floats = np.maximum(np.min(bounds, axis=-1), 0.0)
     return best
 
@@ -328,7 +328,7 @@ def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
     Source: theory 3.1; Mironov (2017), Prop. 3; Feldman & Zrnic (2021), Fact 2.4.
     """
     _check.between(0, 1, delta=delta)
-    grid, curve = _checked(orders), _known(np.asarray(values, np.float64))
+    grid, curve = _checked(orders), _known(_check.floats(values=values))
     best: Floats = np.min((curve - np.log(delta) / (grid - 1)) * _GUARD, axis=-1)
     return best
 
@@ -347,7 +347,7 @@ def _known(values: Floats) -> Floats:
 
 
 def _checked(orders: ArrayLike) -> Floats:
-    grid = np.asarray(orders, np.float64)
+    grid = _check.floats(orders=orders)
     if grid.ndim != 1 or not grid.size or not np.all((grid > 1) & (grid < inf)):
         raise ArgumentError(f"orders={orders!r} must be a list of finite numbers > 1")
     return grid

@@ -78,7 +78,7 @@ class Curve:
         Source: convexity in exp(epsilon); at 0 the least that a point allows: randomised response with its epsilon,
             which fails with its delta, dominates both orders (theory 2.3, 2.4).
         """
-        at = np.asarray(epsilon, np.float64)
+        at = _check.floats(epsilon=epsilon)
         if not (at >= 0).all():
             raise ArgumentError("epsilon must be numbers >= 0")
         points, values = np.asarray(self.epsilons), np.asarray(self.deltas)
@@ -107,7 +107,7 @@ class Curve:
             negative rate at least beta, whichever of the two it takes as given, if the points hold.
         Source: Dong, Roth & Su (2022), Proposition 2.4; Wasserman & Zhou (2010).
         """
-        rate = np.asarray(alpha, np.float64)
+        rate = _check.floats(alpha=alpha)
         if not ((rate >= 0) & (rate <= 1)).all():
             raise ArgumentError("alpha must be numbers in [0, 1]")
         best = np.zeros(rate.shape)

@@ -127,7 +127,7 @@ def epsilon(rho: ArrayLike, /, *, delta: float) -> NDArray[np.float64]:
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12, minimised over all orders.
     """
     _check.between(0, 1, delta=delta)
-    rhos = np.asarray(rho, dtype=np.float64)
+    rhos = _check.floats(rho=rho)
     known = (rhos >= 0) & (rhos < inf)
     best = np.maximum(_best(np.where(known & (rhos > 0), rhos, 1.0), delta)[1], 0.0)
     return np.where(rhos == 0, 0.0, np.where(known, best, inf))
@@ -137,7 +137,7 @@ def best_order(rho: float, /, *, delta: float) -> float:
     """The Rényi order that converts a budget of rho best; a good centre for orders and weights."""
     _check.positive(rho=rho)
     _check.between(0, 1, delta=delta)
-    return 1 + float(np.exp(_best(np.asarray(rho, np.float64), delta)[0]))
+    return 1 + float(np.exp(_best(_check.floats(rho=rho), delta)[0]))
 
 
 def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -182,7 +182,7 @@ def delta(rho: ArrayLike, /, *, epsilon: float) -> NDArray[np.float64]:
     Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
     """
     _check.within(0, inf, epsilon=epsilon)
-    rhos = np.asarray(rho, dtype=np.float64)
+    rhos = _check.floats(rho=rho)
     known = (rhos >= 0) & (rhos < inf)
     safe = np.where(known & (rhos > 0), rhos, 1.0)
     if epsilon == inf:

@@ -1,9 +1,10 @@
 """Ask, charge, refuse: an account with a budget."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from bursar import mechanisms
+from bursar import _check, mechanisms
+from bursar._units import FINE
 from bursar.curves import tradeoff
 from bursar.errors import ArgumentError, BudgetExceeded
 from bursar.notions import Account, Budget, Totals
@@ -96,13 +97,20 @@ class Filter(Account[Budget[Any]]):
                 left=None,
             )
 
-    def admits(self, mechanism: mechanisms.Mechanism) -> bool:
+    def admits(self, mechanism: mechanisms.Mechanism, *, units: bool = False) -> bool:
         """Whether a mechanism fits into what is left. Asking changes nothing.
+
+        Args:
+            mechanism: what would be charged.
+            units: public: whether it must also fit where each round is rounded up to 10^-15, as in accounts of people
+                and in ledgers.
 
         Raises:
             Unsupported: no theorem gives this mechanism a cost here.
         """
-        return self._spent_by is None and self._notion.holds(self._notion.after(self._totals, mechanism))
+        after = self._notion.after(self._totals, mechanism)
+        fits = self._spent_by is None and self._notion.holds(after)
+        return fits and (not units or self._notion.holds(self._notion.after_in_units(self._totals, mechanism)))
 
     def charge(self, mechanism: mechanisms.Mechanism) -> None:
         """Spend what a mechanism costs, before it is run.
@@ -130,8 +138,19 @@ class Filter(Account[Budget[Any]]):
         self.refuse_if_given()
         return super().state()
 
-    def _saved(self) -> dict[str, list[int | float]]:
-        return {"spent": list(self._totals)}
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The account that ``state()`` described, to the last unit."""
+        _check.saved(state, "units_in_one")
+        if state["units_in_one"] != FINE:
+            raise ArgumentError(
+                f"state: units_in_one={state['units_in_one']!r} must be {FINE}: it was saved by a version that counts "
+                "in other units"
+            )
+        return super().from_state(state)
+
+    def _saved(self) -> dict[str, Any]:
+        return {"spent": list(self._totals), "units_in_one": FINE}
 
     def _restore(self, *parts: Totals) -> None:
         (spent,) = parts

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar import _check, mechanisms, notions
-from bursar._units import FAILURE, budget, exact
+from bursar._units import FAILURE, FINE, budget, exact, to_float
 from bursar.curves import gaussian, order_mixture, renyi, zcdp
 from bursar.errors import ArgumentError
 from bursar.filters._filter import Filter
@@ -29,6 +29,11 @@ def _either(name: str, value: float | None, epsilon: float | None, delta: float 
         _check.positive(**{name: value})
 
 
+def _decimal_below(value: float) -> float:
+    """The largest float of which neither itself nor the decimal that it shows is above a budget that was computed."""
+    return to_float(Fraction(value), per=1, down=True)
+
+
 class Gaussian(Filter):
     """Gaussian mechanisms only, exactly: admit while the sum of mu squared, the next one included, fits mu squared.
 
@@ -46,12 +51,11 @@ class Gaussian(Filter):
     def __init__(self, *, epsilon: float | None = None, delta: float | None = None, mu: float | None = None) -> None:
         _either("mu", mu, epsilon, delta)
         if mu is None:
-            self.mu = gaussian.mu(epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
-            square = Fraction(self.mu) ** 2
+            self.mu = _decimal_below(gaussian.mu(epsilon=epsilon, delta=delta))  # type: ignore[arg-type]
         else:
             self.mu = float(mu)
-            square = exact(mu) ** 2
-        notion = notions.Gaussian(limit=budget(square), epsilon=epsilon, delta=delta)
+        square = exact(self.mu if mu is None else mu) ** 2
+        notion = notions.Gaussian(limit=budget(square, per=FINE), epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, mu=mu)
 
 
@@ -72,12 +76,11 @@ class Zcdp(Filter):
     def __init__(self, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> None:
         _either("rho", rho, epsilon, delta)
         if rho is None:
-            self.rho = zcdp.rho(epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
-            total = Fraction(self.rho)
+            self.rho = _decimal_below(zcdp.rho(epsilon=epsilon, delta=delta))  # type: ignore[arg-type]
         else:
             self.rho = float(rho)
-            total = exact(rho)
-        notion = notions.Zcdp(limit=budget(total), epsilon=epsilon, delta=delta)
+        limit = budget(self.rho if rho is None else rho, per=FINE)
+        notion = notions.Zcdp(limit=limit, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta, rho=rho)
 
 
@@ -165,12 +168,11 @@ class RenyiOrder(Filter):
             total = renyi.budget(self.alpha, epsilon=epsilon, delta=delta)  # type: ignore[arg-type]
             if total <= 0:
                 raise ArgumentError(f"alpha={alpha!r} leaves no budget at epsilon={epsilon!r}, delta={delta!r}")
-            self.rho = total
-            units = budget(Fraction(total))
+            self.rho = _decimal_below(total)
         else:
             self.rho = float(rho)
-            units = budget(rho)
-        notion = notions.RenyiOrder(limit=units, alpha=self.alpha, epsilon=epsilon, delta=delta)
+        limit = budget(self.rho if rho is None else rho, per=FINE)
+        notion = notions.RenyiOrder(limit=limit, alpha=self.alpha, epsilon=epsilon, delta=delta)
         super().__init__(notion, alpha=alpha, rho=rho, epsilon=epsilon, delta=delta)
 
 
@@ -191,7 +193,9 @@ class RenyiCurve(Filter):
         if inf in curve.values:
             raise ArgumentError(f"values={curve.values!r} must be finite")
         self.orders = curve.orders
-        notion = notions.RenyiCurve(orders=curve.orders, values=tuple(budget(value) for value in curve.values))
+        notion = notions.RenyiCurve(
+            orders=curve.orders, values=tuple(budget(value, per=FINE) for value in curve.values)
+        )
         super().__init__(notion, orders=curve.orders, values=curve.values)
 
 
@@ -346,7 +350,8 @@ class Basic(Filter):
     def __init__(self, *, epsilon: float, delta: float = 0.0) -> None:
         _check.positive(epsilon=epsilon)
         _check.within(0, 1, delta=delta)
-        notion = notions.Basic(limit=budget(epsilon), failures=budget(delta, per=FAILURE), epsilon=epsilon, delta=delta)
+        limit, failures = budget(epsilon, per=FINE), budget(delta, per=FAILURE)
+        notion = notions.Basic(limit=limit, failures=failures, epsilon=epsilon, delta=delta)
         super().__init__(notion, epsilon=epsilon, delta=delta)
 
 
@@ -375,7 +380,7 @@ def _chosen(
     if orders is None or weights is None:
         rho = zcdp.rho(epsilon=epsilon, delta=delta)
         return order_mixture.default_weights(zcdp.best_order(rho, delta=delta) - 1)
-    grid, shares = np.asarray(orders, np.float64), np.asarray(weights, np.float64)
+    grid, shares = _check.floats(orders=orders), _check.floats(weights=weights)
     if grid.ndim != 1 or grid.shape != shares.shape or not grid.size:
         raise ArgumentError(f"orders={orders!r} and weights={weights!r} must be equally long lists")
     if not np.all((grid > 1) & (grid < inf)) or not np.all((shares > 0) & (shares < inf)):

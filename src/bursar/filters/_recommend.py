@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import floor, gcd, inf
 
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, MEASURE, Units, budget, times, up
+from bursar._units import FAILURE, FINE, MEASURE, Units, budget, times, up
 from bursar.curves import approximate, residue
 from bursar.errors import ArgumentError, Unsupported
 from bursar.filters._filter import Filter
@@ -190,16 +190,16 @@ def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
 
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:
-    """Epsilon and delta that a round adds by basic composition, in units."""
+    """Epsilon and delta that a round adds by basic composition, in fine units."""
     try:
         epsilon, failure = approximate.cost(leaf)
     except Unsupported:
         return inf, 0
-    return up(epsilon), up(failure, per=FAILURE)
+    return up(epsilon, per=FINE), up(failure, per=FAILURE)
 
 
 def _basic_rounds(parts: _Parts, account: Basic) -> float:
-    limits, rounds = (budget(account.left[0]), budget(account.left[1], per=FAILURE)), float(MOST)
+    limits, rounds = (budget(account.left[0], per=FINE), budget(account.left[1], per=FAILURE)), float(MOST)
     for limit, place in zip(limits, (0, 1), strict=True):
         price = sum(times(count, _certain(leaf)[place]) for leaf, count in parts.items())
         rounds = min(rounds, limit // price if price else MOST)
@@ -213,7 +213,7 @@ def _residue_rounds(parts: _Parts, epsilon: float, delta: float, *, enough: floa
     account = Residue(epsilon=epsilon, delta=delta)
     start, slack = budget(account.left), floor(delta / 100 * FAILURE)
     rounds, certain = 0.0, sum(times(count, _certain(leaf)[0]) for leaf, count in parts.items())
-    basic = budget(epsilon) // certain if certain else MOST
+    basic = budget(epsilon, per=FINE) // certain if certain else MOST
     if start <= 0:
         return basic
     try:

@@ -15,11 +15,12 @@ from bursar._units import MEASURE
 from bursar.errors import ArgumentError, UnknownPerson
 from bursar.individual._costs import Costs
 
-__all__ = ["Accounts", "AccountsPerPerson", "People"]
+__all__ = ["Accounts", "AccountsPerPerson", "People", "with_rows"]
 
 People = Array | Sequence[Hashable]
 """Rows, or ids."""
 
+_MOST_PEOPLE = 10**12
 _BLOCK = 2**15  # people at a time: temporary arrays stay in the processor's cache
 
 
@@ -68,6 +69,8 @@ class Accounts(Uncopyable):
     def _join(self, people: int | Sequence[Hashable]) -> None:
         if _is_count(people):
             _check.whole(0, people=people)
+            if int(people) > _MOST_PEOPLE:  # type: ignore[arg-type]
+                raise ArgumentError(f"people must be at most {_MOST_PEOPLE:,}")
             if self._rows_of is not None:
                 raise ArgumentError("people: these accounts have ids, so give the ids of the people who join")
             count = int(people)  # type: ignore[arg-type]
@@ -110,14 +113,7 @@ class Accounts(Uncopyable):
 
     def _set_totals(self, where: slice | Array, totals: Array) -> None:
         """Set the totals in a block of rows, or in different rows by number."""
-        try:
-            self._spent[where, ...] = totals
-        except IndexError:  # the array API standard has no assignment to rows by number
-            places = np.full(self._spent.shape[0], -1)
-            places[to_numpy(where)] = np.arange(totals.shape[0])
-            place = self._xp.asarray(places, dtype=self._xp.int64, device=self._device)
-            changed = self._xp.take(totals, self._xp.where(place < 0, 0, place), axis=0)
-            self._spent = self._xp.where((place < 0)[:, None], self._spent, changed)
+        self._spent = with_rows(self._spent, where, totals, self._xp, self._device)
 
     def _step(self) -> int:
         return _BLOCK if self._device is None or "cpu" in str(self._device) else 2**24
@@ -172,6 +168,27 @@ class Accounts(Uncopyable):
             return active
         asked: Library = array_api_compat.array_namespace(norms)
         return cast(Mask, asked.asarray(to_numpy(active), device=array_api_compat.device(norms)))
+
+
+def with_rows(held: Array, where: slice | Array, rows: Array, xp: Library, device: object) -> Array:
+    """An array with other rows in a block, or in different places by number; changed in place where that is possible.
+
+    Args:
+        held: (n, m).
+        where: a slice, or (k,) numbers of rows.
+        rows: (k, m).
+        xp: the library of the arrays.
+        device: on which they are.
+    """
+    try:
+        held[where, ...] = rows
+        return held
+    except IndexError:  # the array API standard has no assignment to rows by number
+        places = np.full(held.shape[0], -1)
+        places[to_numpy(where)] = np.arange(rows.shape[0])
+        place = xp.asarray(places, dtype=xp.int64, device=device)
+        changed = xp.take(rows, xp.where(place < 0, 0, place), axis=0)
+        return xp.where((place < 0)[:, None], held, changed)
 
 
 def _listed(people: object) -> Sequence[Hashable]:

@@ -7,6 +7,7 @@ promise are not known: such a person is out, as if the cost were infinite. Nothi
 Source: theory 2.1 (a person's own norm in place of the sensitivity), 2.8, 4.8, 5.1; docs/proofs/residue-filter.md
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import inf, nextafter, sqrt
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 
 from bursar import mechanisms
 from bursar._arrays import Array, Library, Mask
-from bursar._units import RANGE, Units, times
+from bursar._units import RANGE, Units
 from bursar.curves import planned_table
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._planned_costs import FromPlan
 from bursar.notions import Notion, Planned
 
-__all__ = ["Costs", "Quadratic", "at_least", "costs_of"]
+__all__ = ["Costs", "Quadratic", "TakingPart", "at_least", "costs_of", "search_allowance"]
 
 _GRID = 512  # norms in a table; each rounded up to the next: at most 1.1 % in the norm
 _SPAN = 256.0  # from sensitivity / _SPAN to sensitivity
@@ -177,6 +178,25 @@ class DependingOnLeft:
         return None
 
 
+def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:
+    """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance.
+
+    Args:
+        costs: of the round.
+        fits: (people,) of contributions, one for each: who can pay.
+        people: how many.
+        xp, device: of the arrays.
+    """
+    values = xp.asarray(costs.grid, device=device)
+    low = xp.zeros(people, dtype=xp.int64, device=device)
+    high = low + len(costs.grid)
+    while int(xp.max(high - low)) > 1 if people else False:
+        middle = (low + high) // 2
+        fitting = fits(values[middle])
+        low, high = xp.where(fitting, middle, low), xp.where(fitting, high, middle)
+    return values[low]
+
+
 def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs:
     """What a step costs people in a notion.
 
@@ -227,7 +247,7 @@ def _table(notion: Notion, leaf: mechanisms.Mechanism, count: int, sensitivity: 
 
 
 def _prices(notion: Notion, leaf: mechanisms.Mechanism, count: int) -> tuple[Units, ...]:
-    return tuple([times(count, units) for units in notion.person_price(leaf)])
+    return notion.person_price(leaf, count)
 
 
 def _capped(prices: tuple[Units, ...]) -> tuple[int, ...]:

@@ -13,8 +13,9 @@ from bursar._arrays import Array, Mask, to_numpy
 from bursar._units import MEASURE, RANGE
 from bursar.errors import ArgumentError, Unsupported
 from bursar.individual._accounts import Accounts, People
-from bursar.individual._costs import Costs, Quadratic, costs_of
+from bursar.individual._costs import Costs, Quadratic, costs_of, search_allowance
 from bursar.individual._fast_charge import charge_all
+from bursar.individual._rests import Rests
 from bursar.individual._shares import checked_shares, guesses, opening, promised
 from bursar.individual._statements import BudgetStatement
 from bursar.notions import MOST
@@ -22,13 +23,8 @@ from bursar.notions import MOST
 __all__ = ["Filter"]
 
 _BUDGETS: tuple[type[filters.Filter], ...] = (
-    filters.Gaussian,
-    filters.Zcdp,
-    filters.RenyiOrder,
-    filters.RenyiCurve,
-    filters.Renyi,
-    filters.Residue,
-    filters.Planned,
+    *(filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
+    *(filters.Renyi, filters.Residue, filters.Planned),
 )
 
 
@@ -83,10 +79,12 @@ class Filter(Accounts):
             raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
         self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step, self._most[0]))
         self._shares: NDArray[np.float64] | None = None
+        self._over = lru_cache(maxsize=64)(lambda step: self._rests.over(step, self._costs(step)))
         super().__init__(people, len(self._most), xp, device)
         if shares is not None:
             self._shares = checked_shares(shares, self._spent.shape[0])
             self._spent = self._units(opening(self._notion, self._shares))
+        self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
 
     def __repr__(self) -> str:
         return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
@@ -183,19 +181,19 @@ class Filter(Accounts):
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
         """
-        costs = self._costs(step)
+        costs, over = self._costs(step), self._over(step)
         with self._lock:
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
             active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
-            if rows is None and isinstance(costs, Quadratic) and self._is_fast(given):
+            if rows is None and isinstance(costs, Quadratic) and not over and self._is_fast(given):
                 spent = cast(NDArray[np.int64], self._spent)
                 charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
                 return self._like(active, norms)
             for start in range(0, given.shape[0], self._step()):
                 block = slice(start, min(start + self._step(), given.shape[0]))
                 where = block if rows is None else rows[block]
-                after, active[block] = self._after(costs, given[block], self._totals(where))
+                after, active[block] = self._after(costs, given[block], where, over, keep=True)
                 self._set_totals(where, after)
         return self._like(active, norms)
 
@@ -227,6 +225,8 @@ class Filter(Accounts):
             emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
             where = slice(None) if rows is None else rows
             self._set_totals(where, self._xp.where(broke[:, None], emptied, self._totals(where)))
+            rest = self._rests.of(where, self._spent.shape[0])
+            self._rests.keep(where, self._xp.where(broke[:, None], 0, rest))
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
@@ -234,8 +234,8 @@ class Filter(Accounts):
         with self._lock:
             rows = self._rows(people)
             given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
-            spent = self._spent if rows is None else self._totals(rows)
-            return self._like(self._after(costs, given, spent)[1], norms)
+            where = slice(None) if rows is None else rows
+            return self._like(self._after(costs, given, where, self._over(step))[1], norms)
 
     def allowance(self, step: mechanisms.Mechanism, people: People | None = None) -> Array:
         """The largest contribution that each person can still pay for in this step: clip to it to spend the remainder.
@@ -259,7 +259,10 @@ class Filter(Accounts):
             allowance = costs.allowance(self._most[0] - spent[:, 0], self._xp)
             if allowance is not None:
                 return allowance
-        return self._search_allowance(costs, spent)
+        where = slice(None) if rows is None else rows
+        return search_allowance(
+            costs, lambda given: self._after(costs, given, where)[1], spent.shape[0], self._xp, self._device
+        )
 
     def refundable(self, step: mechanisms.Mechanism) -> bool:
         """Whether a step has one exact full price, so that ``refund`` can undo it. Public."""
@@ -289,6 +292,8 @@ class Filter(Accounts):
         with self._lock:
             undone = people[:, None] & (self._spent < MOST)  # what was not counted to the end stays so
             self._spent = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
+            if over := self._over(step):
+                self._spent = self._spent + self._rests.undo(undone, over)
 
     def spent(self, people: People | None = None) -> Array:
         """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
@@ -354,6 +359,7 @@ class Filter(Accounts):
                 "spent": to_numpy(self._spent).copy(),
                 **({} if self._shares is None else {"shares": self._shares.copy()}),
                 **({} if self._notion.person_units() is None else {"units": self._notion.person_units()}),
+                **self._rests.state(),
             }
 
     @classmethod
@@ -374,25 +380,25 @@ class Filter(Accounts):
         if state.get("units") != accounts._notion.person_units():
             raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
         accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
+        accounts._rests.restore(state, len(spent))
         return accounts
 
     def _is_fast(self, given: Array) -> bool:
         """Whether ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
         return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
 
-    def _after(self, costs: Costs, given: Array, spent: Array) -> tuple[Array, Mask]:
+    def _after(
+        self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False
+    ) -> tuple[Array, Mask]:
         """What would be spent, and who fits; a person who does not fit keeps what was spent before."""
+        spent = self._totals(where)
         cost, known = costs(given, spent, self._xp)
-        after, fits = self._notion.person_fits(spent, self._xp.where(known[:, None], cost, RANGE), self._xp)
+        cost = self._xp.where(known[:, None], cost, RANGE)
+        if not over or costs.full is None:
+            return self._notion.person_fits(spent, cost, self._xp)
+        rest = self._rests.of(where, self._spent.shape[0])
+        cost, paid = self._rests.lessen(cost, costs.full[0], over, rest)
+        after, fits = self._notion.person_fits(spent, cost, self._xp)
+        if keep:
+            self._rests.keep(where, self._xp.where(fits[:, None], paid, rest))
         return after, fits
-
-    def _search_allowance(self, costs: Costs, spent: Array) -> Array:
-        """Bisection on the grid of contributions, where no formula gives the allowance."""
-        values = self._xp.asarray(costs.grid, device=self._device)
-        low = self._xp.zeros(spent.shape[0], dtype=self._xp.int64, device=self._device)
-        high = low + len(costs.grid)
-        while int(self._xp.max(high - low)) > 1 if spent.shape[0] else False:
-            middle = (low + high) // 2
-            fits = self._after(costs, values[middle], spent)[1]
-            low, high = self._xp.where(fits, middle, low), self._xp.where(fits, high, middle)
-        return values[low]

@@ -101,8 +101,8 @@ def _rounds(
     listed = [each for each in cast(Iterable[object], noise) if isinstance(each, mechanisms.Mechanism)]
     if listed and len(listed) == len(cast(Sequence[object], noise)):
         return [*listed]
-    values = np.asarray(noise, dtype=np.float64)
-    rates = np.broadcast_to(np.asarray(sample_rate, dtype=np.float64), values.shape)
+    values = _check.floats(noise=cast(Any, noise))
+    rates = np.broadcast_to(_check.floats(sample_rate=sample_rate), values.shape)
     rounds: list[mechanisms.Mechanism | None] = []
     for value, rate in zip(values.tolist(), rates.tolist(), strict=True):
         _check.number(noise=value)
@@ -162,7 +162,7 @@ def _epsilons(counts: Array, kinds: list[mechanisms.Mechanism], delta: float) ->
 
 
 def _deltas(counts: Array, kinds: list[mechanisms.Mechanism], epsilon: float | Sequence[float]) -> Floats:
-    points = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
+    points = np.atleast_1d(_check.floats(epsilon=epsilon))
     for each in points.tolist():
         _check.within(0, 1e6, epsilon=each)
     plain, mu = _gaussian_only(counts, kinds)

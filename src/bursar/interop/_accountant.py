@@ -66,12 +66,18 @@ def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
 
 
 def accountant_of(
-    notion: str, read: Callable[[Any], mechanisms.Mechanism], *, null_records: bool
+    notion: str, read: Callable[[Any], mechanisms.Mechanism | None], *, null_records: bool
 ) -> "PrivacyAccountant":
-    """A fresh accountant that counts in this notion and reads events by this function."""
+    """A fresh accountant that counts in this notion.
+
+    Args:
+        notion: one of ``NOTIONS``.
+        read: the mechanism of an event; None of one without privacy, from which on epsilon is infinite.
+        null_records: which relation it says that it has.
+    """
     _check.one_of(list(NOTIONS), notion=notion)
     with _extras.need("dp_accounting", extra="interop"):
-        from dp_accounting import NeighboringRelation, NonPrivateDpEvent, PrivacyAccountant
+        from dp_accounting import NeighboringRelation, PrivacyAccountant
     epsilon = NOTIONS[notion]
 
     class Accountant(PrivacyAccountant):  # type: ignore[misc]
@@ -84,15 +90,15 @@ def accountant_of(
             self._exposed = False
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-            if _holds(event, NonPrivateDpEvent):
-                self._exposed |= do_compose and count > 0
-                return None
             try:
                 mechanism = read(event)
-                _check_priced(notion, mechanism)
+                if mechanism is not None:
+                    _check_priced(notion, mechanism)
             except (ArgumentError, Unsupported) as refused:
                 return self.CompositionErrorDetails(event, str(refused))
-            if do_compose:
+            if mechanism is None:
+                self._exposed |= do_compose and count > 0
+            elif do_compose:
                 self._rounds.append(mechanisms.Repeated(mechanism, count))
             return None
 
@@ -103,9 +109,3 @@ def accountant_of(
             return float(epsilon(run, target_delta)) if mechanisms.leaves(run) else 0.0
 
     return Accountant()
-
-
-def _holds(event: Any, kind: type) -> bool:
-    """Whether an event is of this kind, or one inside it."""
-    inside = [*getattr(event, "events", ()), *([event.event] if hasattr(event, "event") else [])]
-    return type(event) is kind or any(_holds(each, kind) for each in inside)

@@ -25,9 +25,12 @@ from math import expm1, fsum, inf, log1p, nextafter, sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bursar import _check, _extras, mechanisms
 from bursar.errors import ArgumentError, Unsupported
 from bursar.interop._accountant import NOTIONS, accountant_of
+from bursar.interop._loss_lists import of_a_pair
 
 if TYPE_CHECKING:
     from dp_accounting import PrivacyAccountant, dp_event
@@ -56,14 +59,15 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
 
     Returns:
         A ``PrivacyAccountant``: ``compose``, ``supports``, ``ledger``, ``get_epsilon``. It adds up a run that was fixed
-        in advance; it is no filter and no odometer.
+        in advance; it is no filter and no odometer. Without noise epsilon is infinite, as in their accountants, and a
+        sample of rate 0 costs nothing, whatever is in it; ``from_event`` refuses both.
 
     Guarantee: what was composed, if fixed in advance, is (epsilon, delta)-DP with the epsilon that it gives.
     Source: theory 2, 3 and 7, by notion.
     """
 
-    def read(event: object) -> mechanisms.Mechanism:
-        return _read(event, null_records=null_records)
+    def read(event: object) -> mechanisms.Mechanism | None:
+        return None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
 
     return accountant_of(notion, read, null_records=null_records)
 
@@ -102,6 +106,46 @@ def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
     return reader(event)
 
 
+def _exposes(event: Any) -> bool:
+    """Whether an event tells all about a person, because it has no noise."""
+    events, kind = _events(), type(event)
+    if kind is events.NonPrivateDpEvent:
+        return True
+    if kind is events.ComposedDpEvent:
+        return any(map(_exposes, event.events))
+    if kind is events.SelfComposedDpEvent:
+        return bool(event.count) and _exposes(event.event)
+    if kind is events.PoissonSampledDpEvent:
+        return bool(event.sampling_probability) and _exposes(event.event)
+    if kind is events.RepeatAndSelectDpEvent:
+        return _exposes(event.event)
+    if kind is events.MixtureOfGaussiansDpEvent:
+        chances = zip(event.sensitivities, event.sampling_probs, strict=False)
+        return bool(event.standard_deviation == 0) and any(chance and each for each, chance in chances)
+    if kind is events.TruncatedSubsampledGaussianDpEvent:
+        return bool(event.noise_multiplier == 0 and event.sampling_probability)
+    if kind is events.RandomizedResponseDpEvent:
+        return bool(event.noise_parameter == 0 and event.num_buckets != 1)
+    noisy = (events.GaussianDpEvent, events.LaplaceDpEvent, events.SingleEpochTreeAggregationDpEvent)
+    return kind in noisy and bool(event.noise_multiplier == 0)
+
+
+def _without_idle(event: Any) -> Any:
+    """An event without samples of rate 0, which take nobody, and without what is repeated 0 times."""
+    events, kind = _events(), type(event)
+    if kind is events.PoissonSampledDpEvent and event.sampling_probability == 0:
+        return events.NoOpDpEvent()
+    if kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability == 0:
+        return events.NoOpDpEvent()
+    if kind is events.SelfComposedDpEvent:
+        return (
+            events.SelfComposedDpEvent(_without_idle(event.event), event.count) if event.count else events.NoOpDpEvent()
+        )
+    if kind is events.ComposedDpEvent:
+        return events.ComposedDpEvent([_without_idle(part) for part in event.events])
+    return event
+
+
 def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
     """The event that describes a mechanism; noise multipliers are rounded down.
 
@@ -138,11 +182,12 @@ def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
 def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
     """The mechanism that a pessimistic privacy loss distribution of dp_accounting bounds, composed or not.
 
-    Masses below zero, which its Fourier transforms leave, count as zero.
+    What rounding and Fourier transforms leave in it is taken against the spender: masses below zero count as zero, and
+    lists of losses that belong to no pair of laws become those of one that dominates them. At epsilon >= 0 its deltas
+    stay as they are, but for more than 100,000 losses, which are spread over fewer.
 
     Raises:
         Unsupported: the distribution is an optimistic estimate.
-        ArgumentError: it has more than 100,000 losses: give it a larger value_discretization_interval.
 
     Guarantee: the pair dominates what the distribution bounds, in both directions, as far as that is pessimistic.
     Source: Doroshenko et al. (2022), https://arxiv.org/abs/2207.04380; theory 2.10.
@@ -156,9 +201,10 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
         if not pmf._pessimistic_estimate:
             raise Unsupported("an optimistic estimate is no bound: pessimistic_estimate must be True")
         dense = pmf.to_dense_pmf()
-        masses = [max(float(mass), 0.0) for mass in dense._probs]
-        losses = [(dense._lower_loss + place) * dense._discretization for place in range(len(masses))]
-        orders.append((losses, masses, max(float(dense._infinity_mass), 0.0)))
+        masses = np.asarray(dense._probs, np.float64)
+        losses = (dense._lower_loss + np.arange(masses.size)) * float(dense._discretization)
+        found, weights, infinity = of_a_pair(losses, masses, float(dense._infinity_mass))
+        orders.append((found.tolist(), weights.tolist(), infinity))
     (losses, masses, infinity), (losses_add, masses_add, infinity_add) = orders
     return mechanisms.DominatingPair.from_losses(
         losses, masses, infinity=infinity, losses_add=losses_add, masses_add=masses_add, infinity_add=infinity_add

@@ -78,6 +78,7 @@ class Turn:
         reserved: str | None = None,
         delta: float = 0.0,
         periods: tuple[str, str] | None = None,
+        anyway: bool = True,
     ) -> Admission:
         """Choose who takes part in a question, out of what was offered.
 
@@ -92,10 +93,13 @@ class Turn:
             delta: what the question costs beside its price, public, of what the ledger declares for keys.
             periods: public, of a ledger with periods: the first and the last one that the question can be about,
                 whatever the data; None for all.
+            anyway: whether it is asked although not everybody can pay for it for certain; see
+                ``Payment.refuse_uncertain``. So it is under a watch, which tells when too many people are missing.
 
         Raises:
             ArgumentError: this transaction has changed the record before.
-            BudgetExceeded: by public facts alone, nobody can pay the full price.
+            BudgetExceeded: by public facts alone, nobody can pay the full price; or, but for ``anyway``, who paid the
+                highest price of every question so far cannot.
             DataError: the data cannot be read.
 
         Guarantee: each person admitted can pay within the budget, and within every limit that applies; what is
@@ -113,10 +117,13 @@ class Turn:
                 )
         self._rules.allow_delta(delta)
         allowance = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
+        left = self._rules.left(allowance, self._rules.places(periods)) - spare
+        if not anyway and not self._rules.watching(analyst, purpose):
+            payment.refuse_uncertain(left, price, self._rules.terms.budget, self._rules.terms.symbol)
         shares = [share._replace(most=share.most - spare) for share in allowance.shares]
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
-        floor = payment.floor(self._rules.left(allowance, self._rules.places(periods)) - spare, price)
+        floor = payment.floor(left, price)
         asked = (key, analyst, purpose, reserved, price, spare)
         self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
         return self._admission

@@ -80,8 +80,8 @@ class Account(Uncopyable, Generic[N]):
     _SAVED: ClassVar[tuple[str, ...]]
     """The parts of the totals in a saved state."""
 
-    def _saved(self) -> dict[str, list[int | float]]:
-        """The totals, part by part."""
+    def _saved(self) -> dict[str, Any]:
+        """The totals, part by part, and what they are counted in where it is not said elsewhere."""
         raise NotImplementedError
 
     def _restore(self, *parts: Totals) -> None:

@@ -1,7 +1,7 @@
 """Budgets that compare sums with limits: Gaussian, zCDP, Rényi orders, and (epsilon, delta) itself.
 
 Names and symbols
-    limit    the units that a total may reach
+    limit    the units that a total may reach, FINE of them in one of the measure
     alpha    α    Rényi order
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar import mechanisms
-from bursar._units import FAILURE, to_float, up
+from bursar._units import FINE, to_float, up
 from bursar.curves import approximate, gaussian, renyi, zcdp
 from bursar.notions._notion import Additive, Scalar, Totals, no_failures
 
@@ -33,10 +33,10 @@ class Gaussian(Scalar):
     theorem: ClassVar[str] = "theory 4.3; Koskela, Tobaben & Honkela (2023), Thm 11; Smith & Thakurta (2022)"
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        return (up(gaussian.cost(leaf)),)
+        return (up(gaussian.cost(leaf), per=FINE),)
 
     def total(self, limits: tuple[int, ...]) -> gaussian.Gaussian:
-        return gaussian.Gaussian(nextafter(sqrt(to_float(limits[0])), inf))
+        return gaussian.Gaussian(nextafter(sqrt(to_float(limits[0], per=FINE)), inf))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,10 @@ class Zcdp(Scalar):
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "Zcdp")
-        return (up(zcdp.cost(leaf)),)
+        return (up(zcdp.cost(leaf), per=FINE),)
 
     def total(self, limits: tuple[int, ...]) -> zcdp.Zcdp:
-        return zcdp.Zcdp(to_float(limits[0]))
+        return zcdp.Zcdp(to_float(limits[0], per=FINE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +72,10 @@ class RenyiOrder(Scalar):
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "RenyiOrder")
-        return (up(renyi.cost(leaf, self.alpha)),)
+        return (up(renyi.cost(leaf, self.alpha), per=FINE),)
 
     def total(self, limits: tuple[int, ...]) -> renyi.Renyi:
-        return renyi.Renyi((self.alpha,), (to_float(limits[0]),))
+        return renyi.Renyi((self.alpha,), (to_float(limits[0], per=FINE),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +96,18 @@ class RenyiCurve(Additive[NDArray[np.float64]]):
         return self.values
 
     def spent(self, totals: Totals) -> NDArray[np.float64]:
-        return np.array([to_float(total) for total in totals])
+        return np.array([to_float(total, per=FINE) for total in totals])
 
     def left(self, totals: Totals) -> NDArray[np.float64]:
-        return np.array([to_float(most - total, down=True) for most, total in zip(self.limits, totals, strict=True)])
+        pairs = zip(self.limits, totals, strict=True)
+        return np.array([to_float(most - total, per=FINE, down=True) for most, total in pairs])
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         no_failures(leaf, "RenyiCurve")
-        return tuple([up(cost) for cost in renyi.costs(leaf, self.orders)])
+        return tuple([up(cost, per=FINE) for cost in renyi.costs(leaf, self.orders)])
 
     def total(self, limits: tuple[int, ...]) -> renyi.Renyi:
-        return renyi.Renyi(self.orders, tuple(map(to_float, limits)))
+        return renyi.Renyi(self.orders, tuple([to_float(limit, per=FINE) for limit in limits]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +127,15 @@ class Basic(Additive[tuple[float, float]]):
         return self.limit, self.failures
 
     def spent(self, totals: Totals) -> tuple[float, float]:
-        return to_float(totals[0]), to_float(totals[1], per=FAILURE)
+        return to_float(totals[0], per=FINE), to_float(totals[1], per=FINE)
 
     def left(self, totals: Totals) -> tuple[float, float]:
         epsilon, delta = (most - total for most, total in zip(self.limits, totals, strict=True))
-        return to_float(epsilon, down=True), to_float(delta, per=FAILURE, down=True)
+        return to_float(epsilon, per=FINE, down=True), to_float(delta, per=FINE, down=True)
 
     def total(self, limits: tuple[int, ...]) -> approximate.Approximate:
-        return approximate.Approximate(to_float(limits[0]), to_float(limits[1], per=FAILURE))
+        return approximate.Approximate(to_float(limits[0], per=FINE), to_float(limits[1], per=FINE))
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
         epsilon, delta = approximate.cost(leaf)
-        return up(epsilon), up(delta, per=FAILURE)
+        return up(epsilon, per=FINE), up(delta, per=FINE)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
 from bursar._arrays import NUMPY, Array, Library, Mask
-from bursar._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, up
+from bursar._units import FAILURE, MEASURE, RANGE, as_float, budget, exact, times, up
 from bursar.curves import approximate, renyi
 from bursar.errors import Unsupported
 from bursar.notions._notion import Notion, Totals
@@ -176,11 +176,11 @@ class Boundary(PersonBound):
     def person_columns(self) -> int:
         return self.width
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
         price = self.price(leaf)
         if price[self.width]:
             raise Unsupported(f"{leaf!r} may fail with probability delta, for which accounts per person have no budget")
-        return price[: self.person_columns]
+        return tuple([times(count, units) for units in price[: self.person_columns]])
 
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
         total = totals + xp.where(known[:, None] & (cost < MOST), cost, MOST)

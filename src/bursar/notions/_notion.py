@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf
 from operator import add, le
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask
-from bursar._units import MEASURE, RANGE, Units, times, to_float
+from bursar._units import FINE, MEASURE, RANGE, Units, times, to_float
 from bursar.curves import approximate, gaussian, planned_table, renyi, residue, tradeoff, zcdp
 from bursar.errors import ArgumentError, Unsupported
 
-__all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "no_failures"]
+__all__ = ["Additive", "Budget", "Notion", "Promise", "Scalar", "Totals", "coarse", "fine", "in_units", "no_failures"]
 
 Totals = tuple[Units, ...]
 """Whole units, one amount for each total of a notion."""
@@ -80,9 +80,9 @@ class Notion(ABC):
         """The parameters that the first charge may fix."""
         return {}
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
-        """For accounts per person: what a single round adds to each total that such an account holds."""
-        return self.price(leaf)
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        """For accounts per person: what so many rounds add to each total that such an account holds, rounded up."""
+        return tuple([times(count, units) for units in self.price(leaf)])
 
     def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
         """For accounts per person: the round in the form in which they price it."""
@@ -194,9 +194,21 @@ class Budget(Notion, Generic[Measure]):
             return curve
         return tradeoff.least(curve, tradeoff.Curve((self.epsilon,), (self.delta,)))
 
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        """The totals once each round of a mechanism is charged as in accounts per person: in whole units of theirs."""
+        return self.after(totals, mechanism)
+
     @abstractmethod
     def person_limits(self) -> tuple[int, ...]:
         """For accounts per person: the units that each total may reach."""
+
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
+        """For accounts per person: the fine units by which their price of so many rounds is rounded up, if known."""
+        return 0
+
+    def person_spare(self) -> int:
+        """For accounts per person: the fine units by which their limit is rounded down, if known."""
+        return 0
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         """For accounts per person: what counts as spent from the start, so that each may spend a share of the budget.
@@ -298,8 +310,38 @@ class Budget(Notion, Generic[Measure]):
         return spent + xp.where(fits[:, None], cost, 0), fits
 
 
+_GRAINS = FINE // MEASURE
+"""Fine units in one that accounts of people hold."""
+
+
+def coarse(prices: Totals) -> Totals:
+    """Prices in fine units as accounts of people hold them: rounded up."""
+    return tuple([units if units == inf else -(-int(units) // _GRAINS) for units in prices])
+
+
+def fine(units: Totals) -> tuple[Any, ...]:
+    """What accounts of people hold in fine units."""
+    return tuple([each if each == inf else each * _GRAINS for each in units])
+
+
+def in_units(notion: Notion, totals: Totals, mechanism: mechanisms.Mechanism, columns: int) -> Totals:
+    """Totals in fine units once each round of a mechanism is charged as in accounts of people.
+
+    Args:
+        notion: with fine units.
+        totals: of the account so far.
+        mechanism: what is charged.
+        columns: how many totals an account of a person holds: the first ones.
+    """
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        price = notion.price(leaf)
+        price = (*fine(coarse(price[:columns])), *price[columns:])
+        totals = tuple([total + times(count, units) for total, units in zip(totals, price, strict=True)])
+    return totals
+
+
 class Additive(Budget[Measure]):
-    """Budgets whose totals must each stay within a limit of their own."""
+    """Budgets whose totals, in fine units, must each stay within a limit of their own."""
 
     @property
     @abstractmethod
@@ -313,12 +355,24 @@ class Additive(Budget[Measure]):
     def holds(self, totals: Totals) -> bool:
         return all(map(le, totals, self.limits))
 
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        return coarse(tuple([times(count, units) for units in self.price(leaf)]))
+
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        return in_units(self, totals, mechanism, self.columns)
+
     def person_limits(self) -> tuple[int, ...]:
-        return self.limits
+        return tuple([units // _GRAINS for units in self.limits])
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        return super().person_curve(opening) if any(opening) else self.curve()
+
+    def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+        return fine(super()._beside(opening))
 
     @abstractmethod
     def total(self, limits: tuple[int, ...]) -> Total:
-        """The promise of totals within these limits, as a value of ``curves``."""
+        """The promise of totals within these limits, in fine units, as a value of ``curves``."""
 
     def _converted(self, delta: float) -> float:
         return self._left_converted(self.limits, delta)
@@ -350,10 +404,17 @@ class Scalar(Additive[float]):
         return totals[0] <= self.limit
 
     def spent(self, totals: Totals) -> float:
-        return to_float(totals[0])
+        return to_float(totals[0], per=FINE)
 
     def left(self, totals: Totals) -> float:
-        return to_float(self.limit - totals[0], down=True)
+        return to_float(self.limit - totals[0], per=FINE, down=True)
+
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
+        price = times(count, self.price(leaf)[0])
+        return 0 if price == inf else -int(price) % _GRAINS
+
+    def person_spare(self) -> int:
+        return self.limit % _GRAINS
 
 
 def no_failures(leaf: mechanisms.Mechanism, name: str) -> None:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from bursar import mechanisms
 from bursar._arrays import Array, Library, Mask, to_numpy
-from bursar._units import FAILURE, MEASURE, RANGE, budget, to_float, up
+from bursar._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_float, up
 from bursar.curves import approximate, order_mixture, renyi
 from bursar.errors import Unsupported
-from bursar.notions._notion import Totals, no_failures
+from bursar.notions._notion import Totals, coarse, in_units, no_failures
 from bursar.notions._with_failures import WithFailures
 
 __all__ = ["OrderMixture", "certain"]
@@ -54,8 +54,9 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return len(self.orders) + 2
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        curve = [up(Fraction(value) if value < inf else inf) for value in map(float, renyi.values(leaf, self.orders))]
-        return (*curve, up(certain(leaf)), up(renyi.failure(leaf), per=FAILURE))
+        values = map(float, renyi.values(leaf, self.orders))
+        curve = [up(Fraction(value) if value < inf else inf, per=FINE) for value in values]
+        return (*curve, up(certain(leaf), per=FINE), up(renyi.failure(leaf), per=FAILURE))
 
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
         """The quick tests first: one order alone (theory 4.4, sufficient), or pure composition, decides."""
@@ -64,11 +65,11 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         return self.allowed_delta(totals) <= float(delta) * (1 - 1e-15)
 
     def spent(self, totals: Totals) -> NDArray[np.float64]:
-        return np.array([to_float(total) for total in totals[:-1]])
+        return np.array([to_float(total, per=FINE) for total in totals[:-1]])
 
     def left(self, totals: Totals) -> NDArray[np.float64]:
         thresholds = self.thresholds(self.share(totals))
-        return np.array([to_float(t - s, down=True) for t, s in zip(thresholds, totals[:-1], strict=True)])
+        return np.array([to_float(t - s, per=FINE, down=True) for t, s in zip(thresholds, totals[:-1], strict=True)])
 
     def too_much(self, totals: Totals, mechanism: mechanisms.Mechanism) -> str:
         delta = self.allowed_delta(self.after(totals, mechanism))
@@ -79,12 +80,12 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
 
     def allowed_delta(self, totals: Totals) -> float:
         """The delta that the totals at the orders may use at epsilon, rounded up; failures are not in it."""
-        curve = np.array([to_float(total) for total in totals[:-2]])
+        curve = np.array([to_float(total, per=FINE) for total in totals[:-2]])
         return float(order_mixture.allowed_delta(curve, self._lam, self._log_weights, float(self.epsilon)))
 
     def delta_used(self, totals: Totals) -> float:
         """The delta, rounded up, that these totals use at epsilon, if nothing more is charged."""
-        pure = totals[-2] <= budget(self.epsilon)
+        pure = totals[-2] <= budget(self.epsilon, per=FINE)
         return to_float(totals[-1], per=FAILURE) + (0.0 if pure else self.allowed_delta(totals))
 
     @property
@@ -92,9 +93,12 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         """For a part of delta: the units at which each order alone decides; last, pure composition."""
         return self._thresholds
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        return in_units(self, totals, mechanism, len(self.orders))
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
         no_failures(leaf, "an account per person")
-        return self.price(leaf)[:-2]
+        return coarse(tuple([times(count, units) for units in self.price(leaf)[:-2]]))
 
     def person_opening(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         raise Unsupported(
@@ -102,7 +106,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
         )
 
     def person_limits(self) -> tuple[int, ...]:
-        return self.thresholds(Fraction(self.delta))[:-1]
+        return tuple([units // (FINE // MEASURE) for units in self.thresholds(Fraction(self.delta))[:-1]])
 
     def person_fits(self, spent: Array, cost: Array, xp: Library) -> tuple[Array, Mask]:
         half = xp.asarray(HALF, dtype=xp.int64, device=spent.device)
@@ -138,7 +142,7 @@ class OrderMixture(WithFailures[NDArray[np.float64]]):
     def _threshold_units(self, delta: Fraction) -> tuple[int, ...]:
         shares = [float(delta) * float(np.exp(log_weight)) * (1 - 1e-15) for log_weight in self._log_weights]
         alone = [
-            floor(Fraction(renyi.budget(order, epsilon=self.epsilon, delta=share)) * MEASURE) if share > 1e-300 else -1
+            floor(Fraction(renyi.budget(order, epsilon=self.epsilon, delta=share)) * FINE) if share > 1e-300 else -1
             for order, share in zip(self.orders, shares, strict=True)
         ]
-        return (*alone, budget(self.epsilon))
+        return (*alone, budget(self.epsilon, per=FINE))

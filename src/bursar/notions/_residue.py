@@ -15,7 +15,7 @@ from math import floor, inf, sqrt
 from typing import ClassVar, Self
 
 from bursar import mechanisms
-from bursar._units import FAILURE, Units, budget, exact, times, to_float, up
+from bursar._units import FAILURE, FINE, Units, budget, exact, times, to_float, up
 from bursar.curves import gaussian, renyi, residue, tradeoff
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions._notion import Totals, no_failures
@@ -102,12 +102,12 @@ class Residue(WithFailures[float]):
         """The part of delta that pays for the slack of all rounds together, rounded up."""
         return to_float(exact(self.delta) * SLACK, per=1)
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
         no_failures(leaf, "an account per person")
         exactly = residue.needs_no_slack(leaf)
         if exactly is None:
             raise Unsupported(f"{type(leaf).__name__} costs a person what depends on what is left: see person_table")
-        return (exactly,)
+        return (times(count, exactly),)
 
     def person_round(self, leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
         if isinstance(leaf, mechanisms.SampledGaussian) and leaf.sample_rate == 1:
@@ -128,7 +128,7 @@ class Residue(WithFailures[float]):
 
     @cached_property
     def _pure_limit(self) -> int:
-        return budget(self.epsilon)
+        return budget(self.epsilon, per=FINE)
 
     @cached_property
     def _start(self) -> Callable[[Fraction], tuple[int, int]]:
@@ -143,7 +143,7 @@ class Residue(WithFailures[float]):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What a round takes whatever is left, in units; square is None where b squared pays by what is left."""
+    """What a round takes whatever is left, in units (``pure`` in fine ones); square is None where that decides."""
 
     leaf: mechanisms.Mechanism
     pure: Units
@@ -156,7 +156,7 @@ class _Round:
 def _round(leaf: mechanisms.Mechanism) -> _Round:
     square = residue.needs_no_slack(leaf)
     size = up(residue.size(leaf)) if square is None else 0
-    return _Round(leaf, up(certain(leaf)), int(up(renyi.failure(leaf), per=FAILURE)), square, size)
+    return _Round(leaf, up(certain(leaf), per=FINE), int(up(renyi.failure(leaf), per=FAILURE)), square, size)
 
 
 def _spent(mechanism: mechanisms.Mechanism, square: Units, slack: int) -> tuple[Units, int]:

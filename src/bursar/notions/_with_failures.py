@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
 from bursar import _check, mechanisms
-from bursar._units import FAILURE, budget, exact, to_float, up
+from bursar._units import FAILURE, FINE, budget, exact, to_float, up
 from bursar.curves import renyi, zcdp
 from bursar.errors import ArgumentError, Unsupported
 from bursar.notions._notion import Budget, Totals
@@ -131,22 +131,22 @@ class Approximate(WithFailures[float]):
         return 2
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> Totals:
-        return up(2 * zcdp.cost(renyi.without_failures(leaf))), up(renyi.failure(leaf), per=FAILURE)
+        return up(2 * zcdp.cost(renyi.without_failures(leaf)), per=FINE), up(renyi.failure(leaf), per=FAILURE)
 
     def holds_for(self, totals: Totals, delta: Fraction) -> bool:
         return totals[0] <= self._most(delta)
 
     def spent(self, totals: Totals) -> float:
-        return to_float(totals[0])
+        return to_float(totals[0], per=FINE)
 
     def left(self, totals: Totals) -> float:
-        return to_float(max(0, self._most(self.share(totals)) - totals[0]), down=True)
+        return to_float(max(0, self._most(self.share(totals)) - totals[0]), per=FINE, down=True)
 
     def _most(self, delta: Fraction) -> int:
         """Units of the largest V admitted: 2 (sqrt(ell + epsilon) - sqrt(ell))**2, rounded down."""
         if delta not in self._known:
             below = to_float(delta, per=1, down=True)
-            self._known[delta] = budget(2 * Fraction(zcdp.mironov(epsilon=self.epsilon, delta=below)))
+            self._known[delta] = budget(2 * Fraction(zcdp.mironov(epsilon=self.epsilon, delta=below)), per=FINE)
         return self._known[delta]
 
     @cached_property

@@ -31,6 +31,7 @@ from bursar.odometers._renyi import Orders, around_plan
 
 __all__ = ["Planned"]
 
+LEAST_DELTA = 1e-300  # of smaller ones, parts vanish
 BESIDE = 0.1  # part of delta that the mixture over orders has
 CONTEXT = 32  # planned rounds before the checkpoint at which rounds that are not planned are bought, at least,
 PART_OF_RUN = 8  # and one in so many of those that were run
@@ -282,6 +283,8 @@ class Planned(Odometer):
 
     def __init__(self, plan: mechanisms.Mechanism, *, delta: float, sum_delta: float | None = None) -> None:
         _check.between(0, 1, delta=delta)
+        if delta < LEAST_DELTA:
+            raise ArgumentError(f"delta={delta!r} must be at least {LEAST_DELTA:g}: parts of it would vanish")
         if not isinstance(plan, mechanisms.Mechanism) or not mechanisms.rounds(plan):
             raise ArgumentError(f"plan={plan!r} must be a mechanism with at least one round")
         orders, weights = around_plan(plan, delta * BESIDE)

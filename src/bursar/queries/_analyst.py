@@ -1,6 +1,7 @@
 """The analyst's view of a session: questions and answers."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from bursar import _check
@@ -99,6 +100,7 @@ class Analyst(Uncopyable):
         key: str,
         reserved: str | None = None,
         earlier_of: Collection[str] | None = None,
+        anyway: bool = False,
     ) -> Answer:
         """Ask; the answer is stored, and each person in it charged, before it is revealed.
 
@@ -110,10 +112,12 @@ class Analyst(Uncopyable):
             earlier_of: analysts whose earlier answer will do: the latest to the same question, with no more noise than
                 is asked for, and whatever was paid for it. It is recorded under this key too, and costs nothing, since
                 it is released already; ``Answer.earlier`` tells when. It is about the rows as they were then.
+            anyway: ask although the question does not certainly fit (``Quote.fits`` is 0), as its own ``anyway`` says.
 
         Raises:
             ArgumentError: the question does not fit the data's columns, or the key was used for another one.
-            BudgetExceeded: by public facts alone, nobody could pay the full price.
+            BudgetExceeded: by public facts alone, nobody could pay the full price; or, but for ``anyway``, a person who
+                paid the highest price of every question so far could not.
             DataError: the data could not be read, for this question or for an earlier one of this session, which then
                 answers no new questions. Nothing was charged.
 
@@ -125,6 +129,8 @@ class Analyst(Uncopyable):
         _check.name(key=key)
         if reserved is not None:
             _check.name(reserved=reserved)
+        if anyway and isinstance(asked, Question):
+            asked = replace(asked, anyway=True)
         return self._session.ask(asked, self._who, key=key, reserved=reserved, earlier_of=earlier_of)
 
     def answers(self) -> list[Answer]:

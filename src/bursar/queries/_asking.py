@@ -114,6 +114,7 @@ class Asking(Uncopyable):
                 reserved=reserved,
                 delta=closed.reveals,
                 periods=periods,
+                anyway=closed.anyway or bool(closed.spare_units),  # with spare=, it asks who can still pay
             )
             released = release(self._rows, plan, admission.people.rows, closed)
             return turn.settle(admission, {**public, **released}, watch_noise=_watch_noise)
@@ -141,7 +142,15 @@ class Asking(Uncopyable):
             return entry
 
         self._refuse_measure(asked)
+        self._refuse_uncertain(asked, who, reserved)
         return with_auto(asked, key, who.analyst, who.purpose, release)
+
+    def _refuse_uncertain(self, asked: Question, who: Asker, reserved: str | None) -> None:
+        """Refuse what does not certainly fit before anything is paid for its clip or bounds."""
+        trial = stand_in(asked, pure=self._ledger.symbol == "epsilon")
+        left = self._facts(who).left_in(self._span(trial)) - trial.spare_units
+        if not asked.anyway and reserved is None and not self._ledger.watched():
+            trial.payment.refuse_uncertain(left, trial.price, self._ledger.budget_units, self._ledger.symbol)
 
     def _with_error(self, asked: Question, facts: SoFar) -> Question:
         released = facts.released(described(asked))
@@ -215,15 +224,24 @@ def _watch_noise(watch: Watch) -> int:
 
 def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key: str, named: bool) -> None:
     """Refuse a key that was used for another question, analyst or purpose; ``named``: tables are data sets."""
-    public = entry.public
-    question = public.get("question")
+    public, values = entry.public, _without_anyway(values)
+    question, wanted = (
+        None if each is None else _without_anyway(each) for each in map(public.get, ("question", "asked"))
+    )
     if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
-    if question is not None and question != values and public.get("asked") != values:
-        question = described(recorded(public))  # the same, written before questions said per whom, or had a pace
+    if question is not None and question != values and wanted != values:
+        question = _without_anyway(
+            described(recorded(public))
+        )  # the same, written before questions said per whom, or had a pace
         if "correlated" not in public.get("question", {}):
             question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
         if "floor" not in public:
             question, values = ({**each, "pace": None} for each in (question, values))
-    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, public.get("asked")):
+    if (public.get("analyst"), public.get("purpose")) != who or values not in (question, wanted):
         raise ArgumentError(f"key={key!r} was used for another question, analyst or purpose: choose another")
+
+
+def _without_anyway(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A question that is answered is the same, whether or not it would be asked anyway."""
+    return {name: value for name, value in values.items() if name != "anyway"}

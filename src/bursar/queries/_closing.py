@@ -44,7 +44,7 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
         BudgetExceeded: it would cost more than each person's budget; the message says what could be had.
     """
     wanted = _half_width(asked, pure, released)
-    trial = replace(asked, error=None, level=None, **_some_noise(pure))
+    trial = _at_some_price(asked, pure)
 
     def width(noise: float) -> float:
         half = expected_half_width(trial, released, noise)
@@ -96,7 +96,7 @@ def _size(asked: Question, pure: bool, released: Sequence[int] | None) -> float:
             f"error={asked.error!r}: no answer of yours to the same question tells its size: ask it once with rho= or "
             f"epsilon=, or say {asked.error!r} of what, as in '2% of 5000'"
         )
-    trial = replace(asked, error=None, level=None, **_some_noise(pure))
+    trial = _at_some_price(asked, pure)
     width, band = trial.coordinates, NoiseBand(1.0, pure)
     sizes: list[float] = []
     for start in range(0, trial.groups * width, width):
@@ -127,7 +127,7 @@ def _largest_below(width: Callable[[float], float], wanted: float, low: float, h
 def _with_noise(trial: Question, noise: float) -> Question:
     """The question with noise of this standard deviation, in full rows, or a little less."""
     if not trial.pure:
-        return replace(trial, sigma=noise)
+        return replace(trial, sigma=noise, rho=None)
     return replace(trial, epsilon=min(1e3, trial.sensitivity_steps / STEPS * sqrt(2) / noise))
 
 
@@ -139,18 +139,25 @@ def _with_price(asked: Question, price: float) -> Question:
 
 def _with_clip_1(asked: Question) -> Question:
     """The question with the clip and the noise of the rows that lengths are measured in."""
-    changes: dict[str, Any] = {"clip": 1.0, "rho": None, **_some_noise(asked.pure)}
+    changes: dict[str, Any] = {"clip": 1.0, "rho": None, "anyway": False, **_some_noise(asked.pure)}
     return replace(asked, **changes)
 
 
 def _some_noise(pure: bool) -> dict[str, Any]:
+    """For contributions of at most about one row."""
     return {"epsilon": 1.0} if pure else {"sigma": 1.0}
+
+
+def _at_some_price(asked: Question, pure: bool) -> Question:
+    """The question at a price in place of an error; with noise in its place, a large clip would have no price."""
+    price: dict[str, Any] = {"epsilon": 1.0} if pure else {"rho": 1.0}
+    return replace(asked, error=None, level=None, **price)
 
 
 def stand_in(asked: Question, *, pure: bool) -> Question:
     """A closed question that reads the same rows at the same price, or at some price where an ``error`` is given."""
     if asked.error is not None:
-        return replace(asked, error=None, level=None, **_some_noise(pure))
+        return _at_some_price(asked, pure)
     changes: dict[str, Any] = dict(asked.auto_bounds())
     if asked.clip == "auto":
         changes["clip"] = 1.0
@@ -249,7 +256,7 @@ def _chosen(
 ) -> Question:
     """The question with what a release tells, at what its price leaves."""
     price = float(asked.epsilon if asked.epsilon is not None else asked.rho or 0)
-    wanted = _with_price(wanted, price * CLIP_SHARE)
+    wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
     for attempt in range(1, _ATTEMPTS + 1):
         public = release(wanted, _key_of(wanted, who, attempt)).public
         pays = public.get("first_for") == key

@@ -1,7 +1,6 @@
 """What an open question may say: an ``error`` in place of noise, and "auto" in place of a clip or bounds."""
 
 import re
-from math import isfinite
 from typing import NamedTuple
 
 from bursar import _check
@@ -33,7 +32,7 @@ def target(error: object) -> Target:
             read = Target(float(match[1]) / 100, relative=True, of=size)
             if 0 < read.amount <= 1e3 and (size is None or 0 < size <= 1e100):
                 return read
-    elif isinstance(error, int | float) and not isinstance(error, bool) and isfinite(error) and 0 < error <= 1e100:
+    elif isinstance(error, int | float) and not isinstance(error, bool) and 0 < error <= 1e100:
         return Target(float(error), relative=False)
     raise ArgumentError(f"error={error!r} must be a number above 0, or a share such as '2%' or '2% of 5000'")
 

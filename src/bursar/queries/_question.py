@@ -29,6 +29,10 @@ What every question takes, by keyword:
     pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
         and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
         question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
+    anyway: whether it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
+        price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
+        It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells
+        when too many are missing.
 
 A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
 So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
@@ -94,6 +98,7 @@ class Question:
     level: float | None = None
     each_person: Steps | Mapping[str, str] | None = None
     pace: int | None = 1
+    anyway: bool = False
 
     keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
     """``by``: each column with its keys."""
@@ -128,6 +133,8 @@ class Question:
             _check.within(1, _MOST_PACE, pace=self.pace)
             _check.whole(1, pace=self.pace)
             set_fields(self, pace=int(self.pace))
+        if not isinstance(self.anyway, bool):
+            raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
         bins = self.bins()
         coordinates = len(self.row()) if bins is None else bins.cells
         groups = prod(len(each) or 1 for _, each in self.keys)

@@ -48,8 +48,8 @@ def described(asked: Question) -> dict[str, object]:
         value = getattr(asked, each.name) if each.init else None
         if each.name == "by":
             value = [[column, list(keys) or None] for column, keys in asked.keys] or None
-        if each.name == "pace":
-            values |= {} if value == each.default else {"pace": value}
+        if each.name in ("pace", "anyway"):
+            values |= {} if value == each.default else {each.name: value}
         elif value is not None:
             values[each.name] = _plain(value)
     return values

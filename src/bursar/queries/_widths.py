@@ -14,7 +14,9 @@ from bursar.queries._question import Question
 
 __all__ = ["NOT_THE_QUESTION", "expected_half_width", "same_question"]
 
-NOT_THE_QUESTION = frozenset({"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace"})
+NOT_THE_QUESTION = frozenset(
+    {"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace", "anyway"}
+)
 _MOST_GROUPS = 1000
 
 

@@ -27,6 +27,7 @@
     clip = 10
     sigma = 200                      # or rho =; with a pure budget, epsilon =
     pace = 1                         # may be left out; or "rest" for a series, or "none"
+    anyway = true                    # may be left out: ask also where people may be missing for lack of budget
 
 ``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
 time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
@@ -77,7 +78,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bursar import _check
-from bursar.errors import ArgumentError, DataError
+from bursar.errors import ArgumentError, BudgetExceeded, DataError
 from bursar.filters import Basic, Gaussian, Zcdp
 from bursar.ledger import Finding, Ledger, Periods, on_a_server
 from bursar.queries._analyst import Analyst
@@ -294,10 +295,20 @@ class Plan:
         """Every question's answer, in order; those asked before cost nothing.
 
         A question that ``check`` refuses stops all before the first is charged.
+
+        Raises:
+            BudgetExceeded: a question does not certainly fit, and does not say ``anyway``. The answers to those before
+                it are stored.
         """
         self.check(session)
-        analyst = self.analyst(session)
-        return {key: analyst.ask(asked, key=key) for key, asked in self.questions}
+        analyst, answers = self.analyst(session), dict[str, Answer]()
+        for key, asked in self.questions:
+            try:
+                answers[key] = analyst.ask(asked, key=key)
+            except BudgetExceeded as refused:
+                amounts = {"asked": refused.asked, "spent": refused.spent, "left": refused.left}
+                raise BudgetExceeded(f"question {key!r}: {refused}", **amounts) from None
+        return answers
 
     def verify(self, ledger: Path | str, *, head: str | None = None) -> list[Finding]:
         """Check a ledger against the data: every charge is computed again from the rows. Makes no ledger.

@@ -39,6 +39,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "level": (_NUMBER,),
     "each_person": (_TABLE, _LIST),
     "pace": (_WHOLE,),
+    "anyway": (_FLAG,),
     "spare": (_NUMBER,),
     "column": (_TEXT,),
     "low": (_NUMBER, _TEXT),

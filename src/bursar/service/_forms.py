@@ -96,6 +96,8 @@ def form_for(policy: Policy, told: Mapping[str, Any], fields: Fields, sent: str)
         choice("by", "For each", [("", "all together"), *keyed], "One answer for each public key"),
         field("where", "Where", "Which rows count, such as: hours > 2 and country = 'FR'"),
         field("price", "Price", "In percent of each person's budget: the more, the less noise", "number", "1"),
+        choice("anyway", "If people may be missing", [("", "do not ask"), ("yes", "ask anyway")],
+               "Where not everybody's budget pays for it for certain: nothing tells how many are missing"),
         field("key", "Key", "A name of your own: the same key again gives the same answer. Left out: one is made"),
     ]  # fmt: skip
     buttons = [("do", "quote", "Quote: costs nothing"), ("do", "ask", "Ask: is charged")]
@@ -124,6 +126,8 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
         values |= _bins(low, high) if asks == "median" else {"low": low, "high": high}
     if asks in ("sum", "count"):
         values["clip"] = _number(fields, "clip", None)
+    if fields.get("anyway") == "yes":
+        values["anyway"] = True
     by = _column(policy, fields.get("by", ""))
     if by is not None:
         values["by"] = {by.name: [str(key) if hasattr(key, "isoformat") else key for key in by.keys]}

@@ -12,7 +12,8 @@ LEDGER_TEXTS = {
     "away": "the data are not there at the moment; ask again later, with the same key",
     "changed": "the data are not those that the service was opened with; ask again later, with the same key",
     "ledger": "the ledger cannot be used at the moment; ask again later, with the same key",
-    "budget": "the question costs more than your limits or people's budgets can have left: /v1/me says how much",
+    "budget": "the question costs more than your limits or people's budgets certainly have left: /v1/me says how much; "
+    'with "anyway": true it is asked where people may be missing',
     "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
     "busy": "too many questions of yours are waiting; ask again later, with the same key",
     "stopping": "the service is being stopped; ask again later, with the same key",

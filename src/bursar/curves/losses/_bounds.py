@@ -22,7 +22,7 @@ from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from bursar import mechanisms
+from bursar import _check, mechanisms
 from bursar._arrays import Array, Library
 from bursar.curves._connect_the_dots import ULP
 from bursar.curves.losses._groups import SUM_BLOCK, Group, groups
@@ -294,7 +294,7 @@ def deltas(
     Source: theory 7.1, 7.2; docs/proofs/losses.md.
     """
     made = _composition(counts, rounds, False)
-    points = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
+    points = np.atleast_1d(_check.floats(epsilon=epsilon))
     best = np.tile(np.where(made.infinite | made.active, 1.0, 0.0), (len(points), 1))
     people = np.flatnonzero(made.active)
     tilts = np.zeros(best.shape)

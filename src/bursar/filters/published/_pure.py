@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from bursar import _check, mechanisms, notions
-from bursar._units import budget, up
+from bursar._units import FINE, budget, up
 from bursar.curves import approximate, zcdp
 from bursar.filters._filter import Filter
 
@@ -27,7 +27,7 @@ class Squares(notions.Scalar):
 
     def price_of_round(self, leaf: mechanisms.Mechanism) -> notions.Totals:
         notions.no_failures(leaf, "Pure")
-        return (up(approximate.cost(leaf)[0] ** 2 / 2),)
+        return (up(approximate.cost(leaf)[0] ** 2 / 2, per=FINE),)
 
 
 class Pure(Filter):
@@ -47,5 +47,5 @@ class Pure(Filter):
     def __init__(self, *, epsilon: float, delta: float) -> None:
         _check.positive(epsilon=epsilon)
         _check.between(0, 1, delta=delta)
-        limit = budget(Fraction(zcdp.mironov(epsilon=epsilon, delta=delta)))
+        limit = budget(Fraction(zcdp.mironov(epsilon=epsilon, delta=delta)), per=FINE)
         super().__init__(Squares(limit=limit, epsilon=epsilon, delta=delta), epsilon=epsilon, delta=delta)

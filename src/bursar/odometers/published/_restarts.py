@@ -22,7 +22,7 @@ import numpy as np
 
 from bursar import _check, mechanisms
 from bursar._arrays import Array, Library, Mask, to_numpy
-from bursar._units import MEASURE, budget, to_float, up
+from bursar._units import MEASURE, budget, times, to_float, up
 from bursar.curves import gaussian, renyi
 from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
 from bursar.notions import MOST, Account, PersonBound, Totals, no_failures
@@ -115,8 +115,8 @@ class FiltersInARow(PersonBound):
     def person_columns(self) -> int:
         return 2
 
-    def person_price(self, leaf: mechanisms.Mechanism) -> Totals:
-        return self.price(leaf)[:1]
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        return (times(count, self.price(leaf)[0]),)
 
     def person_after(self, totals: Array, cost: Array, known: Mask, xp: Library) -> Array:
         """Algorithm 6; a cost above the size counts as infinite."""

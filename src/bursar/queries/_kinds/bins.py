@@ -6,6 +6,8 @@ from itertools import accumulate, pairwise
 from math import ceil, floor, inf
 from typing import Any
 
+from scipy.optimize import isotonic_regression
+
 from bursar import _check
 from bursar.errors import ArgumentError
 from bursar.queries._bin_factor import BinFactor, separate_error, winning_factor
@@ -98,6 +100,9 @@ class Histogram(_Binned):
 @dataclass(frozen=True, slots=True)
 class Quantiles(_Binned):
     """Quantiles of a column (0.5 is the median), read off noisy counts of bins; they lie between the outer edges.
+
+    A value is where the noisy counts below the edges, made to rise by isotonic regression, pass the level. So noise in
+    bins where nobody is moves it to neither side.
 
     ``per="person"``: half of the people's weight is below the median, where each of a person's rows has a weight of
     1/(their number). ``per="row"``: half of the rows; a clip must be given. ``per="total"``: half of people's totals.
@@ -200,28 +205,29 @@ class Quantiles(_Binned):
 
     def _quantile(self, counts: list[float], noise: NoiseBand, level: float) -> tuple[float | None, Interval]:
         """A quantile by interpolation in the bin where it falls, and where it may be."""
+        running, bins = self._running(counts), len(counts)
+        total = running[-1]
+        if total <= 0:
+            return None, (self._first(0), self._last(bins - 1))
         interval = self._interval(counts, noise, level)
-        positive = self._positive(counts)
-        if not sum(positive):
-            return None, (self._first(0), self._last(len(counts) - 1))
-        wanted, value = level * sum(positive), self._last(len(counts) - 1)
-        for place, count in enumerate(positive):
-            if count and wanted <= count:
-                value = self._inside(place, wanted / count)
+        errors = [self._error(bins, level, edge) for edge in range(1, bins + 1)]
+        beyond = [-level * total, *_rising([below - level * total for below in running], errors)]
+        value = self._last(bins - 1)
+        for place, (low, high) in enumerate(pairwise(beyond)):
+            if high > 0 or (high == 0 and level > 0.5):
+                value = self._inside(place, -low / (high - low) if low < high else 1.0)
                 break
-            wanted -= count
         return min(max(value, interval[0]), interval[1]), interval
 
-    def _positive(self, parts: list[float]) -> list[float]:
-        """Counts of the bins that are not negative; where bins are mixed, from running counts that do not fall."""
+    def _running(self, parts: list[float]) -> list[float]:
+        """The noisy counts below each upper edge."""
         factor = self.bin_factor()
-        if factor is None:
-            return [max(0.0, count) for count in parts]
-        running = [max(0.0, count) for count in factor.running(parts)]
-        rising = accumulate(running, max)
-        falling = list(accumulate(running[::-1], min))[::-1]
-        middle = [(high + low) / 2 for high, low in zip(rising, falling, strict=True)]
-        return [high - low for low, high in pairwise([0.0, *middle])]
+        return list(accumulate(parts)) if factor is None else factor.running(parts)
+
+    def _error(self, bins: int, level: float, edge: int) -> float:
+        """Standard error of (the count below an edge) - level * (all), in that of a released number."""
+        factor = self.bin_factor()
+        return separate_error(bins, level, edge) if factor is None else factor.error(level, edge)
 
     def _interval(self, counts: list[float], noise: NoiseBand, level: float, least: float = 1.0) -> Interval:
         """From the first to the last bin in which a test at its two edges leaves the quantile.
@@ -236,8 +242,7 @@ class Quantiles(_Binned):
             out only if the test at one of its own edges errs.
         Source: docs/proofs/truth-intervals.md, Theorem 5; docs/proofs/running-counts.md, Theorem 2.
         """
-        bins, factor = len(counts), self.bin_factor()
-        running = list(accumulate(counts)) if factor is None else factor.running(counts)
+        bins, running = len(counts), self._running(counts)
         total = running[-1]
         left = [True] * bins
         lower, upper = least * level / (least * level + 1 - level), level / (level + least * (1 - level))
@@ -245,8 +250,7 @@ class Quantiles(_Binned):
             below = running[edge - 1]
 
             def margin(level: float, edge: int = edge) -> float:
-                error = separate_error(bins, level, edge) if factor is None else factor.error(level, edge)
-                return noise.quantile(_TAIL, error * noise.standard_error)
+                return noise.quantile(_TAIL, self._error(bins, level, edge) * noise.standard_error)
 
             if below - lower * total < -margin(
                 lower
@@ -256,3 +260,11 @@ class Quantiles(_Binned):
                 left[edge] = False
         places = [place for place in range(bins) if left[place]] or [0, bins - 1]
         return tuple(sorted((self._first(places[0]), self._last(places[-1]))))  # type: ignore[return-value]
+
+
+def _rising(values: list[float], errors: list[float]) -> list[float]:
+    """The numbers that do not fall and are nearest to some noisy ones, by squares, weighted by standard errors."""
+    least = max(errors) * 1e-9 or 1.0  # of the last one at level 1, which has no noise
+    weights = [1 / max(error, least) ** 2 for error in errors]
+    found: list[float] = isotonic_regression(values, weights=weights).x.tolist()
+    return found

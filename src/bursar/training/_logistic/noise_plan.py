@@ -5,7 +5,7 @@ from math import sqrt
 from typing import TypeAlias
 
 from bursar import _check, calibrate, filters
-from bursar._units import to_float
+from bursar._units import FINE, to_float
 from bursar.errors import ArgumentError
 from bursar.mechanisms import Gaussian, Repeated
 from bursar.training._counters import SquareRoot
@@ -93,7 +93,7 @@ def plan(
     elif noise_multiplier is not None:
         (price,) = _with_total(accounting, 1.0).notion.price(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))
         share = 1 - COUNT_SHARE * (counted + (drop_counts > 0))
-        budget = _with_total(accounting, to_float(price) * steps / share * (1 + TINY) ** 3)
+        budget = _with_total(accounting, to_float(price, per=FINE) * steps / share * (1 + TINY) ** 3)
     else:
         raise ArgumentError("epsilon=None needs a noise_multiplier: one of the two must be given")
     planned, count, drops = budget.fresh(), None, None
