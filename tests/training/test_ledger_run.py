@@ -83,7 +83,7 @@ def test_two_trainings_and_questions_keep_one_budget(place, monkeypatch):
             really += cost
             assert np.all(cost * 1e15 <= (spent(book) - before) * (1 + 1e-9))
             for day in range(10):
-                session.analyst("ann").ask(Count(clip=3, rho=0.004), key=f"{number} {day}")
+                session.analyst("ann").ask(Count(clip=3, rho=0.004), key=f"{number} {day}", anyway=True)
         assert np.all(really * 1e15 <= spent(book))
         assert spent(book).max() <= book.budget_units
         assert spent(book).max() > 0.99 * book.budget_units  # it binds
@@ -162,7 +162,7 @@ def test_who_has_nothing_left_is_not_in_the_model(place, monkeypatch):
         everything = session.ledger.budget
         while spent(session.ledger).max() < session.ledger.budget_units * 0.999:
             number = len(session.ledger.entries())
-            session.analyst("ann").ask(Count(clip=3, rho=everything * 0.9, pace=1), key=str(number))
+            session.analyst("ann").ask(Count(clip=3, rho=everything * 0.9, pace=1), key=str(number), anyway=True)
         left = session.ledger.budget_units - spent(session.ledger)
         job = trainer(filters.Gaussian(mu=1.0))
         job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)

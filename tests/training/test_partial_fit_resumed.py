@@ -235,7 +235,7 @@ def test_calls_and_questions_keep_one_budget(place, monkeypatch):
             call(fitted, update, **({"ledger": OnLedger(book, "risk", purpose="care")} if update == 0 else {}))
             absent = [person not in present for person in PEOPLE]
             assert np.array_equal(np.array(charged(book))[absent], np.array(before)[absent])
-            session.analyst("zoe").ask(Count(clip=3, rho=0.002), key=str(update))
+            session.analyst("zoe").ask(Count(clip=3, rho=0.002), key=str(update), anyway=True)
         for person, square in squares.items():
             streamed = sum(units for entry, units in book.charges(person) if entry.kind == "update")
             assert square / 8 * 1e15 * (1 - 1e-6) - 20 <= streamed <= square / 8 * 1e15 * (1 + 1e-6) + 20

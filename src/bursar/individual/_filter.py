@@ -225,8 +225,7 @@ class Filter(Accounts):
             emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
             where = slice(None) if rows is None else rows
             self._set_totals(where, self._xp.where(broke[:, None], emptied, self._totals(where)))
-            rest = self._rests.of(where, self._spent.shape[0])
-            self._rests.keep(where, self._xp.where(broke[:, None], 0, rest))
+            self._rests.clear(where, self._spent.shape[0], broke)
 
     def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
         """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""

@@ -17,7 +17,6 @@ Source: theory 5.1; docs/proofs/individual-filter.md, "Whole units".
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bursar import mechanisms
 from bursar._arrays import Array, Library, Mask, to_numpy
@@ -86,17 +85,22 @@ class Rests:
         self._held = rest + self._xp.where(borrowed, _GRAINS, 0)
         return self._xp.astype(borrowed, self._xp.int64)
 
-    def state(self) -> dict[str, NDArray[np.int64]]:
+    def clear(self, where: slice | Array, people: int, lost: Mask) -> None:
+        """Leave nothing to those, (k,), of a block of rows, or of rows by number, of so many people in all."""
+        if self._held is not None or self._start:
+            self.keep(where, self._xp.where(lost[:, None], 0, self.of(where, people)))
+
+    def state(self) -> dict[str, list[int]]:
         """For a saved state."""
-        return {} if self._held is None else {"rests": to_numpy(self._held).copy()}
+        return {} if self._held is None else {"rests": to_numpy(self._held)[:, 0].tolist()}
 
     def restore(self, state: dict[str, Any], people: int) -> None:
         """Take over saved rests, checked."""
         if "rests" not in state:
             return
         rests = np.asarray(state["rests"])
-        if rests.dtype != np.int64 or rests.ndim != 2 or rests.shape[1] != 1 or len(rests) > people:
-            raise ArgumentError("state: rests must be int64, one for each person")
+        if rests.dtype != np.int64 or rests.ndim != 1 or len(rests) > people:
+            raise ArgumentError("state: rests must be whole numbers, one for each person")
         if np.any(rests < 0) or np.any(rests >= _GRAINS):
             raise ArgumentError("state: rests must be below one unit")
-        self._held = self._xp.asarray(rests.copy(), device=self._device)
+        self._held = self._xp.asarray(rests[:, None].copy(), device=self._device)
