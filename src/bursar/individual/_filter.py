@@ -63,10 +63,8 @@ class Filter(Accounts):
         device: object = None,
     ) -> None:
         if not isinstance(budget, _BUDGETS):
-            raise Unsupported(
-                f"budget={budget!r}: accounts need a filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or "
-                "Planned"
-            )
+            kinds = "filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned"
+            raise Unsupported(f"budget={budget!r}: accounts need a {kinds}")
         budget.refuse_if_given()
         if budget.count:
             raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
@@ -74,8 +72,7 @@ class Filter(Accounts):
         self._shown: filters.Filter | None = None
         self._notion = self._budget.notion
         self._most: tuple[int, ...] = self._notion.person_limits()
-        range_ = RANGE if len(self._most) == 1 else MOST
-        if max(self._most) >= range_:
+        if max(self._most) >= (range_ := RANGE if len(self._most) == 1 else MOST):
             raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
         self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step, self._most[0]))
         self._shares: NDArray[np.float64] | None = None

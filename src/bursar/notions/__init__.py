@@ -24,9 +24,9 @@ notion, and nothing else changes.
 """
 
 from bursar.notions._account import Account, State
-from bursar.notions._additive import Basic, Gaussian, RenyiCurve, RenyiOrder, Zcdp
+from bursar.notions._additive import Additive, Basic, Gaussian, RenyiCurve, RenyiOrder, Scalar, Zcdp
 from bursar.notions._boundary import MOST, STEPS, Boundary, PersonBound, as_floats
-from bursar.notions._notion import Additive, Budget, Notion, Promise, Scalar, Totals, no_failures
+from bursar.notions._notion import Budget, Notion, Promise, Totals, no_failures
 from bursar.notions._order_mixture import OrderMixture
 from bursar.notions._planned import Planned
 from bursar.notions._residue import Residue

@@ -5,20 +5,131 @@ Names and symbols
     alpha    α    Rényi order
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nextafter, sqrt
-from typing import ClassVar
+from operator import le
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar import mechanisms
-from bursar._units import FINE, to_float, up
-from bursar.curves import approximate, gaussian, renyi, zcdp
-from bursar.notions._notion import Additive, Scalar, Totals, no_failures
+from bursar._units import FINE, MEASURE, times, to_float, up
+from bursar.curves import approximate, gaussian, renyi, tradeoff, zcdp
+from bursar.notions._notion import Budget, Measure, Notion, Totals, no_failures
 
-__all__ = ["Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Zcdp"]
+__all__ = ["Additive", "Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Scalar", "Zcdp", "coarse", "in_units"]
+
+Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
+"""What totals promise, in a notion of ``curves``."""
+
+_GRAINS = FINE // MEASURE
+"""Fine units in one that accounts of people hold."""
+
+
+def coarse(prices: Totals) -> Totals:
+    """Prices in fine units as accounts of people hold them: rounded up."""
+    return tuple([units if units == inf else -(-int(units) // _GRAINS) for units in prices])
+
+
+def fine(units: Totals) -> tuple[Any, ...]:
+    """What accounts of people hold in fine units."""
+    return tuple([each if each == inf else each * _GRAINS for each in units])
+
+
+def in_units(notion: Notion, totals: Totals, mechanism: mechanisms.Mechanism, columns: int) -> Totals:
+    """Totals in fine units once each round of a mechanism is charged as in accounts of people.
+
+    Args:
+        notion: with fine units.
+        totals: of the account so far.
+        mechanism: what is charged.
+        columns: how many totals an account of a person holds: the first ones.
+    """
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        price = notion.price(leaf)
+        price = (*fine(coarse(price[:columns])), *price[columns:])
+        totals = tuple([total + times(count, units) for total, units in zip(totals, price, strict=True)])
+    return totals
+
+
+class Additive(Budget[Measure]):
+    """Budgets whose totals, in fine units, must each stay within a limit of their own."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[int, ...]:
+        """The units that each total may reach."""
+
+    @property
+    def columns(self) -> int:
+        return len(self.limits)
+
+    def holds(self, totals: Totals) -> bool:
+        return all(map(le, totals, self.limits))
+
+    def person_price(self, leaf: mechanisms.Mechanism, count: int = 1) -> Totals:
+        return coarse(tuple([times(count, units) for units in self.price(leaf)]))
+
+    def after_in_units(self, totals: Totals, mechanism: mechanisms.Mechanism) -> Totals:
+        return in_units(self, totals, mechanism, self.columns)
+
+    def person_limits(self) -> tuple[int, ...]:
+        return tuple([units // _GRAINS for units in self.limits])
+
+    def person_curve(self, opening: tuple[int, ...]) -> tradeoff.Curve:
+        return super().person_curve(opening) if any(opening) else self.curve()
+
+    def _beside(self, opening: tuple[int, ...]) -> tuple[int, ...]:
+        return fine(super()._beside(opening))
+
+    @abstractmethod
+    def total(self, limits: tuple[int, ...]) -> Total:
+        """The promise of totals within these limits, in fine units, as a value of ``curves``."""
+
+    def _converted(self, delta: float) -> float:
+        return self._left_converted(self.limits, delta)
+
+    def _curve(self) -> tradeoff.Curve:
+        return self._left_curve(self.limits)
+
+    def _left_converted(self, left: tuple[int, ...], delta: float) -> float:
+        total = self.total(left)
+        if isinstance(total, approximate.Approximate):
+            return total.epsilon if delta >= total.delta else inf
+        return total.epsilon(delta=delta)
+
+    def _left_curve(self, left: tuple[int, ...]) -> tradeoff.Curve:
+        return tradeoff.of(self.total(left))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scalar(Additive[float]):
+    """Budgets with one total."""
+
+    limit: int
+
+    @cached_property
+    def limits(self) -> tuple[int, ...]:
+        return (self.limit,)
+
+    def holds(self, totals: Totals) -> bool:
+        return totals[0] <= self.limit
+
+    def spent(self, totals: Totals) -> float:
+        return to_float(totals[0], per=FINE)
+
+    def left(self, totals: Totals) -> float:
+        return to_float(self.limit - totals[0], per=FINE, down=True)
+
+    def person_over(self, leaf: mechanisms.Mechanism, count: int) -> int:
+        price = times(count, self.price(leaf)[0])
+        return 0 if price == inf else -int(price) % _GRAINS
+
+    def person_spare(self) -> int:
+        return self.limit % _GRAINS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,8 @@ from bursar._arrays import Array, Library, Mask, to_numpy
 from bursar._units import FAILURE, FINE, MEASURE, RANGE, budget, times, to_float, up
 from bursar.curves import approximate, order_mixture, renyi
 from bursar.errors import Unsupported
-from bursar.notions._notion import Totals, coarse, in_units, no_failures
+from bursar.notions._additive import coarse, in_units
+from bursar.notions._notion import Totals, no_failures
 from bursar.notions._with_failures import WithFailures
 
 __all__ = ["OrderMixture", "certain"]
