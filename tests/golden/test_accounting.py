@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 
 from bursar import calibrate, filters
 from bursar import mechanisms as m
@@ -106,7 +107,10 @@ def test_noise_of_the_adult_table(entry):
     sigma = calibrate.sigma(
         filters.Approximate(epsilon=inputs["eps"], delta=inputs["delta"], sum_delta=0.0), inputs["k"]
     )
-    assert 0 <= sigma / entry["value"] - 1 < 1e-9  # rounded up by less than a unit a step
+    with mp.workdps(40):
+        level = mp.log(1 / mpf(str(inputs["delta"])))
+        exactly = mp.sqrt(inputs["k"] / (2 * (mp.sqrt(level + inputs["eps"]) - mp.sqrt(level)) ** 2))
+        assert 0 <= sigma / exactly - 1 < 1e-9  # rounded up by less than a unit a step; the entry has nine decimals
 
 
 @chosen(r"fz_odometer_delta_step")

@@ -40,7 +40,7 @@ def book(tmp_path):
         first, second = session.analyst("ann", purpose="weekly"), session.analyst(HOSTILE[0], purpose=HOSTILE[1])
         for day in range(4):
             first.ask(queries.People(where=f"day = {day}", sigma=10.0), key=f"day {day}")
-        second.ask(queries.People(where="day < 3", sigma=7.0), key=HOSTILE[2])
+        second.ask(queries.People(where="day < 3", sigma=7.0), key=HOSTILE[2], anyway=True)
     with Ledger.open(path) as opened:
         yield opened
 

@@ -141,8 +141,8 @@ def test_without_accounts_all_pay_the_published_sensitivity_once(data, noise):
     run.fit(x, y)
     worst = max(noise.factor(STEPS).sensitivity_at(range(j, STEPS, 5)) for j in range(5))
     assert run.accounts.state()["spent"] == pytest.approx(
-        [(worst / 3.0) ** 2 * 1e15], rel=1e-9
-    ) or run.accounts.state()["spent"] == pytest.approx((worst / 3.0) ** 2 * 1e15, rel=1e-9)
+        [(worst / 3.0) ** 2 * 1e30], rel=1e-9
+    ) or run.accounts.state()["spent"] == pytest.approx((worst / 3.0) ** 2 * 1e30, rel=1e-9)
     broke = made(noise, individual=False, noise_multiplier=3.0, budget=filters.Gaussian(mu=worst / 3.0 * 0.999))
     assert broke.fit(x, y).reason == "the budget is spent"
     assert broke.card(delta=1e-5).steps == 0
