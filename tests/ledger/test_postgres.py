@@ -212,15 +212,15 @@ def test_what_is_refused_leaves_the_ledger_open(where):
         with pytest.raises(BudgetExceeded):
             ask(book, "a", {"ann": RHO + 1})
         assert ask(book, "a", {"ann": 1}) == {"ann"}
-    rows = pa.table({"who": ["1", "x"], "n": [1, 2]})
-    view = "SELECT CAST(who AS BIGINT) AS who, n FROM data"
+    rows = pa.table({"who": [1, 2], "given": ["1", "x"]})
+    view = "SELECT who, CAST(given AS BIGINT) AS n FROM data"
     options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "view": view, "create": True}
     with Session.open(rows, ledger=where.replace("schema=", "schema=other_"), **options) as session:
         analyst = session.analyst("ann")
         with pytest.raises(DataError, match="nothing was charged"):
-            analyst.ask(Count(clip=1, sigma=20.0), key="a")
+            analyst.ask(Count(where="n > 0", clip=1, sigma=20.0), key="a")
         with pytest.raises(DataError, match="open the session again"):
-            analyst.ask(Count(clip=1, sigma=20.0), key="a")
+            analyst.ask(Count(where="n > 0", clip=1, sigma=20.0), key="a")
         assert clean(session.ledger)
 
 

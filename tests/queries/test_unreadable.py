@@ -346,3 +346,15 @@ def test_numbers_as_people_write_them(tmp_path, kind, entry, number):
         ).fetchall()
         assert found == [(number,), (7.0,)]
         assert np.isfinite(session.misfits[0].entries)
+
+
+def test_a_view_with_a_cast_that_fails_is_refused_at_opening(tmp_path):
+    """The holder is told before a ledger is made; with the cast that the message names all 300 people are there."""
+    given = pa.table({"who": [*(str(number) for number in range(299)), "x"]})
+    view = "SELECT CAST(who AS {}) AS who FROM data"
+    with pytest.raises(DataError, match=r"view: .*an entry does not fit a cast: .* CAST\(\.\.\. AS VARCHAR\)") as told:
+        opened(tmp_path, data=given, view=view.format("BIGINT"))
+    assert "x" not in str(told.value).split()
+    assert not (tmp_path / "people.ledger").exists()
+    with opened(tmp_path, data=given, view=view.format("VARCHAR")) as session:
+        assert without_noise(session, Count(clip=1, **CHEAP)) == [300]

@@ -461,7 +461,9 @@ def test_refused_ids_leave_no_account_behind(tmp_path):
 def test_a_training_on_a_ledger_that_is_told_to_end_is_settled(tmp_path):
     """SIGTERM during ``LogisticRegression.fit``: people stay charged for the steps so far, and have the rest back."""
     path, who = tmp_path / "people.ledger", [f"p{number}" for number in range(N)]
-    Session.open(pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=path).close()
+    Session.open(
+        pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=path, create=True
+    ).close()
     code = f"""
 import os, signal, numpy as np
 from bursar import training

@@ -127,6 +127,9 @@ def attach(
     except duckdb().ParserException as error:  # it quotes the view
         if view is not None:
             problem += f": {str(error).splitlines()[0]}"
+    except duckdb().ConversionException:  # at an entry, which no message quotes
+        if view is not None:
+            problem += ": an entry does not fit a cast: correct the entry, or write CAST(... AS VARCHAR), which all fit"
     except duckdb().Error:  # its message may quote entries, so it is not passed on, not even as a context
         pass
     if described is None:
