@@ -57,6 +57,18 @@ KINDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def default_handlers():
+    """The handlers that Python begins with: engines of other tests in this process set their own."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for each, handler in before.items():
+        if handler is not None:
+            signal.signal(each, handler)
+
+
 def made(kind, **options):
     settings = dict(KINDS[kind]) | {"max_grad_norm": TINY, "steps": 60} | options
     budget = settings.pop("budget")
