@@ -99,7 +99,7 @@ def test_files_of_questions_say_it(tmp_path):
     (folder / "plan.toml").write_text(dear)
     plan = Plan.read(folder / "plan.toml")
     with (
-        plan.open() as session,
+        plan.open(create=True) as session,
         pytest.raises(BudgetExceeded, match=r"^question 'middle': .* \(in TOML and JSON: true\)"),
     ):
         plan.ask(session)
