@@ -35,7 +35,9 @@ def test_a_training_that_is_stopped_says_how_to_go_on(tmp_path, name, charged):
     (tmp_path / "people.csv").write_text(table)
     (tmp_path / "schema.toml").write_text(SCHEMA)
     book = tmp_path / "people.ledger"
-    Session.open(pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=book).close()
+    Session.open(
+        pa.table({"who": who}), person="who", budget=filters.Gaussian(mu=1.0), ledger=book, create=True
+    ).close()
     command = ["train", "people.csv", "--target", "y", "--schema", "schema.toml", "--person", "who", "--out", "model"]
     command += ["--epsilon", "0.1", "--steps", "20"]
     on = ["--ledger", str(book), "--key", "one"] if charged else []

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from bursar.cli import app
 from bursar.errors import DataError
+from bursar.queries.plans import Plan
 from bursar.service import explain
 from services import MARKER, POLICY, service, service_folder
 
@@ -72,26 +73,57 @@ def test_what_cannot_be_read_is_on_the_holder_s_port_alone(tmp_path, rows, caplo
         assert not re.search("misfit|cannot be read|entries are no", seen)
 
 
-def test_data_that_were_replaced_are_to_analysts_as_a_server_that_failed(tmp_path, server, caplog):
-    """A ledger's server comes back when the file is another one: that nothing of it can be read tells them nothing."""
+def after_an_outage(running, server, meanwhile):
+    """What an analyst sees while a ledger's server is away, and three times after it came back."""
+    server.kill()
+    try:
+        away = running.ann.ask("second")
+    finally:
+        server.start()
+    meanwhile()
+    return away, [running.ann.ask("second") for _ in range(3)]
+
+
+def test_analysts_do_not_learn_whether_another_file_can_be_read(tmp_path, server, caplog):
+    """A ledger's server comes back when the file is another one: it is not opened, whatever is in it."""
+    seen = set()
+    for number in range(2):
+        place = server.place()
+        (tmp_path / str(number)).mkdir()
+        folder = service_folder(tmp_path / str(number), POLICY.replace('"people.ledger"', f'"{place}"'))
+        data = folder / f"{MARKER}-visits.csv"
+        with service(folder) as running:
+            assert running.ann.ask("first").status_code == 201
+
+            def replaced(folder=folder, data=data, number=number):
+                spoiled(folder, FORMS[1]) if number else data.write_text(data.read_text("utf-8") + "\n", "utf-8")
+
+            _, after = after_an_outage(running, server, replaced)
+            seen |= {(each.status_code, each.text) for each in after}
+            assert running.ann.get("/v1/answer?key=first").status_code == 200
+    ((status, text),) = seen
+    assert status == 503
+    assert "the data are not those that the service was opened with" in text
+    assert not [line for line in caplog.messages if "no entry can be read" in line]
+
+
+def test_data_that_cannot_be_opened_again_are_to_analysts_as_a_server_that_failed(
+    tmp_path, server, caplog, monkeypatch
+):
+    """When a ledger's server comes back, that nothing can be read tells them nothing, nor that it can again."""
     place = server.place()
     folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
-    good = (folder / f"{MARKER}-visits.csv").read_text(encoding="utf-8")
     with service(folder) as running:
         assert running.ann.ask("first").status_code == 201
-        server.kill()
-        try:
-            away = running.ann.ask("second")
-        finally:
-            server.start()
-        spoiled(folder, FORMS[1])
-        caplog.clear()
-        after = [running.ann.ask("second") for _ in range(2)]
-        (folder / f"{MARKER}-visits.csv").write_text(good, encoding="utf-8")
-        after += [running.ann.ask("second")]  # nor that it can be read again
+
+        def refused(*_, **__):
+            raise DataError("no entry can be read of column 'hours'")
+
+        away, after = after_an_outage(running, server, lambda: monkeypatch.setattr(Plan, "open", refused))
+        monkeypatch.undo()
+        after += [running.ann.ask("second")]
         assert {(each.status_code, each.text) for each in (away, *after)} == {(503, away.text)}
         assert [line for line in caplog.messages if "no entry can be read of column 'hours'" in line]
-        assert not any("300" in line for line in caplog.messages)
         assert running.ann.get("/v1/answer?key=first").status_code == 200
 
 

@@ -15,10 +15,10 @@ A notion is a frozen value; what was spent is in accounts, which are filters and
 notion, and nothing else changes.
 
 >>> from bursar import mechanisms
->>> notion = Zcdp(limit=10**13)
+>>> notion = Zcdp(limit=10**28)
 >>> price = notion.price(mechanisms.Repeated(mechanisms.Gaussian(sigma=100.0), 200))
 >>> price, notion.holds(price), notion.holds(notion.after(price, mechanisms.Zcdp(1e-15)))
-((10000000000000,), True, False)
+((10000000000000000000000000000,), True, False)
 >>> round(notion.statement(delta=1e-6).epsilon, 3)
 0.622
 """
