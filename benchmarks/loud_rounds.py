@@ -30,7 +30,7 @@ import loud_rounds  # noqa: E402
 def triples(
     count: int, largest: int
 ) -> Iterator[tuple[mechanisms.Mechanism, float, float, mechanisms.Mechanism, float]]:
-    """Those that were once sold for too little, and random ones whose losses fit on a grid of this size, by seed."""
+    """Triples that were once sold for too little, and random ones whose losses fit on a grid of this size, by seed."""
     for sigma, rate, epsilon, delta, noise in loud_rounds.ATTACKED:
         yield mechanisms.SampledGaussian(sigma, 1.0, rate), epsilon, delta, mechanisms.Gaussian(noise), 1.0
     for seed in itertools.count():

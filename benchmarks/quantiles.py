@@ -1,4 +1,4 @@
-"""How near quantiles of real data are to the truth, by edges and kind of budget: root mean squared error and bias.
+"""Measure quantiles of real data against the truth, by edges and kind of budget: root mean squared error and bias.
 
 Counts of bins are exact; the noise is drawn with NumPy and a fixed seed, by the law of an answer's noise up to
 rounding.

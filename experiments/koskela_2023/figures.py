@@ -104,7 +104,7 @@ def printed_rounds() -> dict[str, float]:
 
 
 def rounds_table(found: dict[str, float]) -> str:
-    """The same as a Markdown table."""
+    """Format the rounds as a Markdown table."""
     less = 100 * (1 - found["Gaussian, 420"] / found["Rényi, 420"])
     rows = [
         ("epsilon of 420 rounds, Rényi DP", f"{found['Rényi, 420']:.4f}"),

@@ -80,7 +80,7 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
 
 
 def result(results: dict[str, dict[str, list[float]]]) -> str:
-    """What the page says of the numbers, in words."""
+    """Say in words what the numbers come to, for the page."""
     plain, falling = results["noise 1"], results["falling noise"]
     his, ours = ("Lécuyer, his code", "Lécuyer"), ("Rényi, planned, pathwise", "Rényi, planned, ex-post")
     at = {name: plain[name][19] for name in (*his, *ours)}

@@ -261,7 +261,7 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
 
 
 def by_rule(row: dict[str, Any]) -> bool:
-    """Whether a recorded run is of the policies as they are."""
+    """Tell whether a recorded run is of the policies as they are."""
     return row["policy"] == "fixed" or row.get("rule") == RULE
 
 

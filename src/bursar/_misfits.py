@@ -18,7 +18,7 @@ from bursar.errors import DataError
 __all__ = ["DECIMALS", "FIRST", "Misfit", "refuse", "tell", "unread"]
 
 FIRST = 5
-"""How many of the entries that cannot be read are shown the way to."""
+"""Number of entries that cannot be read whose places are shown."""
 
 _BLANK = "[\\s\u00a0\u202f]*"
 _SIGN = f"{_BLANK}([+-]?{_BLANK}[€$£¥]?|[€$£¥]{_BLANK}[+-]){_BLANK}"
@@ -39,13 +39,13 @@ class Misfit(NamedTuple):
     """The table's name; None for the only one."""
     column: str
     kind: str
-    """What was declared: whole, number, bool, date, time, ... of questions; number or category in a schema."""
+    """Declared type: whole, number, bool, date, time, ... of questions; number or category in a schema."""
     entries: int
-    """How many entries are not empty."""
+    """Number of entries that are not empty."""
     unfit: int
-    """How many of them are spelled otherwise, and count as missing."""
+    """Number of them that are spelled otherwise, and count as missing."""
     first: tuple[str, ...] = ()
-    """Where the first of those are: lines of files, rows of other tables."""
+    """Places of the first of those: lines of files, rows of other tables."""
 
     def __repr__(self) -> str:
         return f"Misfit(column={self.column!r}, kind={self.kind!r}, {MARK})"
@@ -64,7 +64,7 @@ class Misfit(NamedTuple):
 
 
 def unread(found: Iterable[Misfit]) -> list[Misfit]:
-    """Those with entries none of which can be read. PRIVATE."""
+    """Columns with entries none of which can be read. PRIVATE."""
     return [each for each in found if each.unfit == each.entries > 0]
 
 

@@ -38,7 +38,7 @@ MEASURE = 10**15
 """Units in one nat of epsilon, one of rho, one of mu squared, one of Rényi divergence; where they are int64."""
 
 FINE = 10**30
-"""The same where an account holds Python's whole numbers, which have no end."""
+"""Units in one nat where an account holds Python's whole numbers, which have no end."""
 
 FAILURE = 10**30
 """Units in a probability of one."""

@@ -1,7 +1,10 @@
 """What `bursar demo` says beside its figures, on the page and on the screen."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -36,6 +39,16 @@ def test_page_and_screen_read_the_figures_alike(demo):
     ):
         assert page.count(said) == printed.count(said) + ("images" in said), said  # the caption is a label too
         assert printed.count(said) == 1, said
+
+
+def test_no_hint_is_given_about_columns_that_are_scaled(tmp_path):
+    """The first words that a newcomer sees are those of the demonstration: a fresh process writes no warning."""
+    command = [sys.executable, "-m", "bursar", "demo", "--runs", "1", "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        command, env=os.environ | {"BURSAR_DATA": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert "Scale them" not in done.stderr
+    assert "One budget for all people" in done.stdout
 
 
 def test_a_key_of_the_shop_names_the_week_of_its_condition(demo):

@@ -75,7 +75,7 @@ def filters(*names):
 
 
 def _files(folder, rows, name):
-    """The same rows, written by each library, some rows at a time: {form: (what to open, how to read it)}."""
+    """One table of rows, written by each library, some rows at a time: {form: (what to open, how to read it)}."""
     folder.mkdir()
     paths = {
         form: folder / f"{name}-{form}.parquet" for form in ("pyarrow", "dictionaries", "polars", "pandas", "duckdb")

@@ -122,7 +122,7 @@ class _Losses:
 
 
 def admitted(accounts, mechanism, norm=1.0, most=2**21):
-    """How many rounds of a kind one person still takes part in, by bisection over repeated ones."""
+    """Number of rounds of a kind in which one person still takes part, by bisection over repeated ones."""
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -155,7 +155,7 @@ def alone(mechanism, count, epsilon):
 
 
 def played(plan, epsilon, delta, other, norm=1.0, *, parts=(0.0, 0.3, 0.6, 0.9)):
-    """What is admitted of a person with a norm in the other kind of round, and the largest delta over the promised one.
+    """Find what a person with a norm in the other round is admitted to, and the largest delta over the promised one.
 
     Returns: rounds of the plan; rounds of the other kind that a fresh account takes, and whether the filter of one
     account takes one; ``alone`` and ``switch``, deltas over the promise (None where the grid would be too large).

@@ -109,7 +109,7 @@ def one_run(
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """How often attacks say that a person is there, of runs with and without, and what that shows. Public.
+    """Counts of how often attacks say that a person is there, of runs with and without, and what that shows. Public.
 
     Attributes:
         hits: of the runs with the person, in how many the attack says so; a tuple of one for each of several attacks.
@@ -173,6 +173,6 @@ def many_runs(there: Sequence[float] | Any, absent: Sequence[float] | Any, *, co
 
 
 def _places(count: int) -> NDArray[np.int64]:
-    """How many of so many scores are beyond a threshold: 0, 1, 2, and then ever fewer."""
+    """Numbers of scores, of so many, that are beyond a threshold: 0, 1, 2, and then ever fewer."""
     most = int(np.ceil(np.log(count) / np.log(APART)))
     return np.unique(np.rint(APART ** np.arange(most)).astype(np.int64) - 1)[: count - 1]

@@ -115,7 +115,7 @@ def _kinds(noises: Sequence[_Noise]) -> dict[Any, list[_Noise]]:
 
 
 def _twice(noises: Sequence[_Noise]) -> list[Found]:
-    """The same noise in two calls, whatever it was multiplied by: in few numbers of many calls, or in long vectors."""
+    """Noise of two calls that is the same but for a factor: in few numbers of many calls, or in long vectors."""
     place = used_again(_measured(noises), ALARM)
     if place is not None:
         return [Found("noise", noises[place].call.number, USED_AGAIN)]

@@ -1,4 +1,4 @@
-"""Whether numbers of noise agree with earlier ones, or with those of another run, more often than by chance.
+"""Tell whether numbers of noise agree with earlier ones, or with those of another run, more often than by chance.
 
 Names and symbols
     values      noise in units of its scale
@@ -59,7 +59,7 @@ class Numbers:
 
 
 def evidence(agree: Mask, chance: Floats) -> float:
-    """How much agreements say, by the best weight: above log(1/alarm) with a probability of at most alarm."""
+    """Evidence of agreements, by the best weight: above log(1/alarm) with a probability of at most alarm."""
     if not agree.any():
         return 0.0
     found = [
@@ -202,7 +202,7 @@ def _tables(releases: Sequence[Numbers], stream: Sequence[int]) -> list[_Table]:
 
 
 def _lags(count: int) -> int:
-    """How many distances are looked at: all of few numbers, fewer of many."""
+    """Number of distances that are looked at: all of few numbers, fewer of many."""
     return max(0, min(count - 1, MOST_COMPARISONS // max(count, 1)))
 
 

@@ -125,7 +125,7 @@ def create(
 
 
 def _is_policy(file: Path) -> bool:
-    """Whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
+    """Tell whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
     with suppress(OSError, ValueError):
         return "holder" in tomllib.loads(file.read_text(encoding="utf-8"))
     return False

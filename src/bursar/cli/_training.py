@@ -203,7 +203,7 @@ def train(
 
 
 def _stopped(out: Path | None, ledger: str | None, key: str | None) -> str:
-    """What is said where a training is stopped."""
+    """Words for a training that is stopped."""
     if ledger is None:
         return f"Stopped: {out} was not written, and nothing about people was told. Run the same command again."
     return (

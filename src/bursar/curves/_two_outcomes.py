@@ -111,7 +111,7 @@ def _spread(level: Floats, lam: Floats, divergence: Floats) -> Floats:
 
 
 def _inside(level: Floats, spread: Floats, lam: Floats, divergence: Floats) -> NDArray[np.bool_]:
-    """Whether two outcomes have at most this divergence: about, for a search."""
+    """Tell whether two outcomes have at most this divergence: about, for a search."""
     up, down = _ratios(level, spread)
     x, rest = 1 / (1 + np.exp(-level)), 1 / (1 + np.exp(np.minimum(level, 700)))
     near = lam * divergence < 1

@@ -309,7 +309,7 @@ class _Rows:
         return floor(LARGEST_PART * level) * self.worth
 
     def _exchanges(self, level: int, net: int, surely: bool) -> bool:
-        """Whether the units that a net price stands for buy the round and the change given back, all at once."""
+        """Tell whether the units that a net price stands for buy the round and the change given back, all at once."""
         given = -(-net // self.worth)
         taken = tuple(given * count for count in self.unit)
         slack = self._prices.all_slack / 2 * sum(taken) / self._all_units - self._overhead

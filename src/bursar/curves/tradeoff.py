@@ -225,7 +225,7 @@ def _from_points(pairs: Iterable[tuple[float, float]]) -> Curve:
 
 
 def _above_chord(point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
-    """Whether a point is above the chord of two others, in exp(epsilon)."""
+    """Tell whether a point is above the chord of two others, in exp(epsilon)."""
     width = right[0] - left[0]
     share = expm1(point[0] - left[0]) / expm1(width) if width < 700 else exp(point[0] - right[0])
     return point[1] > left[1] * (1 - share) + right[1] * share
@@ -338,7 +338,7 @@ def _composed(one: pairs.Pair, other: pairs.Pair) -> pairs.Pair:
 
 
 def _by_zcdp(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
-    """Where rounds may fail, of those that do not."""
+    """Points of rounds that may fail, from those of rounds that do not."""
     counts = mechanisms.leaves(mechanism).items()
     total = sum((times(count, zcdp.cost(renyi.without_failures(leaf))) for leaf, count in counts), Fraction(0))
     promise = zcdp.Zcdp(nextafter(as_float(total), inf) if total else 0.0)

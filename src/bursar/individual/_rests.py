@@ -33,7 +33,7 @@ _GRAINS = FINE // MEASURE
 
 
 class Rests:
-    """What each person has paid too much, in fine units. Made at the first step whose full price is rounded up."""
+    """Amounts that people have paid too much, in fine units. Made at the first step whose full price is rounded up."""
 
     def __init__(self, notion: Budget[Any], xp: Library, device: object, *, shares: bool) -> None:
         self._notion, self._xp, self._device = notion, xp, device

@@ -107,7 +107,7 @@ def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
 
 
 def _exposes(event: Any) -> bool:
-    """Whether an event tells all about a person, because it has no noise."""
+    """Tell whether an event tells all about a person, because it has no noise."""
     events, kind = _events(), type(event)
     if kind is events.NonPrivateDpEvent:
         return True

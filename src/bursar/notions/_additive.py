@@ -23,7 +23,7 @@ from bursar.notions._notion import Budget, Measure, Notion, Totals, no_failures
 __all__ = ["Additive", "Basic", "Gaussian", "RenyiCurve", "RenyiOrder", "Scalar", "Zcdp", "coarse", "in_units"]
 
 Total = gaussian.Gaussian | zcdp.Zcdp | renyi.Renyi | approximate.Approximate
-"""What totals promise, in a notion of ``curves``."""
+"""Promise of totals, in a notion of ``curves``."""
 
 _GRAINS = FINE // MEASURE
 """Fine units in one that accounts of people hold."""
@@ -35,7 +35,7 @@ def coarse(prices: Totals) -> Totals:
 
 
 def fine(units: Totals) -> tuple[Any, ...]:
-    """What accounts of people hold in fine units."""
+    """Convert what accounts of people hold to fine units."""
     return tuple([each if each == inf else each * _GRAINS for each in units])
 
 

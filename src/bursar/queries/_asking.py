@@ -231,9 +231,8 @@ def _refuse_other(entry: Entry, values: Mapping[str, object], who: Asker, *, key
     if named and "dataset" not in public and "table" not in public.get("asked", question or {}):  # from before it
         values = {name: value for name, value in values.items() if name != "table"}
     if question is not None and question != values and wanted != values:
-        question = _without_anyway(
-            described(recorded(public))
-        )  # the same, written before questions said per whom, or had a pace
+        # the same, written before questions said per whom, or had a pace
+        question = _without_anyway(described(recorded(public)))
         if "correlated" not in public.get("question", {}):
             question, values = ({n: each[n] for n in each if n != "correlated"} for each in (question, values))
         if "floor" not in public:

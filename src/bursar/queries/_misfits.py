@@ -37,7 +37,7 @@ def tell(found: Iterable[Misfit]) -> None:
 
 
 def _cure(unread: list[Misfit]) -> str:
-    """What to write: by the types alone, whatever the entries are."""
+    """Line to write: by the types alone, whatever the entries are."""
     cures = []
     numbers = [each for each in unread if each.kind in _TYPES]
     if numbers:

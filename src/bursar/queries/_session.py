@@ -191,7 +191,7 @@ class Session(Uncopyable):
 
     @property
     def misfits(self) -> list[Misfit]:
-        """How many entries don't fit the type that was given for their column, and where the first are. PRIVATE.
+        """Numbers of entries that don't fit the type that was given for their column, and where the first are. PRIVATE.
 
         Such entries count as missing in every answer. A column of which no entry fits is refused at opening. When rows
         of Parquet, DuckDB or a view are read anew for a question, nothing is counted again.
@@ -251,7 +251,7 @@ class Session(Uncopyable):
 
     @property
     def refused_files(self) -> dict[str, DataReason]:
-        """Those of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
+        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
         questions are refused. For the data holder.
         """
         return changed([each for each in self._given if each.read_each_time is not None])

@@ -267,7 +267,7 @@ class Plan:
         )
 
     def misfits(self) -> list[Misfit]:
-        """How many entries don't fit the types that the plan gives their columns: ``Session.misfits``. PRIVATE."""
+        """Numbers of entries that don't fit the types the plan gives their columns: ``Session.misfits``. PRIVATE."""
         with self._empty() as session:
             return session.misfits
 

@@ -1,4 +1,4 @@
-"""Whether the data of a running service are those that it was opened with: for the data holder's log."""
+"""Watch whether the data of a running service are those that it was opened with: for the data holder's log."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ DATA_TEXTS: Mapping[str | None, str] = {
     "changed": "A file of table {!r} is another one now: questions are refused until SIGHUP, or a new start.",
     "unfit": "The data could not be read for a question. Start the service again.",
 }
-"""What the data holder is told of the data, by the state of a table."""
+"""Words for the data holder about the data, by the state of a table."""
 
 
 class DataLog:

@@ -40,7 +40,7 @@ def _budget(session: Session) -> list[str]:
 
 
 def _ledger(policy: Policy, there: Ledger | None) -> list[str]:
-    """Whether the ledger is there, and what would notice an older one in its place."""
+    """Say whether the ledger is there, and what would notice an older one in its place."""
     lines = [] if there else ["The ledger is not there yet: `bursar ledger create`, with this policy, makes it, once."]
     witness = policy.plan.witness if there is None else there.witness
     if witness is None:

@@ -1,4 +1,4 @@
-"""How a training ends, and what is kept then: one rule for every way to train.
+"""End a training, and keep what there is then: one rule for every way to train.
 
 Ctrl-C and SIGTERM wait for a step that people have been charged for, and end the training after it. However it ends,
 also by an error, what there is at that moment is written to its folder: people are charged before anything is drawn, so

@@ -50,7 +50,7 @@ class Resumable:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a folder."""
+        """Tell whether there is a folder."""
         return self._checkpoint is not None
 
     def save(self) -> None:

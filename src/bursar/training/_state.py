@@ -40,7 +40,7 @@ class TrainingState:
     own_samples: bool = False
     """Whether bounds have followed people's own sampled gradients."""
     called: int = 0
-    """How many callbacks have seen this step: a resumed run goes on with the next one."""
+    """Number of callbacks that have seen this step: a resumed run goes on with the next one."""
 
     def to_fields(self) -> dict[str, Any]:
         """Names and plain values, for a checkpoint."""

@@ -87,7 +87,7 @@ class _Adaptive(_Looks):
         return self._epoch
 
     def _may_save(self, run: Run, start: float) -> bool:
-        """Whether more than so many epochs are possible as things are."""
+        """Tell whether more than so many epochs are possible as things are."""
         return run.can_take(run.next_step(), self._epochs_left * self._steps(run, start) + 1)
 
     def _adapt(self, run: Run, start: float, *, grown: bool) -> None:

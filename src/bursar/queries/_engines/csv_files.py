@@ -77,7 +77,7 @@ class CsvFiles:
         self._alone, self._rows = alone or len(self._files) == 1, [0] * len(self._files)
 
     def places(self, rows: Iterable[int]) -> tuple[str, ...]:
-        """Where these rows stand, numbered from 0 as ``batches`` gave them; for the data holder."""
+        """Places of these rows in the files, numbered from 0 as ``batches`` gave them; for the data holder."""
         found, before = [], 0
         for (form, _), count in zip(self._files, self._rows, strict=True):
             inside = [row - before for row in rows if before <= row < before + count]

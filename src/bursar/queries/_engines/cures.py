@@ -44,23 +44,23 @@ def shown_type(sql_type: str) -> str:
 
 
 def as_usable(column: str, sql_type: str) -> str:
-    """What to write so that a column, of a type that questions cannot use, holds texts, numbers or times."""
+    """Line to write so that a column, of a type that questions cannot use, holds texts, numbers or times."""
     told = recast(column, sql_type, _expression(sql_type, _SPARK if _is_sparks(sql_type) else _DUCKDB))
     return told + _ZONES.get(sql_type, "")
 
 
 def as_person(column: str, sql_type: str) -> str:
-    """What to write so that a column names people: a text, or a whole number, for each entry that is there."""
+    """Line to write so that a column names people: a text, or a whole number, for each entry that is there."""
     return recast(column, sql_type, _expression(sql_type, (_SPARK if _is_sparks(sql_type) else _DUCKDB) | _PEOPLE))
 
 
 def as_text(column: str, sql_type: str) -> str:
-    """What to write so that whole numbers are texts."""
+    """Line to write so that whole numbers are texts."""
     return recast(column, sql_type, _expression(sql_type, {}))
 
 
 def as_dates(column: str, sql_type: str) -> str:
-    """What to write so that a column of DuckDB holds dates or times."""
+    """Line to write so that a column of DuckDB holds dates or times."""
     if sql_type in _ZONES:
         return as_usable(column, sql_type)
     if sql_type == "VARCHAR":

@@ -38,7 +38,7 @@ class Files:
 
     @property
     def csv(self) -> bool:
-        """Whether they are CSV files."""
+        """Tell whether they are CSV files."""
         return suffix(self.listed[0]) in CSV
 
     def check(self) -> None:

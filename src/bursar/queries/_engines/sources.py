@@ -258,7 +258,7 @@ def found(data: object) -> object:
 
 
 def is_csv(data: object, *, below: float = inf) -> bool:
-    """Whether the data are CSV files, of fewer bytes than this."""
+    """Tell whether the data are CSV files, of fewer bytes than this."""
     with suppress(DataError, OSError):
         files = found(data)
         return isinstance(files, Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
@@ -266,7 +266,7 @@ def is_csv(data: object, *, below: float = inf) -> bool:
 
 
 def is_short_csv(data: object) -> bool:
-    """Whether the data are CSV files that fit into memory twice."""
+    """Tell whether the data are CSV files that fit into memory twice."""
     return is_csv(data, below=_SHORT)
 
 

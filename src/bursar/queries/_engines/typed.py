@@ -85,7 +85,7 @@ def _text(name: str) -> str:
 
 
 def _counted(connection: Any, rows: str, read: Mapping[str, str], types: Mapping[str, str]) -> list[Misfit]:
-    """How many entries these columns have, how many of them don't fit, and in which rows the first are."""
+    """Count the entries of these columns, and those that don't fit, and find the rows of the first."""
     there = {name: f"nullif(trim({_text(name)}), '')" for name in read}
     counts = ", ".join(f"count({there[name]}), count({sql})" for name, sql in read.items())
     counted = iter(connection.execute(f"SELECT {counts} FROM ({rows})").fetchall()[0])

@@ -47,7 +47,7 @@ def _tell_of_scales() -> None:
         "LogisticRegression takes X as it is, whatever it holds: of columns as people have them (an age, an income) "
         "nearly all is clipped, and the model can be no better than chance. Scale them by public bounds, low and high "
         "of each column: X = (2 * (X - low) / (high - low) - 1) / X.shape[1] ** 0.5 gives rows of norm 1 at most. "
-        "This is said once, also where it was done"
+        "It is said once, of scaled columns too"
     )
 
 

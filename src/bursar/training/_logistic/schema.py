@@ -124,7 +124,7 @@ class Schema:
     aliases: dict[str, str] = field(default_factory=dict)
     """Other spellings of labels: {entry of the file: label}."""
     decimal: str | None = None
-    """What stands before the decimals of numbers as people write them; None: they are written as in 1234.5 or 1e3."""
+    """Mark before the decimals of numbers as people write them; None: they are written as in 1234.5 or 1e3."""
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:

@@ -85,7 +85,7 @@ def read(path: Path, schema: Schema, *, target: bool = True, skip_rows: int = 0,
 
 
 def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
-    """How many entries of a file are no numbers, or not among the categories, and where the first are. PRIVATE.
+    """Numbers of entries of a file that are no numbers, or not among the categories, and where the first are. PRIVATE.
 
     Such entries count as missing, or give no indicator; ``read`` refuses a column of nothing else.
 
@@ -126,7 +126,7 @@ def _misfit(
     there: "pyarrow.Array",
     fit: "pyarrow.Array",
 ) -> Misfit:
-    """What the entries of a column come to, by which of them are there and which can be read; private."""
+    """Count the entries of a column, by which of them are there and which can be read; private."""
     compute = _arrow("compute")
     unfit = compute.and_not(there, fit)
     entries, many = compute.sum(there).as_py() or 0, compute.sum(unfit).as_py() or 0

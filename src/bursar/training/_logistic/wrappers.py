@@ -24,7 +24,7 @@ PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")
 
 
 class Copies:
-    """How many copies of one estimator were fitted, or sent elsewhere to be fitted. Public."""
+    """Number of copies of one estimator were fitted, or sent elsewhere to be fitted. Public."""
 
     def __init__(self) -> None:
         self.fitted = 0
@@ -56,7 +56,7 @@ class Copied:
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels with the model: nothing that is private."""
+        """State that travels with the model: nothing that is private."""
         if self._copies is not None and not hasattr(self, "card_"):
             self._copies.add(self._price())  # a copy that another process fits
         state: Any = super().__getstate__()
@@ -84,7 +84,7 @@ class Copied:
 
 
 def _pipelines(estimator: object) -> Iterator[Pipeline]:
-    """Those that call, and end in this estimator."""
+    """Pipelines that call, and end in this estimator."""
     frame = inspect.currentframe()
     found: list[Pipeline] = []
     while frame is not None:
@@ -98,7 +98,7 @@ def _pipelines(estimator: object) -> Iterator[Pipeline]:
 
 
 def _reads_data(step: Any) -> bool:
-    """Whether a step must be fitted, and is not frozen, nor made of steps that need not be."""
+    """Tell whether a step must be fitted, and is not frozen, nor made of steps that need not be."""
     if isinstance(step, str) or step is None or isinstance(step, FrozenEstimator):
         return False
     if isinstance(step, Pipeline):
@@ -112,7 +112,7 @@ def _reads_data(step: Any) -> bool:
 
 
 def _has_public_categories(step: Any) -> bool:
-    """Whether a step encodes categories that were all given."""
+    """Tell whether a step encodes categories that were all given."""
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
     given = parameters.get("categories", "auto")
     counted = any(parameters.get(name) is not None for name in ("min_frequency", "max_categories"))
