@@ -66,6 +66,13 @@ def spark(tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def usual_settings(spark):
+    """Each test begins in UTC and with ANSI's errors, whatever the test before has set."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.ansi.enabled", True)
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "people.ledger"
