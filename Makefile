@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ifneq ($(wildcard ../shared/data),)
-export BURSAR_DATA ?= $(abspath ../shared/data)
+export ALMONER_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: test demo lint types docs site screenshots bench package oldest newest clean
@@ -23,7 +23,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 demo: $(READY)
-	$(BIN)/bursar demo --out demo --force
+	$(BIN)/almoner demo --out demo --force
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
@@ -46,16 +46,16 @@ package:
 	build/package/bin/python -m twine check --strict dist/*
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	cd build/fresh && bin/python -m pip check && bin/bursar --version
-	cd build/fresh && bin/bursar epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000 --json > epsilon.json
-	cd build/fresh && bin/bursar train --help > help.txt && ! bin/bursar demo 2> missing.txt && grep -q MissingExtra missing.txt
+	cd build/fresh && bin/python -m pip check && bin/almoner --version
+	cd build/fresh && bin/almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000 --json > epsilon.json
+	cd build/fresh && bin/almoner train --help > help.txt && ! bin/almoner demo 2> missing.txt && grep -q MissingExtra missing.txt
 
 # the oldest and the newest versions that the extras allow, each in an environment of its own
 oldest newest: $(READY)
 	$(BIN)/python tools/versions.py $@
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Bursar needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -c 'import sys; sys.exit("Almoner needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) --editable '.[dev]'

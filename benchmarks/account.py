@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bursar import filters, ledger
-from bursar.queries import Count, Session
+from almoner import filters, ledger
+from almoner.queries import Count, Session
 
 HELPER = Path(__file__).parent.parent / "tests" / "helpers" / "account_kills.py"
 sys.path.append(str(HELPER.parent))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import calibrate, filters, mechanisms
-from bursar.curves import gaussian, losses
-from bursar.report import figures
+from almoner import calibrate, filters, mechanisms
+from almoner.curves import gaussian, losses
+from almoner.report import figures
 
 EPSILON, DELTA, RATE = 1.0, 1e-5, 0.01
 SIGMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)

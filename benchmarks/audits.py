@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 import numpy as np
 
-from bursar import audit, filters
-from bursar.curves import gaussian
+from almoner import audit, filters
+from almoner.curves import gaussian
 from pipelines import DOORS, asked_of, records, session, table
 
 DELTA = 1e-5

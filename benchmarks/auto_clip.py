@@ -5,7 +5,7 @@ python benchmarks/auto_clip.py [--seeds 30] [--out results.json]
 For each data set and question it asks, as so many analysts, with all of a budget of epsilon = 1 (delta = 1e-6; and
 pure), and prints the mean squared error (what the chosen clip cuts off, squared, plus the variance of the noise at the
 price that the choice leaves) as a multiple of that of the best fixed clip, which an analyst could only know from the
-data. With --out, cases that are in the file are not run again. Data sets are looked for in the folder BURSAR_DATA.
+data. With --out, cases that are in the file are not run again. Data sets are looked for in the folder ALMONER_DATA.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from bursar import filters
-from bursar.curves import gaussian
-from bursar.queries import Count, Question, Session, Sum
+from almoner import filters
+from almoner.curves import gaussian
+from almoner.queries import Count, Question, Session, Sum
 
-DATA = Path(os.environ.get("BURSAR_DATA", "../shared/data"))
+DATA = Path(os.environ.get("ALMONER_DATA", "../shared/data"))
 TABLES = {
     "Online Retail": "SELECT CAST(CustomerID AS BIGINT) AS who, Quantity * UnitPrice AS x FROM "
     "'{data}/online_retail/online_retail.csv.gz' WHERE CustomerID IS NOT NULL",

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.queries import People, Session
+from almoner import filters
+from almoner.queries import People, Session
 
 QUESTIONS = (1, 5, 10, 100, 1000)
 GROUPS = 20_000

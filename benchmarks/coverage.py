@@ -1,8 +1,8 @@
 """How often truth_intervals cover the truth on real data, and how wide they are.
 
 Exact sums come from a session over the data; the noise of 1000 fresh answers is drawn with NumPy, on the same sums, by
-the same law up to rounding. Run: BURSAR_DATA=/folder python benchmarks/coverage.py --out docs/experiments/coverage.json
-Cases that are in the file already are not run again.
+the same law up to rounding. Cases that are in the file already are not run
+again. Run: ALMONER_DATA=/folder python benchmarks/coverage.py --out docs/experiments/coverage.json
 """
 
 import argparse
@@ -16,14 +16,14 @@ from zlib import crc32
 import duckdb
 import numpy as np
 
-from bursar import filters
-from bursar.errors import ArgumentError
-from bursar.ledger import left_at_worst
-from bursar.queries import Count, Mean, People, Quantiles, Ratio, Session, Sum, Variance
-from bursar.queries._answers import answer
-from bursar.queries._bin_factor import FACTOR_BITS
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.ledger import left_at_worst
+from almoner.queries import Count, Mean, People, Quantiles, Ratio, Session, Sum, Variance
+from almoner.queries._answers import answer
+from almoner.queries._bin_factor import FACTOR_BITS
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described
 
 RUNS = 1000
 SOURCES = {
@@ -178,7 +178,7 @@ def main():
     options = parser.parse_args()
     cases_done = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in ("diabetes", "hie", "movielens", "retail"):
-        rows = table(Path(os.environ["BURSAR_DATA"]), name)
+        rows = table(Path(os.environ["ALMONER_DATA"]), name)
         who, v, r = (rows[each].to_numpy().astype(float) for each in ("who", "v", "r"))
         most = int(np.unique(who, return_counts=True)[1].max())
         with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import odometers
+from almoner import odometers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 from odometer_adversaries import MENUS, POLICIES, TIE, crossings, table

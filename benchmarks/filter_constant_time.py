@@ -10,7 +10,7 @@ import json
 from statistics import median
 from time import perf_counter
 
-from bursar import filters, mechanisms
+from almoner import filters, mechanisms
 
 KINDS = {
     "Gaussian": (lambda: filters.Gaussian(epsilon=8.0, delta=1e-6), mechanisms.Gaussian(sigma=1e4), 1_000_000),

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bursar import calibrate, filters, individual, mechanisms
-from bursar.mechanisms import SampledGaussian
+from almoner import calibrate, filters, individual, mechanisms
+from almoner.mechanisms import SampledGaussian
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 PLAN = SampledGaussian(1.0, 1.0, 0.001)

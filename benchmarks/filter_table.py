@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import calibrate, filters, mechanisms
-from bursar.curves import losses
-from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
-from bursar.mechanisms import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian
+from almoner import calibrate, filters, mechanisms
+from almoner.curves import losses
+from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
+from almoner.mechanisms import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian
 
 DELTA = 1e-5
 ROWS: tuple[tuple[str, Mechanism, float], ...] = (

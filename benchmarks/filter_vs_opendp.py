@@ -11,13 +11,13 @@ from time import perf_counter
 
 import opendp.prelude as dp
 
-from bursar import filters, mechanisms
+from almoner import filters, mechanisms
 
 QUERIES = 2000
 
 
 def ours() -> float:
-    """Seconds for the charges of Bursar's filter."""
+    """Seconds for the charges of Almoner's filter."""
     account, step = filters.Zcdp(rho=100.0), mechanisms.Gaussian(sigma=100.0)
     start = perf_counter()
     for _ in range(QUERIES):
@@ -45,11 +45,11 @@ def main() -> None:
     as_json = parser.parse_args().json
     mine = min(ours() for _ in range(5))
     other = theirs()
-    row = {"queries": QUERIES, "bursar_s": mine, "opendp_s": other, "ratio": other / mine}
+    row = {"queries": QUERIES, "almoner_s": mine, "opendp_s": other, "ratio": other / mine}
     print(
         json.dumps(row)
         if as_json
-        else "bursar {bursar_s:.4f} s, OpenDP {opendp_s:.2f} s, ratio {ratio:.0f}".format(**row)
+        else "almoner {almoner_s:.4f} s, OpenDP {opendp_s:.2f} s, ratio {ratio:.0f}".format(**row)
     )
 
 

@@ -3,8 +3,8 @@
 pip install atheris
 python benchmarks/fuzz_queries.py [--runs 20000] [--seed 0]
 
-Each input must be parsed, refused with one of Bursar's errors, or answered. An expression, of types that fit, must have
-the value that plain Python computes for each of the rows, whose entries are nasty. After each input, the rows must be
+Each input must be parsed, refused with one of Almoner's errors, or answered. An expression, of types that fit, must
+have the value that plain Python computes for each of the rows, whose entries are nasty. After each input, the rows must be
 unchanged, only the people in them may have an account, and a question must be recorded under exactly its names. After
 every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the run and is printed.
 Prints one JSON object: how many inputs of each kind were accepted or refused.
@@ -26,20 +26,20 @@ try:
 except ModuleNotFoundError:
     sys.exit("this needs atheris: pip install atheris")
 
-with atheris.instrument_imports(include=["bursar.queries", "bursar.ledger"]):
-    from bursar.ledger import Turn, check_export
-    from bursar.ledger._stores.connection import read
-    from bursar.queries import Count, Session, Sum
-    from bursar.queries._engines.columns import FilterCompiler
-    from bursar.queries._engines.dialects import duckdb_dialect
-    from bursar.queries._questions import described
-    from bursar.queries._where import parse, parse_value
-    from bursar.queries.plans import Plan
+with atheris.instrument_imports(include=["almoner.queries", "almoner.ledger"]):
+    from almoner.ledger import Turn, check_export
+    from almoner.ledger._stores.connection import read
+    from almoner.queries import Count, Session, Sum
+    from almoner.queries._engines.columns import FilterCompiler
+    from almoner.queries._engines.dialects import duckdb_dialect
+    from almoner.queries._questions import described
+    from almoner.queries._where import parse, parse_value
+    from almoner.queries.plans import Plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded, DataError
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from expressions import KINDS, value, written
 from expressions import grown as grown_expression
 from joined_rows import PEOPLE, check_joined, given, joined

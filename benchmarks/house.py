@@ -10,7 +10,7 @@ Any         annotated parameters (without self, cls, *args and **kwargs) and ret
 Tests       `a/b/_name.py` has a test of its name if there is a `test_name.py` anywhere below tests; a package needs
             `test_package.py`. Distinct names count `gaussian.py` of two packages once and leave packages out.
 Journeys    calls of Python functions from one module into another, each in a fresh process. A call belongs to the
-            nearest caller in bursar, through other libraries too; code that Python generates belongs to the module of
+            nearest caller in almoner, through other libraries too; code that Python generates belongs to the module of
             its class. Imports on the way count. Modules are those whose written code runs.
 """
 
@@ -40,15 +40,15 @@ class Source:
     """The parsed modules of a checkout."""
 
     def __init__(self, root: Path) -> None:
-        self.package = root / "src" / "bursar"
+        self.package = root / "src" / "almoner"
         self.paths = sorted(self.package.rglob("*.py"))
         self.texts = [path.read_text(encoding="utf-8") for path in self.paths]
         self.parts = [self._parts(path) for path in self.paths]
-        names = (".".join(("bursar", *parts)) for parts in self.parts)
+        names = (".".join(("almoner", *parts)) for parts in self.parts)
         self.trees = {name: ast.parse(text) for name, text in zip(names, self.texts, strict=True)}
 
     def _parts(self, path: Path) -> tuple[str, ...]:
-        """A module's dotted name below bursar; a package has its folder's."""
+        """A module's dotted name below almoner; a package has its folder's."""
         parts = path.relative_to(self.package).with_suffix("").parts
         return parts[:-1] if parts[-1] == "__init__" else parts
 
@@ -140,7 +140,7 @@ def tests_by_name(source: Source, root: Path) -> Row:
     pairs = list(zip(source.paths, source.parts, strict=True))
     files = [parts for path, parts in pairs if path.stem != "__init__"]
     kinds = {
-        "modules and packages": [parts or ("bursar",) for _, parts in pairs],
+        "modules and packages": [parts or ("almoner",) for _, parts in pairs],
         "modules": files,
         "public modules": [parts for parts in files if not any(part.startswith("_") for part in parts)],
         "distinct names": {(parts[-1].lstrip("_"),) for parts in files},
@@ -150,7 +150,7 @@ def tests_by_name(source: Source, root: Path) -> Row:
 
 
 class Calls:
-    """Counts calls of functions of bursar while it is open."""
+    """Counts calls of functions of almoner while it is open."""
 
     def __init__(self) -> None:
         self.between: Counter[tuple[str, str]] = Counter()
@@ -187,9 +187,9 @@ class Calls:
 
 
 def module_of(frame: FrameType) -> str | None:
-    """The module of bursar that a frame belongs to."""
+    """The module of almoner that a frame belongs to."""
     name = frame.f_globals.get("__name__") or ""
-    return name if name == "bursar" or name.startswith("bursar.") else None
+    return name if name == "almoner" or name.startswith("almoner.") else None
 
 
 def is_written(code: CodeType) -> bool:
@@ -201,7 +201,7 @@ def norms_into_accounts() -> Row:
     """Norms of three people into a filter per person, for a cheap budget and for a Rényi budget."""
     import numpy as np
 
-    from bursar import filters, individual, mechanisms
+    from almoner import filters, individual, mechanisms
 
     step, norms, row = mechanisms.Gaussian(10.0, sensitivity=2.0), np.array([2.0, 0.5, 0.0]), {}
     for kind in (filters.Gaussian, filters.Renyi):
@@ -217,7 +217,7 @@ def a_question() -> Row:
     """The first question about a table of 400 people, and one more of its kind."""
     import pyarrow as pa
 
-    from bursar import filters, queries
+    from almoner import filters, queries
 
     visits = pa.table({"patient": [k % 400 for k in range(3000)], "hours": [k % 50 / 2 for k in range(3000)]})
     budget, row = filters.Zcdp(epsilon=2.0, delta=1e-6), {}
@@ -256,8 +256,8 @@ def trained(steps: int) -> Calls:
     """The calls of a training of one linear layer, with everybody in every step."""
     import torch
 
-    from bursar import filters
-    from bursar.training import Trainer
+    from almoner import filters
+    from almoner.training import Trainer
 
     records = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))
     module = torch.nn.Linear(10, 2)
@@ -271,8 +271,8 @@ def trained(steps: int) -> Calls:
 
 
 def the_command() -> Row:
-    """The command `bursar epsilon`, by the first spelling of its noise that it takes."""
-    from bursar.cli import app
+    """The command `almoner epsilon`, by the first spelling of its noise that it takes."""
+    from almoner.cli import app
 
     for noise in ("--noise-multiplier", "--sigma"):
         said = io.StringIO()
@@ -281,7 +281,7 @@ def the_command() -> Row:
                 app(["epsilon", noise, "20", "--steps", "100"])
             except SystemExit as end:
                 if not end.code:
-                    return calls.row("bursar epsilon")
+                    return calls.row("almoner epsilon")
     raise SystemExit(said.getvalue())
 
 

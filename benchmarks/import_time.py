@@ -1,8 +1,8 @@
-"""Measure how long `import bursar` takes in a fresh process.
+"""Measure how long `import almoner` takes in a fresh process.
 
 python benchmarks/import_time.py [--json]
 
-Prints the median seconds of a process that imports nothing, and of processes that import NumPy, Bursar, or its rooms.
+Prints the median seconds of a process that imports nothing, and of processes that import NumPy, Almoner, or its rooms.
 """
 
 import argparse
@@ -29,9 +29,9 @@ def main() -> None:
     as_json = parser.parse_args().json
     codes = {
         "nothing": "pass",
-        "bursar": "import bursar",
+        "almoner": "import almoner",
         "numpy": "import numpy",
-        "accounting": "from bursar import filters, odometers, individual",
+        "accounting": "from almoner import filters, odometers, individual",
     }
     times = {name: [] for name in codes}
     for _ in range(RUNS):

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from bursar import filters, individual, mechanisms
+from almoner import filters, individual, mechanisms
 
 PEOPLE, RUNS = 10_000_000, 15
 

@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bursar import filters
-from bursar._workspace import Query
-from bursar.ledger import Ledger, compact, size, verify
+from almoner import filters
+from almoner._workspace import Query
+from almoner.ledger import Ledger, compact, size, verify
 
 
 def ask(book, key, people, name):

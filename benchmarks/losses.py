@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from bursar import individual
+from almoner import individual
 
 
 def crowd(people: int, buckets: int, steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ delta from 1e-10 to 1e-3. With --few, they are a grid instead: 1, 2, 3, 5, 7, 10
 and (except for one step) of two. dp_accounting's optimistic and pessimistic estimates bracket the true epsilon, and one
 step of one noise has a closed form.
 
-Prints one JSON object with two ratios: Bursar's epsilon over the pessimistic and over the optimistic estimate, for
+Prints one JSON object with two ratios: Almoner's epsilon over the pessimistic and over the optimistic estimate, for
 cases where the latter is at least 0.001 and the former at most 30. The ratio to the true epsilon is between them. Cases
 beyond the certified range (inf) are counted.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from bursar import individual
+from almoner import individual
 
 DELTAS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-3)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import filters, mechanisms
+from almoner import filters, mechanisms
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT / "experiments")]

@@ -19,7 +19,7 @@ import numpy as np
 from mpmath import mp, mpf
 from scipy import stats
 
-from bursar import noise
+from almoner import noise
 
 LAWS = {"rounded_gaussian": ("sigma", (0.3, 1.0, 2.7, 1000.7)), "discrete_laplace": ("scale", (0.5, 1.0, 30.0))}
 AT_A_TIME = 1_000_000

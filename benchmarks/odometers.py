@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from bursar import individual, mechanisms, odometers
+from almoner import individual, mechanisms, odometers
 
 
 def account(odometer: odometers.Odometer, charges: int = 1_000_000, every: int = 1000) -> float:

@@ -9,8 +9,8 @@ multiples of the exact epsilon.
 
 import numpy as np
 
-from bursar import individual, mechanisms, odometers
-from bursar.compare import optimum
+from almoner import individual, mechanisms, odometers
+from almoner.compare import optimum
 
 DELTA, ROUNDS = 1e-5, (10, 100, 1_000, 10_000)
 STEPS = {

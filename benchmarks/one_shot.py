@@ -4,9 +4,9 @@ python benchmarks/one_shot.py [--runs 100] [--peer-runs 10] [--peers /path/to/py
 
 MovieLens, epsilon = 1, the whole budget for one question: people, ratings (at most 50 of a person), their sum and their
 mean. Every library is told the same public facts: at most 50 ratings of a person, ratings from 0 to 5. Printed are the
-standard deviation of the answers and their root mean squared error from the truth without any bound. Bursar's budget
+standard deviation of the answers and their root mean squared error from the truth without any bound. Almoner's budget
 is what `queries.recommend` says for one question. The peers run in an environment of their own (--peers: its Python).
-OpenDP 0.16 needs Polars 1.36.1, PipelineDP 0.3.1 nothing special. Data sets are looked for in the folder BURSAR_DATA.
+OpenDP 0.16 needs Polars 1.36.1, PipelineDP 0.3.1 nothing special. Data sets are looked for in the folder ALMONER_DATA.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from tempfile import TemporaryDirectory
 
-FILE = Path(os.environ.get("BURSAR_DATA", "../shared/data")) / "movielens_latest_small" / "ratings.csv.gz"
+FILE = Path(os.environ.get("ALMONER_DATA", "../shared/data")) / "movielens_latest_small" / "ratings.csv.gz"
 MOST, HIGH = 50, 5.0
 ASKED = ("people", "count", "sum", "mean")
 PEERS = ("opendp", "pipelinedp")
@@ -35,11 +35,11 @@ def rows() -> list[tuple[int, float]]:
         return [(int(row["userId"]), float(row["rating"])) for row in csv.DictReader(file)]
 
 
-def bursar(runs: int) -> dict[str, list[float]]:
-    """Answers of Bursar."""
+def almoner(runs: int) -> dict[str, list[float]]:
+    """Answers of Almoner."""
     import pyarrow as pa
 
-    from bursar import filters, queries
+    from almoner import filters, queries
 
     best = queries.recommend(epsilon=1.0, delta=DELTA, questions=1).budget
     if not isinstance(best, filters.Basic):
@@ -132,7 +132,7 @@ def main() -> None:
     if options.one:
         print(json.dumps({"opendp": opendp, "pipelinedp": pipelinedp}[options.one](options.peer_runs)))
         return
-    answers = {"bursar": bursar(options.runs)}
+    answers = {"almoner": almoner(options.runs)}
     for peer in PEERS:
         command = [options.peers, __file__, "--one", peer, "--peer-runs", str(options.peer_runs)]
         run = subprocess.run(command, capture_output=True, text=True)

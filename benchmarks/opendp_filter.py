@@ -16,8 +16,8 @@ import time
 
 import opendp.prelude as dp
 
-from bursar import filters
-from bursar.interop.opendp import Filtered
+from almoner import filters
+from almoner.interop.opendp import Filtered
 
 
 def run(release, queries):
@@ -46,8 +46,8 @@ def measured(queries):
     charged = Filtered(filters.Zcdp(rho=1.0), data, d_in=1.0, domain=domain, metric=metric)
     return {
         "noise alone": run(lambda: query(data), queries),
-        "charges alone, Bursar": run(lambda: charged.budget.charge(charged._price(query)), queries),
-        "filter, Bursar": run(lambda: ours(query), queries),
+        "charges alone, Almoner": run(lambda: charged.budget.charge(charged._price(query)), queries),
+        "filter, Almoner": run(lambda: ours(query), queries),
         "filter, OpenDP": run(lambda: theirs(query), queries),
         "odometer, OpenDP": run(lambda: alone(query), queries),
         "odometer and its loss each time, OpenDP": run(looked_at, queries),
@@ -62,8 +62,10 @@ def main(most):
         for name, each in seconds.items():
             print(f"  {name}: {each:.4f} s")
     added = seconds["filter, OpenDP"] - seconds["noise alone"]
-    both = seconds["filter, OpenDP"] / seconds["filter, Bursar"]
-    print(f"accounting alone: {added / seconds['charges alone, Bursar']:.0f} times as fast; with the noise: {both:.1f}")
+    both = seconds["filter, OpenDP"] / seconds["filter, Almoner"]
+    print(
+        f"accounting alone: {added / seconds['charges alone, Almoner']:.0f} times as fast; with the noise: {both:.1f}"
+    )
 
 
 if __name__ == "__main__":

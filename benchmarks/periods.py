@@ -13,10 +13,10 @@ import time
 from datetime import date, timedelta
 from pathlib import Path
 
-from bursar import filters
-from bursar._workspace import duckdb
-from bursar.ledger import Periods
-from bursar.queries import People, Session
+from almoner import filters
+from almoner._workspace import duckdb
+from almoner.ledger import Periods
+from almoner.queries import People, Session
 
 FIRST = date(2024, 1, 1)
 

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from bursar import filters, individual, mechanisms
+from almoner import filters, individual, mechanisms
 
 DELTA = 1e-5
 PLANS = ((0.001, 0.8, 1.0), (0.005, 2.0, 1.0), (0.01, 1.0, 2.0))  # sample rate, sigma, epsilon

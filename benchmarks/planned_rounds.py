@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import filters, mechanisms
-from bursar.curves import losses
-from bursar.errors import ArgumentError
+from almoner import filters, mechanisms
+from almoner.curves import losses
+from almoner.errors import ArgumentError
 
 RATES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 NOISES = (0.5, 0.6, 0.8, 1.0, 2.0, 4.0, 20.0)

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 import writers
-from bursar import filters
-from bursar.queries import Count, Session
+from almoner import filters
+from almoner.queries import Count, Session
 from servers import Server
 
 QUESTION = Count(clip=4, sigma=1000.0)

@@ -2,7 +2,7 @@
 
 Counts of bins are exact; the noise is drawn with NumPy and a fixed seed, by the law of an answer's noise up to
 rounding.
-Run: BURSAR_DATA=/folder python benchmarks/quantiles.py [--runs 40]
+Run: ALMONER_DATA=/folder python benchmarks/quantiles.py [--runs 40]
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bursar import filters
-from bursar.queries import Quantiles
-from bursar.queries._noise_bands import NoiseBand
+from almoner import filters
+from almoner.queries import Quantiles
+from almoner.queries._noise_bands import NoiseBand
 
 
 def weights(folder):
@@ -55,7 +55,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     runs = parser.parse_args().runs
-    folder = Path(os.environ["BURSAR_DATA"])
+    folder = Path(os.environ["ALMONER_DATA"])
     fnlwgt, meddol = weights(folder), spending(folder)
     prices = ({"epsilon": 0.1}, {"rho": filters.Gaussian(epsilon=0.1, delta=1e-6).mu ** 2 / 2})
     cases = [

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.queries import Count, Lookup, Mean, Session, Sum, Table
+from almoner import filters
+from almoner.queries import Count, Lookup, Mean, Session, Sum, Table
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

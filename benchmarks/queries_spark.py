@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
-from bursar import filters
-from bursar.queries import Count, Session, Sum
+from almoner import filters
+from almoner.queries import Count, Session, Sum
 from sparks import cluster, started
 
 QUESTIONS = {

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from bursar import filters, individual, mechanisms
+from almoner import filters, individual, mechanisms
 
 EPSILON, DELTA = 1.0, 1e-5
 STEP = mechanisms.SampledGaussian(sigma=2.0, sensitivity=1.0, sample_rate=0.005)

@@ -2,7 +2,7 @@
 
 python benchmarks/service.py [--people 1000000] [--rounds 40] [--step 0.05]
 
-The library, in this process, and `bursar serve`, in another one with a ledger of its own, answer the same questions in
+The library, in this process, and `almoner serve`, in another one with a ledger of its own, answer the same questions in
 turns. Then come quotes of four clients at once, and what another analyst waits while a question with as many cells as
 are allowed is answered. Prints one JSON object; times are in seconds.
 """
@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
-from bursar import filters
-from bursar.queries import Count, Mean, Session
-from bursar.service import hash_of, new_token
+from almoner import filters
+from almoner.queries import Count, Mean, Session
+from almoner.service import hash_of, new_token
 from service_processes import started
 
 TOKENS = {name: new_token() for name in ("ann", "bob", "holder")}

@@ -2,7 +2,7 @@
 
 python benchmarks/service_kills.py [--questions 10000] [--clients 8] [--kills 200] [--server-kills 20] [--seed 0]
 
-Two `bursar serve` over one ledger on a PostgreSQL server of its own. Two analysts ask half of the questions each; all
+Two `almoner serve` over one ledger on a PostgreSQL server of its own. Two analysts ask half of the questions each; all
 clients of an analyst ask the same keys, each in an order of its own, and again until they are answered. The two
 processes and the server are killed at random moments, spread over the questions. Prints one JSON object.
 """
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
-from bursar.ledger import Ledger
+from almoner.ledger import Ledger
 from servers import Server
 from service_load import checked, load
 from service_processes import started

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from bursar import filters, individual
-from bursar.training import Stream
+from almoner import filters, individual
+from almoner.training import Stream
 
 PEOPLE, FEATURES = 1000, 50
 

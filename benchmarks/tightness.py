@@ -5,8 +5,8 @@ python benchmarks/tightness.py
 Prints the table in Markdown: the epsilon of each odometer after 1 to 10,000 rounds.
 """
 
-from bursar import mechanisms, odometers
-from bursar.curves import gaussian, zcdp
+from almoner import mechanisms, odometers
+from almoner.curves import gaussian, zcdp
 
 DELTA = 1e-5
 SIGMAS, ROUNDS = (1.0, 5.0, 20.0, 100.0), (1, 10, 100, 1000, 10_000)

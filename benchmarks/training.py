@@ -1,4 +1,4 @@
-"""Measure people per second for clipped sums of gradients: Bursar, plain training and Opacus, on five networks.
+"""Measure people per second for clipped sums of gradients: Almoner, plain training and Opacus, on five networks.
 
     python benchmarks/training.py                        # all networks, two threads, seconds on the clock
     python benchmarks/training.py --threads 1            # one thread, seconds of the processor
@@ -6,7 +6,7 @@
     python benchmarks/training.py --quick                # smaller batches, fewer rounds
 
 Prints, for each network, the time of one batch in each engine (the best of several rounds), the median over the rounds
-of its ratio to plain training and of the best mode of Opacus to Bursar (engines take turns, so that other load affects
+of its ratio to plain training and of the best mode of Opacus to Almoner (engines take turns, so that other load affects
 all of them alike), and the peak memory of each engine, which has a process of its own. Opacus needs
 `pip install opacus==1.6.0`. Its modes are hooks, functorch and ghost; its optimizer step is omitted, so that only the
 clipped sum is timed.
@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bursar.training.gradients import Gradients
+from almoner.training.gradients import Gradients
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
-ENGINES = ("plain", "bursar", "hooks", "functorch", "ghost")
+ENGINES = ("plain", "almoner", "hooks", "functorch", "ghost")
 
 
 class Classifier(nn.Module):
@@ -121,8 +121,8 @@ def plain(module, x, y, size):
     return run
 
 
-def bursar(module, x, y, size):
-    """Bursar's clipped sum, with all defaults."""
+def almoner(module, x, y, size):
+    """Almoner's clipped sum, with all defaults."""
     engine = Gradients(module.to(memory_format=torch.channels_last), BY_RECORD)
     return lambda: engine.sums(x, y, 1.0)
 
@@ -172,7 +172,7 @@ def opacus(mode):
     return make
 
 
-MAKE = {"plain": plain, "bursar": bursar} | {mode: opacus(mode) for mode in ("hooks", "functorch", "ghost")}
+MAKE = {"plain": plain, "almoner": almoner} | {mode: opacus(mode) for mode in ("hooks", "functorch", "ghost")}
 
 
 def prepare(network, engine, count):
@@ -236,8 +236,8 @@ def compare(network, options):
     for engine, worker in workers.items():
         rate, ratio = 1 / min(worker.seconds), worker.ratio(workers["plain"])
         print(f"  {engine:10} {rate:9.0f} people/s  {ratio:5.2f} x plain  {worker.memory:6.0f} MiB")
-    peer = min(workers[engine].ratio(workers["bursar"]) for engine in ENGINES[2:])
-    print(f"  best of Opacus / Bursar: {peer:.2f}", flush=True)
+    peer = min(workers[engine].ratio(workers["almoner"]) for engine in ENGINES[2:])
+    print(f"  best of Opacus / Almoner: {peer:.2f}", flush=True)
     return {
         "times": {engine: count * min(worker.seconds) for engine, worker in workers.items()},
         "peer_over_ours": peer,

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from training import mnist
 
-from bursar import filters
-from bursar.training import Trainer
+from almoner import filters
+from almoner.training import Trainer
 
 RATE = 0.015
 

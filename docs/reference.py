@@ -47,7 +47,7 @@ def entry(module: ModuleType, name: str) -> Iterator[str]:
     yield ""
     yield markdown(inspect.getdoc(thing) or "")
     if inspect.isclass(thing):
-        bases = [base for base in thing.__bases__ if base.__module__.startswith("bursar") and base.__name__[0] != "_"]
+        bases = [base for base in thing.__bases__ if base.__module__.startswith("almoner") and base.__name__[0] != "_"]
         if bases:
             yield ""
             yield "Inherits from " + ", ".join(f"`{base.__name__}`" for base in bases) + "."
@@ -62,7 +62,7 @@ def members(cls: type, module: ModuleType) -> list[str]:
     elsewhere = {owner for base in listed & {*cls.__mro__} for owner in base.__mro__}
     found = {}
     for owner in reversed(cls.__mro__):
-        if owner.__module__.startswith("bursar") and owner not in elsewhere:
+        if owner.__module__.startswith("almoner") and owner not in elsewhere:
             found |= {name: value for name, value in vars(owner).items() if name[0] != "_"}
     return sorted(
         name

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from bursar.errors import DataError
+from almoner.errors import DataError
 
 
 def folder(name: str, given: Path | None = None) -> Path:
-    """The folder of a data set: in the folder that is given, in BURSAR_DATA, or in shared/data beside the project."""
-    place = (given or Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[2] / "shared" / "data"))) / name
+    """The folder of a data set: in the folder that is given, in ALMONER_DATA, or in shared/data beside the project."""
+    place = (given or Path(os.environ.get("ALMONER_DATA", Path(__file__).parents[2] / "shared" / "data"))) / name
     if not place.is_dir():
-        raise DataError(f"{place} does not exist; set BURSAR_DATA, or give --data")
+        raise DataError(f"{place} does not exist; set ALMONER_DATA, or give --data")
     return place
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bursar.report import figures
+from almoner.report import figures
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 

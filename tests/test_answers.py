@@ -2,9 +2,9 @@
 
 import pytest
 
-from bursar import answers, filters, individual, odometers
-from bursar import mechanisms as m
-from bursar.errors import ArgumentError
+from almoner import answers, filters, individual, odometers
+from almoner import mechanisms as m
+from almoner.errors import ArgumentError
 
 DELTA = 1e-5
 STEP, STEPS = m.SampledGaussian(1.1, 1.0, 0.01), 421

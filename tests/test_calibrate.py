@@ -2,9 +2,9 @@
 
 import pytest
 
-from bursar import calibrate, filters, individual
-from bursar import mechanisms as m
-from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
+from almoner import calibrate, filters, individual
+from almoner import mechanisms as m
+from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 
 BUDGETS = {
     "Gaussian": lambda: filters.Gaussian(epsilon=1.0, delta=1e-5),

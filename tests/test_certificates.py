@@ -13,11 +13,11 @@ from mpmath import mp, mpf
 from typer.testing import CliRunner
 
 import random_certificates
-from bursar import certificates, filters
-from bursar import mechanisms as m
-from bursar.cli import app
-from bursar.curves import gaussian, totals
-from bursar.errors import ArgumentError, Unsupported
+from almoner import certificates, filters
+from almoner import mechanisms as m
+from almoner.cli import app
+from almoner.curves import gaussian, totals
+from almoner.errors import ArgumentError, Unsupported
 from corruptions import CHECKER, RUNS, checker, corrupted, refused, signed, stronger
 
 CHECK = checker()
@@ -160,7 +160,7 @@ def test_what_has_no_certificate_is_refused(run, order):
 
 
 def test_the_checker_is_small_and_independent(tmp_path):
-    """250 lines, nothing of Bursar; as a command it accepts what `bursar epsilon` writes, and not a changed file."""
+    """250 lines, nothing of Almoner; as a command it accepts what `almoner epsilon` writes, and not a changed file."""
     text = CHECKER.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 250
     nodes = list(ast.walk(ast.parse(text)))

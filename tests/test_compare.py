@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from bursar import errors
-from bursar import mechanisms as m
-from bursar.compare import compare
+from almoner import errors
+from almoner import mechanisms as m
+from almoner.compare import compare
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from bursar import _csv
-from bursar.errors import DataError
+from almoner import _csv
+from almoner.errors import DataError
 
 REFUSED = "each line must be a row in UTF-8, with an entry for every column"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bursar import _disk
+from almoner import _disk
 
 
 def mode(path):
@@ -36,7 +36,7 @@ def in_a_forked_process(work):
 
 def elsewhere(path):
     """Whether another process can take the lock."""
-    code = f"from pathlib import Path; from bursar._disk import Lock; print(Lock(Path({str(path)!r})).take())"
+    code = f"from pathlib import Path; from almoner._disk import Lock; print(Lock(Path({str(path)!r})).take())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return run.stdout.strip() == "True"
 

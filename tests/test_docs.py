@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 from sparks import java
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
-COMMAND = re.compile(r"^```\n\$ bursar (.*)\n((?:.*\n)*?)```$", re.M)
+COMMAND = re.compile(r"^```\n\$ almoner (.*)\n((?:.*\n)*?)```$", re.M)
 COMMANDS = [
     (page, *found)
     for page in PAGES
@@ -47,7 +47,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if page in TUTORIALS:
         text = COMMAND.sub(as_example, text)
-    names = {"__name__": "__main__", "bursar": bursar}
+    names = {"__name__": "__main__", "almoner": almoner}
     test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
@@ -57,10 +57,10 @@ def as_example(command):
     """A command of a tutorial as an example of Python: it reads the files that the examples before it wrote."""
     arguments, output = command.groups()
     shown = re.sub(r"^$", "<BLANKLINE>", stripped(output).rstrip("\n"), flags=re.M)
-    return f">>> bursar({arguments!r})  # doctest: -NORMALIZE_WHITESPACE\n{shown}\n"
+    return f">>> almoner({arguments!r})  # doctest: -NORMALIZE_WHITESPACE\n{shown}\n"
 
 
-def bursar(arguments):
+def almoner(arguments):
     """Print what a command prints, in 80 columns."""
     result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "TTY_COMPATIBLE": "1"}).invoke(app, shlex.split(arguments))
     assert result.exit_code == 0, result.output
@@ -72,8 +72,8 @@ def bursar(arguments):
 )
 def test_commands_of_tutorials_are_compared(shown, holds):
     """A command between examples is run, and its output compared to the blank."""
-    text = COMMAND.sub(as_example, f"```\n$ bursar try it\n{shown}\n```\n")
-    printed = {"bursar": lambda arguments: print("a  b\n\nend" if arguments == "try it" else "")}
+    text = COMMAND.sub(as_example, f"```\n$ almoner try it\n{shown}\n```\n")
+    printed = {"almoner": lambda arguments: print("a  b\n\nend" if arguments == "try it" else "")}
     test = doctest.DocTestParser().get_doctest(text, printed, "page", None, 0)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     assert (runner.run(test, out=lambda text: None).failed == 0) == holds
@@ -97,7 +97,7 @@ def test_commands_print_what_the_page_says(page, arguments, output, tmp_path, mo
 def test_the_readme_shows_commands():
     """The commands are found, so that none goes unchecked."""
     assert any(page.name == "README.md" for page, *_ in COMMANDS)
-    shown = sum(page.read_text(encoding="utf-8").count("\n$ bursar ") for page in PAGES)
+    shown = sum(page.read_text(encoding="utf-8").count("\n$ almoner ") for page in PAGES)
     assert len(COMMANDS) + sum(len(COMMAND.findall(page.read_text(encoding="utf-8"))) for page in TUTORIALS) == shown
 
 

@@ -5,15 +5,15 @@ import pickle
 
 import pytest
 
-from bursar import errors
+from almoner import errors
 
 KINDS = [getattr(errors, name) for name in errors.__all__]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not issubclass(kind, Warning)])
 def test_every_error_has_one_root(kind):
-    """Catching BursarError catches all of them."""
-    assert issubclass(kind, errors.BursarError)
+    """Catching AlmonerError catches all of them."""
+    assert issubclass(kind, errors.AlmonerError)
 
 
 @pytest.mark.parametrize(

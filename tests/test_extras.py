@@ -5,24 +5,24 @@ import sys
 
 import pytest
 
-from bursar import _extras
-from bursar.errors import MissingExtra
+from almoner import _extras
+from almoner.errors import MissingExtra
 
 HIDDEN = {
-    "duckdb": ("from bursar._workspace import Workspace; Workspace(None)", "queries"),
-    "matplotlib": ("from bursar.report.figures import figure; figure(1, 1)", "plots"),
-    "torch": ("from bursar.training import Trainer", "torch"),
-    "sklearn": ("from bursar.training import LogisticRegression", "sklearn"),
+    "duckdb": ("from almoner._workspace import Workspace; Workspace(None)", "queries"),
+    "matplotlib": ("from almoner.report.figures import figure; figure(1, 1)", "plots"),
+    "torch": ("from almoner.training import Trainer", "torch"),
+    "sklearn": ("from almoner.training import LogisticRegression", "sklearn"),
     "PIL": (
-        "import pathlib, tempfile; from bursar.training import _pictures; folder = pathlib.Path(tempfile.mkdtemp()); "
+        "import pathlib, tempfile; from almoner.training import _pictures; folder = pathlib.Path(tempfile.mkdtemp()); "
         "(folder / 'a.png').touch(); _pictures.read(folder, classes=None, shape=(1, 8, 8))",
         "images",
     ),
-    "starlette": ("import bursar.service", "service"),
-    "uvicorn": ("import bursar.service", "service"),
-    "opacus": ("import bursar.interop.opacus", "opacus"),
-    "lightning": ("import bursar.interop.lightning", "lightning"),
-    "opendp": ("from bursar.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
+    "starlette": ("import almoner.service", "service"),
+    "uvicorn": ("import almoner.service", "service"),
+    "opacus": ("import almoner.interop.opacus", "opacus"),
+    "lightning": ("import almoner.interop.lightning", "lightning"),
+    "opendp": ("from almoner.interop.opendp import mechanism; mechanism(None, 1)", "opendp"),
 }
 
 
@@ -31,7 +31,7 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra) as refused, _extras.need("duckdb", extra="queries"):
         import duckdb  # noqa: F401
-    assert str(refused.value) == "duckdb is not installed: pip install '.[queries]' in your checkout of Bursar"
+    assert str(refused.value) == "duckdb is not installed: pip install '.[queries]' in your checkout of Almoner"
     assert isinstance(refused.value, ImportError)
 
 
@@ -71,5 +71,5 @@ def test_every_room_names_the_extra(library):
     script = f"import sys; sys.modules[{library!r}] = None\n{code}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     last = run.stderr.splitlines()[-1]
-    cure = f"pip install '.[{extra}]' in your checkout of Bursar"
-    assert last == f"bursar.errors.MissingExtra: {library} is not installed: {cure}"
+    cure = f"pip install '.[{extra}]' in your checkout of Almoner"
+    assert last == f"almoner.errors.MissingExtra: {library} is not installed: {cure}"

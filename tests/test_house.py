@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "bursar"
+SOURCE = Path(__file__).parent.parent / "src" / "almoner"
 FLOORS = {
     "errors": 0,
     "_arrays": 0,
@@ -103,7 +103,7 @@ def imported(tree):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module == "bursar")
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module == "almoner")
 
 
 @each_module
@@ -115,7 +115,7 @@ def test_imports_go_down_only(path):
     assert here in FLOORS, f"{here} has no floor yet"
     for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
         parts = name.split(".")
-        if parts[0] != "bursar" or len(parts) == 1 or parts[1] in (here, "__version__"):
+        if parts[0] != "almoner" or len(parts) == 1 or parts[1] in (here, "__version__"):
             continue
         there = parts[1]
         assert FLOORS[there] < FLOORS[here] or there in GROUND.get(here, ()), f"{here} must not import {there}"
@@ -130,7 +130,7 @@ def test_heavy_libraries_stay_in_their_rooms(path):
 
 
 def test_import_loads_nothing_heavy():
-    """`import bursar` loads none of the heavy libraries; nor do the accounting rooms load the extras."""
+    """`import almoner` loads none of the heavy libraries; nor do the accounting rooms load the extras."""
     heavy = {
         "torch",
         "sklearn",
@@ -149,9 +149,9 @@ def test_import_loads_nothing_heavy():
         "uvicorn",
     }
     for code, more in (
-        ("import bursar", {"numpy", "scipy", "typer", "rich"}),
-        ("from bursar import filters, odometers, individual, calibrate, curves", {"typer", "rich"}),
-        ("import bursar.cli", set()),
+        ("import almoner", {"numpy", "scipy", "typer", "rich"}),
+        ("from almoner import filters, odometers, individual, calibrate, curves", {"typer", "rich"}),
+        ("import almoner.cli", set()),
     ):
         script = f"import sys; {code}; print(*sorted({{n.split('.')[0] for n in sys.modules}}))"
         run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -219,14 +219,14 @@ def test_rooms_do_not_reach_into_each_other(path):
     """What has an underscore is used in its own room alone; the ground floor serves all."""
     for name in imported_names(path):
         parts = name.split(".")
-        if parts[0] == "bursar" and len(parts) > 2 and parts[1] != room(path):
+        if parts[0] == "almoner" and len(parts) > 2 and parts[1] != room(path):
             assert not internal(".".join(parts[2:])), f"{dotted(path)} reaches for {name}"
 
 
 def test_no_module_imports_itself_in_a_circle():
     """Inside a room too, imports form no circle, wherever in the code they stand."""
     graph = {
-        name: {module_of(each) for each in imported_names(path) if each.split(".")[0] == "bursar"} - {name, "bursar"}
+        name: {module_of(each) for each in imported_names(path) if each.split(".")[0] == "almoner"} - {name, "almoner"}
         for name, path in NAMES.items()
     }
     while leaves := [name for name, used in graph.items() if not used & graph.keys()]:
@@ -246,7 +246,7 @@ def documented():
 
 def test_public_modules_are_the_documented_ones():
     """A module without an underscore that offers names is in docs/api.md, and the page lists no other."""
-    modules = [importlib.import_module(n) for n in NAMES if not internal(n) and n not in ("bursar", "bursar.cli")]
+    modules = [importlib.import_module(n) for n in NAMES if not internal(n) and n not in ("almoner", "almoner.cli")]
     offering = {
         module.__name__
         for module in modules
@@ -281,36 +281,36 @@ def public(module_name):
 
 
 BOUNDS = [
-    "bursar.curves.zcdp",
-    "bursar.curves.gaussian",
-    "bursar.curves.renyi",
-    "bursar.curves.approximate",
-    "bursar.curves.tradeoff",
-    "bursar.curves.tuning",
-    "bursar.filters",
-    "bursar.odometers",
-    "bursar.individual",
-    "bursar.training.stopping",
+    "almoner.curves.zcdp",
+    "almoner.curves.gaussian",
+    "almoner.curves.renyi",
+    "almoner.curves.approximate",
+    "almoner.curves.tradeoff",
+    "almoner.curves.tuning",
+    "almoner.filters",
+    "almoner.odometers",
+    "almoner.individual",
+    "almoner.training.stopping",
 ]
 
 
 # values that are no bounds, and the classes that all filters and odometers share
 RECORDS = {
-    ("bursar.curves.zcdp", "Zcdp"),
-    ("bursar.curves.zcdp", "best_order"),
-    ("bursar.curves.gaussian", "Gaussian"),
-    ("bursar.curves.renyi", "Renyi"),
-    ("bursar.curves.approximate", "Approximate"),
-    ("bursar.curves.tradeoff", "Curve"),
-    ("bursar.curves.tuning", "MISSED"),
-    ("bursar.filters", "Filter"),
-    ("bursar.odometers", "Odometer"),
-    ("bursar.odometers", "Rounds"),
-    ("bursar.individual", "BudgetStatement"),
-    ("bursar.individual", "LossStatement"),
-    ("bursar.individual", "Statement"),
-    ("bursar.training.stopping", "ActiveAnswer"),
-    ("bursar.training.stopping", "DropoutCount"),
+    ("almoner.curves.zcdp", "Zcdp"),
+    ("almoner.curves.zcdp", "best_order"),
+    ("almoner.curves.gaussian", "Gaussian"),
+    ("almoner.curves.renyi", "Renyi"),
+    ("almoner.curves.approximate", "Approximate"),
+    ("almoner.curves.tradeoff", "Curve"),
+    ("almoner.curves.tuning", "MISSED"),
+    ("almoner.filters", "Filter"),
+    ("almoner.odometers", "Odometer"),
+    ("almoner.odometers", "Rounds"),
+    ("almoner.individual", "BudgetStatement"),
+    ("almoner.individual", "LossStatement"),
+    ("almoner.individual", "Statement"),
+    ("almoner.training.stopping", "ActiveAnswer"),
+    ("almoner.training.stopping", "DropoutCount"),
 }
 
 
@@ -332,16 +332,16 @@ def test_one_place_says_where_data_sets_are():
     found = {
         path.relative_to(tests).as_posix()
         for path in tests.rglob("*.py")
-        if re.search(r"environ(\.get\(|\[)\s*.BURSAR_DATA|getenv\(\s*.BURSAR_DATA", path.read_text(encoding="utf-8"))
+        if re.search(r"environ(\.get\(|\[)\s*.ALMONER_DATA|getenv\(\s*.ALMONER_DATA", path.read_text(encoding="utf-8"))
     }
     assert found == {"helpers/data_folders.py"}
 
 
 def test_the_front_door_names_rooms_that_exist():
-    """Every name in bursar.__all__ is a module that loads; unknown names fail like on any module."""
-    bursar = importlib.import_module("bursar")
-    for name in bursar.__all__:
-        assert inspect.ismodule(getattr(bursar, name))
-    assert set(bursar.__all__) <= set(dir(bursar))
+    """Every name in almoner.__all__ is a module that loads; unknown names fail like on any module."""
+    almoner = importlib.import_module("almoner")
+    for name in almoner.__all__:
+        assert inspect.ismodule(getattr(almoner, name))
+    assert set(almoner.__all__) <= set(dir(almoner))
     with pytest.raises(AttributeError, match="nothing"):
-        _ = bursar.nothing
+        _ = almoner.nothing

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bursar import calibrate, filters, individual, mechanisms, odometers, queries
-from bursar.curves import gaussian, renyi, zcdp
-from bursar.errors import ArgumentError, BursarError
+from almoner import calibrate, filters, individual, mechanisms, odometers, queries
+from almoner.curves import gaussian, renyi, zcdp
+from almoner.errors import AlmonerError, ArgumentError
 
 HUGE = 10**400
 STEP = mechanisms.Gaussian(30.0)
@@ -36,7 +36,7 @@ REFUSED = {
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
 def test_a_whole_number_beyond_floats_is_refused(make):
     """10**400 is out of range everywhere, and the error is one of ours."""
-    with pytest.raises(BursarError):
+    with pytest.raises(AlmonerError):
         make()
 
 

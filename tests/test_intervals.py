@@ -2,7 +2,7 @@
 
 import pytest
 
-from bursar._intervals import interval_shown, value_shown
+from almoner._intervals import interval_shown, value_shown
 
 
 @pytest.mark.parametrize(

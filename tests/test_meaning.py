@@ -7,10 +7,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar import filters, meaning
-from bursar import mechanisms as m
-from bursar.curves import gaussian, renyi, tradeoff, zcdp
-from bursar.errors import ArgumentError, Unsupported
+from almoner import filters, meaning
+from almoner import mechanisms as m
+from almoner.curves import gaussian, renyi, tradeoff, zcdp
+from almoner.errors import ArgumentError, Unsupported
 
 RATES = np.linspace(0.0, 1.0, 101)
 PRIORS = (0.01, 0.3, 0.5, 0.8, 0.999)

@@ -7,10 +7,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from bursar import filters, individual, odometers
-from bursar import mechanisms as m
-from bursar.curves import zcdp
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner import filters, individual, odometers
+from almoner import mechanisms as m
+from almoner.curves import zcdp
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 
 @pytest.mark.parametrize(

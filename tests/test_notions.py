@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import filters, notions
-from bursar import mechanisms as m
-from bursar._units import FINE
-from bursar.curves import gaussian, renyi, zcdp
-from bursar.errors import ArgumentError, Unsupported
+from almoner import filters, notions
+from almoner import mechanisms as m
+from almoner._units import FINE
+from almoner.curves import gaussian, renyi, zcdp
+from almoner.errors import ArgumentError, Unsupported
 
 KINDS = {
     "Gaussian": lambda: filters.Gaussian(epsilon=1.0, delta=1e-6),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import bursar
+import almoner
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -30,7 +30,7 @@ def named(requirement):
 def test_the_conda_recipe_is_that_of_the_package():
     """Its version, summary, license, Python, command and libraries are those of pyproject.toml."""
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
-    assert recipe["context"]["version"] == bursar.__version__
+    assert recipe["context"]["version"] == almoner.__version__
     assert recipe["about"]["summary"] == PROJECT["description"]
     assert recipe["about"]["license"] == PROJECT["license"]
     python, *libraries = (each.replace(" ", "") for each in recipe["requirements"]["run"])
@@ -45,7 +45,7 @@ def test_users_get_ranges(extra):
     """No extra for users fixes a version: it would replace the user's own, and two libraries that do cannot meet."""
     for requirement in EXTRAS[extra]:
         assert "==" not in requirement
-        assert ">=" in requirement or named(requirement) == "bursar"
+        assert ">=" in requirement or named(requirement) == "almoner"
 
 
 def test_tests_run_with_versions_that_users_may_have():
@@ -73,14 +73,14 @@ def test_the_set_up_installs_the_fixed_versions():
     assert "\t$(PIP) torch\n\t$(PIP) --editable '.[dev]'\n" in makefile
     fixed = {line.split("==")[0] for line in CONSTRAINTS if "==" in line}
     needs = {named(each) for listed in [PROJECT["dependencies"], *EXTRAS.values()] for each in listed}
-    assert fixed == needs - {"bursar"}
+    assert fixed == needs - {"almoner"}
 
 
 def test_the_oldest_versions_are_those_that_ranges_begin_with():
     """The oldest versions are the first of every range for users; a version that is asked for stands in their place."""
     found = runpy.run_path(str(ROOT / "tools" / "versions.py"))
     users = [PROJECT["dependencies"], *(listed for extra, listed in EXTRAS.items() if extra != "dev")]
-    needs = {named(each) for listed in users for each in listed} - {"bursar"}
+    needs = {named(each) for listed in users for each in listed} - {"almoner"}
     assert {line.split("==")[0] for line in found["lowest"]()} == needs
     assert "numpy==2.0" in found["lowest"]()
     assert found["without"](["a==1", "b==2"], ["b==3"]) == ["a==1"]
@@ -96,7 +96,7 @@ def test_every_extra_that_an_error_names_is_there():
     known = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "PIL": "pillow"}
     for library, extra in found:
         brought = {named(each) for each in EXTRAS[extra]}
-        for others in re.findall(r"bursar\[([\w,]+)\]", " ".join(EXTRAS[extra])):
+        for others in re.findall(r"almoner\[([\w,]+)\]", " ".join(EXTRAS[extra])):
             brought |= {named(each) for other in others.split(",") for each in EXTRAS[other]}
         if library not in {"pandas", "py4j"}:  # come with the others
             assert known.get(library, library) in brought, (library, extra)
@@ -124,4 +124,4 @@ def test_workflows_run_what_the_makefile_has(path):
 def test_the_citation_names_this_version():
     """CITATION.cff can be read, and names the version and the licence of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (bursar.__version__, PROJECT["license"])
+    assert (citation["version"], citation["license"]) == (almoner.__version__, PROJECT["license"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 
 ROOT = Path(__file__).parent.parent
 FIRST_PAGES = [
@@ -83,7 +83,7 @@ def test_blocks_of_the_readme_can_be_pasted(tmp_path, monkeypatch):
             exec(compile(program, "README.md", "exec"), names)
         assert doctest.OutputChecker().check_output(output, printed.getvalue(), doctest.ELLIPSIS), printed.getvalue()
     names["session"].close()
-    (command,) = re.findall(r"`bursar (statement .*)`", text)
+    (command,) = re.findall(r"`almoner (statement .*)`", text)
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
     assert "week 1" in result.output

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import _check, _units
-from bursar.errors import ArgumentError
+from almoner import _check, _units
+from almoner.errors import ArgumentError
 
 
 def test_decimals_are_exact():

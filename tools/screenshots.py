@@ -24,7 +24,7 @@ PAGES = (
     "theory/index.html",
     "proofs/planned-odometer/index.html",
     "experiments/adult/index.html",
-    "reference/bursar.filters/index.html",
+    "reference/almoner.filters/index.html",
 )
 """Pages of the site; every page of the demonstration comes beside them."""
 

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bursar import training
-from bursar.errors import DataError
-from bursar.training import LogisticRegression, tables
-from bursar.training.tables import Schema
+from almoner import training
+from almoner.errors import DataError
+from almoner.training import LogisticRegression, tables
+from almoner.training.tables import Schema
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -123,7 +123,7 @@ def data_folder(given: Path | None = None) -> Path:
     """The folder of the Adult files."""
     place = given or folder("adult")
     if not (place / "adult.data").is_file():
-        raise DataError(f"{place} does not contain adult.data and adult.test; set BURSAR_DATA, or give --data")
+        raise DataError(f"{place} does not contain adult.data and adult.test; set ALMONER_DATA, or give --data")
     return place
 
 

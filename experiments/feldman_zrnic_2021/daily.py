@@ -9,7 +9,7 @@ appears on a random share of the days. A worst-case zCDP filter answers ``full-d
 account for each person, the same budget lasts longer: the script asks one count a day through a session (rows in
 memory, ledger on disk).
 
-``--retail`` counts the customers of each day in Online Retail (folder in BURSAR_DATA) instead. Prints the result as
+``--retail`` counts the customers of each day in Online Retail (folder in ALMONER_DATA) instead. Prints the result as
 JSON. Writes it (daily.json or daily_retail.json) and every day (.jsonl) beside this file, and a picture (.svg and .png)
 into docs/experiments. The true counts in them would be private for other data.
 """
@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from bursar import filters
-from bursar.curves import zcdp
-from bursar.queries import People, Session
-from bursar.report import figures
+from almoner import filters
+from almoner.curves import zcdp
+from almoner.queries import People, Session
+from almoner.report import figures
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

@@ -27,7 +27,7 @@ from mnist import images
 from scipy import stats
 from torch import nn
 
-from bursar.training import Trainer
+from almoner.training import Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

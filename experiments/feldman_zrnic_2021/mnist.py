@@ -29,8 +29,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from bursar import filters, mechanisms, odometers
-from bursar.training import Trainer
+from almoner import filters, mechanisms, odometers
+from almoner.training import Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -254,7 +254,7 @@ def train_all(options):
 def main():
     """Parse the command line, then train, or make the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--epsilon", type=float, choices=sorted(PRINTED), nargs="*", default=sorted(PRINTED))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)

@@ -13,7 +13,7 @@ import numpy as np
 from mnist import ALL, FILTER_SIZE, LOOKS, PRINTED
 from scipy import stats
 
-from bursar.report.figures import INK, figure, styled
+from almoner.report.figures import INK, figure, styled
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

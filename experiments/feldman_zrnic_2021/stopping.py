@@ -28,10 +28,10 @@ from adult import DELTA, OURS, PRINTED, RAW, SCHEMAS, data_folder, features
 from scipy import stats
 from torch import nn
 
-from bursar import filters
-from bursar.training import LogisticRegression, Trainer
-from bursar.training._logistic.noise_plan import plan
-from bursar.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
+from almoner import filters
+from almoner.training import LogisticRegression, Trainer
+from almoner.training._logistic.noise_plan import plan
+from almoner.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

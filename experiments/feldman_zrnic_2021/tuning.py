@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from adult import SCHEMAS, data_folder, features
 
-from bursar.training import LogisticRegression
+from almoner.training import LogisticRegression
 
 
 def main() -> None:

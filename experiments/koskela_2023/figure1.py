@@ -1,6 +1,6 @@
 """Koskela, Tobaben & Honkela (2023), figure 1: each person's epsilon in DP-SGD on MNIST, Rényi against privacy losses.
 
-    BURSAR_DATA=... python experiments/koskela_2023/figure1.py [--quick]
+    ALMONER_DATA=... python experiments/koskela_2023/figure1.py [--quick]
 
 A network 784-64-10 in plain PyTorch; 50 epochs, Poisson sampling with 300 images a batch in the mean (q = 0.005), noise
 multiplier 2, C = 5, delta = 1e-6. Sampled gradients are clipped to C. At *every* step the gradient norms of 1000 random
@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bursar import individual, mechanisms
-from bursar.curves import gaussian
-from bursar.report import figures
-from bursar.report.losses import side_by_side
+from almoner import individual, mechanisms
+from almoner.curves import gaussian
+from almoner.report import figures
+from almoner.report.losses import side_by_side
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bursar import mechanisms
-from bursar.curves import gaussian, renyi, zcdp
-from bursar.report.figures import figure, one_two_five, styled
+from almoner import mechanisms
+from almoner.curves import gaussian, renyi, zcdp
+from almoner.report.figures import figure, one_two_five, styled
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages

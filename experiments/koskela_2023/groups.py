@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bursar import filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.training import Everybody, LogisticGradients, descend, tables
-from bursar.training.groups import Audience, GroupWatch, linear_measure
-from bursar.training.tables import Schema
+from almoner import filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.training import Everybody, LogisticGradients, descend, tables
+from almoner.training.groups import Audience, GroupWatch, linear_measure
+from almoner.training.tables import Schema
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages

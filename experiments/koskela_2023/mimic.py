@@ -31,11 +31,11 @@ from typing import Any
 
 import numpy as np
 
-from bursar import filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.errors import DataError
-from bursar.training import LogisticGradients, descend
-from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
+from almoner import filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.errors import DataError
+from almoner.training import LogisticGradients, descend
+from almoner.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -323,7 +323,7 @@ def demo_folder(given: Path | None = None) -> Path:
     """The folder of the open demo."""
     place = folder("mimic3_demo", given)
     if not (place / "CHARTEVENTS.parquet").is_file():
-        raise DataError(f"{place} does not contain the MIMIC-III demo; set BURSAR_DATA, or give --data")
+        raise DataError(f"{place} does not contain the MIMIC-III demo; set ALMONER_DATA, or give --data")
     return place
 
 

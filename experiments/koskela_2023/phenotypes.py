@@ -21,8 +21,8 @@ import numpy as np
 from data_sets import folder
 from groups import Data
 
-from bursar.training import tables
-from bursar.training.tables import Schema
+from almoner.training import tables
+from almoner.training.tables import Schema
 
 HERE = Path(__file__).parent
 TRAIN, TEST = 12_000, 6_000  # patients of diabetes130 to learn from and to judge by; the authors have 29,252 stays

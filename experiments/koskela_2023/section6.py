@@ -32,10 +32,10 @@ from journal import record, recorded
 from scipy.stats import rankdata
 from torch import nn
 
-from bursar import filters, individual
-from bursar.curves import gaussian
-from bursar.training import Run, Trainer
-from bursar.training.groups import Audience, GroupWatch
+from almoner import filters, individual
+from almoner.curves import gaussian
+from almoner.training import Run, Trainer
+from almoner.training.groups import Audience, GroupWatch
 
 DELTA, DECAY = 1e-5, 9.4e-4  # the weight decay of the authors' program
 BUDGETS, MULTIPLES = (2.75, 0.5, 10.0), (5.0, 0.5, 3.0, 2.0, 1.5, 0.75)  # besides 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bursar.report.figures import figure, styled, thousands
+from almoner.report.figures import figure, styled, thousands
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages

@@ -29,9 +29,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from bursar import filters, mechanisms, odometers, training
-from bursar.report import figures
-from bursar.training import policies
+from almoner import filters, mechanisms, odometers, training
+from almoner.report import figures
+from almoner.training import policies
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent)]

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bursar import mechanisms, odometers
-from bursar.curves import renyi
-from bursar.report.figures import figure, styled
+from almoner import mechanisms, odometers
+from almoner.curves import renyi
+from almoner.report.figures import figure, styled
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -94,7 +94,7 @@ odometer at epoch 20 ({code:.2f} by his code, {formula:.2f} by the formula in th
 reaching 80 % "under 8 epochs" depends on his run: noise that falls in every epoch costs more by epoch 8, so it stayed
 near 2 while the count was growing.
 
-**Early stopping is worth more with a tighter odometer.** At epoch 20 of 50, Bursar's bounds are {at[pathwise]:.2f}
+**Early stopping is worth more with a tighter odometer.** At epoch 20 of 50, Almoner's bounds are {at[pathwise]:.2f}
 (pathwise) and {at[ex_post]:.2f} (ex-post, at the moment of stopping):
 {saved[pathwise]:.0f} and {saved[ex_post]:.0f} % below the plan's {end:.2f}, where his odometer saves
 {less:.0f} to {most:.0f} %. At epoch 8 with falling noise it is {falling[pathwise][7]:.2f} and

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bursar import filters, mechanisms, training
-from bursar.report import figures
-from bursar.training import features, policies
+from almoner import filters, mechanisms, training
+from almoner.report import figures
+from almoner.training import features, policies
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -167,7 +167,7 @@ class Pooled(nn.Module):
 
 
 def _scattered(pixels: Any) -> Tensor:
-    folder = Path(os.environ.get("BURSAR_FEATURES", "~/.cache/bursar/features")).expanduser()
+    folder = Path(os.environ.get("ALMONER_FEATURES", "~/.cache/almoner/features")).expanduser()
     cached = features.cached(Pooled(), np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), folder)
     return torch.from_numpy(np.array(cached))
 

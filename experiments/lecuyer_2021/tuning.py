@@ -27,8 +27,8 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from bursar import filters, individual, training
-from bursar.report import figures
+from almoner import filters, individual, training
+from almoner.report import figures
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent), str(HERE.parent / "koskela_2023")]

@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from bursar import filters
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Session, Variance
+from almoner import filters
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Session, Variance
 
 AGES = [f"[{low}-{low + 10})" for low in range(0, 100, 10)]
 sys.path.append(str(Path(__file__).parents[1]))

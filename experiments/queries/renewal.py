@@ -18,10 +18,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from bursar import filters
-from bursar.curves import gaussian
-from bursar.ledger import Periods
-from bursar.queries import People, Session
+from almoner import filters
+from almoner.curves import gaussian
+from almoner.ledger import Periods
+from almoner.queries import People, Session
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -114,7 +114,7 @@ def table(record: dict[str, Any]) -> str:
 def main() -> None:
     """Run, and write the record and the page's table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--quick", action="store_true", help="four weeks, twenty customers; nothing is written")
     given = parser.parse_args()
     if given.quick:

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from bursar import filters
-from bursar._workspace import duckdb
-from bursar.queries import People, Question, Session, Sum
+from almoner import filters
+from almoner._workspace import duckdb
+from almoner.queries import People, Question, Session, Sum
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

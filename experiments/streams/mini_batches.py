@@ -27,10 +27,10 @@ import pages
 import tables
 from journal import record, recorded
 
-from bursar import filters, odometers, training
-from bursar.curves import gaussian
-from bursar.training import callbacks
-from bursar.training.correlated import BandedInverse, FixedBatches
+from almoner import filters, odometers, training
+from almoner.curves import gaussian
+from almoner.training import callbacks
+from almoner.training.correlated import BandedInverse, FixedBatches
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "experiments" / "mini-batches.md"
@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(CLIP), choices=list(CLIP))
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--work", type=Path, default=Path("utility-features"), help="a folder for features, private")
     parser.add_argument("--out", type=Path, default=HERE / "mini_batches.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="made-up people and few steps; nothing is written")

@@ -38,10 +38,10 @@ import pages
 from journal import record, recorded
 from stream_data import Periods, stream
 
-from bursar import filters
-from bursar.curves import gaussian
-from bursar.report import figures
-from bursar.training import Stream
+from almoner import filters
+from almoner.curves import gaussian
+from almoner.report import figures
+from almoner.training import Stream
 
 HERE = Path(__file__).parent
 DELTA = 1e-5
@@ -278,7 +278,7 @@ def main() -> None:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(SLOWER), choices=list(SLOWER), help="data sets")
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--out", type=Path, help="where runs and page are written; else beside this file, and docs")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--quick", action="store_true", help="few people, one cell, two settings, one seed")

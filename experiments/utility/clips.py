@@ -24,9 +24,9 @@ from journal import record, recorded
 from scipy import stats
 from tables import Data, held_out, load
 
-from bursar import filters, training
-from bursar.curves import gaussian
-from bursar.training import callbacks, policies
+from almoner import filters, training
+from almoner.curves import gaussian
+from almoner.training import callbacks, policies
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "experiments" / "adaptive-clip.md"
@@ -133,7 +133,7 @@ def main() -> None:
     """Do what is missing, and write the page's table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--out", type=Path, default=HERE / "clips.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="500 people and five steps; nothing is written")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Several private descents of a softmax model at once: the law of ``bursar.training.descend``, one pass over the data.
+"""Several private descents of a softmax model at once: the law of ``almoner.training.descend``, one pass over the data.
 
 For experiments on public data only: single precision, seeded noise, and accounts without the library's roundings. The
 tests compare it with ``descend`` and ``individual.Filter``.

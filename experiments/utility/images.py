@@ -26,10 +26,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 from data_sets import cifar10, digits, folder
 from journal import record, recorded
 
-from bursar.curves import gaussian
-from bursar.training import recipes
-from bursar.training.drawings import Drawings, Scenes, Shapes, Strokes
-from bursar.training.features import cached
+from almoner.curves import gaussian
+from almoner.training import recipes
+from almoner.training.drawings import Drawings, Scenes, Shapes, Strokes
+from almoner.training.features import cached
 
 HERE = Path(__file__).parent
 DELTA, TUNE_SEED = 1e-5, 1000
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("stage", nargs="?", default="test", choices=("tune", "test"))
     parser.add_argument("--only", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--work", type=Path, default=Path("utility-features"), help="a folder for features, private")
     parser.add_argument("--out", type=Path, default=HERE / "images.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="made-up records; nothing is written")

@@ -23,7 +23,7 @@ import pages
 from journal import record, recorded
 from tables import Data, held_out, load, part
 
-from bursar.training import LogisticRegression, examples
+from almoner.training import LogisticRegression, examples
 
 HERE = Path(__file__).parent
 PAGE = pages.DOCS / "learning-rates.md"
@@ -137,7 +137,7 @@ def main() -> None:
     """Do what is missing, and write the page's table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=ROWS, choices=ROWS)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--out", type=Path, default=HERE / "learning_rates.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="300 people and ten steps; nothing is written")
     given = parser.parse_args()

@@ -20,10 +20,10 @@ import pages
 from groups import Data, Settings, adult, diabetes130, part
 from journal import record, recorded
 
-from bursar import filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.report import figures
-from bursar.training import LogisticGradients, descend
+from almoner import filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.report import figures
+from almoner.training import LogisticGradients, descend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ def draw(recorded: list[dict[str, Any]]) -> "Figure":
 def main() -> None:
     """Do what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--out", type=Path, default=HERE, help="where runs are recorded")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="2,000 people and one seed")

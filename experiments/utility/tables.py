@@ -24,9 +24,9 @@ from data_sets import folder
 from groups import Data, diabetes130, part
 from journal import record, recorded
 
-from bursar import filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.training import Everybody, LogisticGradients, descend, examples
+from almoner import filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.training import Everybody, LogisticGradients, descend, examples
 
 HERE = Path(__file__).parent
 DELTA, TUNE_SEED = 1e-5, 1000
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(CELLS), choices=list(CELLS))
     parser.add_argument("--epsilon", nargs="+", type=float, help="these rows only")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--data", type=Path, help="the folder of the data sets; else BURSAR_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
     parser.add_argument("--out", type=Path, default=HERE / "tables.jsonl", help="where runs are recorded")
     parser.add_argument("--quick", action="store_true", help="1,000 people and few steps; nothing is written")
     given = parser.parse_args()

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bursar.curves import gaussian
-from bursar.report import figures
+from almoner.curves import gaussian
+from almoner.report import figures
 
 sys.path.append(str(Path(__file__).parents[1]))
 import journal

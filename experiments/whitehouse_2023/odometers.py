@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bursar import filters, mechanisms, odometers
-from bursar.compare import Bound, Comparison, optimum
-from bursar.curves import approximate, renyi, zcdp
-from bursar.report.odometers import draw
+from almoner import filters, mechanisms, odometers
+from almoner.compare import Bound, Comparison, optimum
+from almoner.curves import approximate, renyi, zcdp
+from almoner.report.odometers import draw
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
@@ -27,7 +27,7 @@ BUDGETS, MOST = (0.5, 1.0, 2.0, 3.0, 5.0), 1000
 
 
 def curves() -> dict[str, tuple[str, odometers.Odometer]]:
-    """The odometers of the figure, and Bursar's."""
+    """The odometers of the figure, and Almoner's."""
     plan = mechanisms.Repeated(mechanisms.Pure(EPSILON), ROUNDS)
     return {
         "Rogers et al.": ("pathwise", odometers.Rogers(delta=DELTA, people=PEOPLE)),

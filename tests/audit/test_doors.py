@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import audit, filters, individual, training
-from bursar.errors import ArgumentError
-from bursar.queries import Sum
-from bursar.training import _contributions, _settings
-from bursar.training._logistic import gradients as logistic_gradients
-from bursar.training.correlated import Banded, BandedInverse, FixedBatches
-from bursar.training.correlated._charges import Pattern
-from bursar.training.correlated._factor import Factor
-from bursar.training.policies import AdaptiveClip
+from almoner import audit, filters, individual, training
+from almoner.errors import ArgumentError
+from almoner.queries import Sum
+from almoner.training import _contributions, _settings
+from almoner.training._logistic import gradients as logistic_gradients
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches
+from almoner.training.correlated._charges import Pattern
+from almoner.training.correlated._factor import Factor
+from almoner.training.policies import AdaptiveClip
 from pipelines import (
     DOORS,
     PEOPLE,

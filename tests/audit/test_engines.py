@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import planted
-from bursar import audit
-from bursar.queries import Count, Keys, Sum
+from almoner import audit
+from almoner.queries import Count, Keys, Sum
 from pipelines import records, session, table
 from sparks import NO_CODE, needs_spark, started
 

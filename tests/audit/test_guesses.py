@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from bursar import audit
-from bursar.audit._guesses import LARGEST_MU
-from bursar.curves import gaussian
-from bursar.errors import ArgumentError
+from almoner import audit
+from almoner.audit._guesses import LARGEST_MU
+from almoner.curves import gaussian
+from almoner.errors import ArgumentError
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.5])

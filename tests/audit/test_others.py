@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import audit, filters, individual, mechanisms
-from bursar.mechanisms import SampledGaussian
+from almoner import audit, filters, individual, mechanisms
+from almoner.mechanisms import SampledGaussian
 from pipelines import audited, log_loss, logistic_module, parameters, tensors
 
 SIGMA, CLIP = 4.0, 1.0

@@ -9,9 +9,9 @@ import pytest
 
 import flawed
 import planted
-from bursar import _witness, audit, filters, noise
-from bursar.errors import ArgumentError
-from bursar.mechanisms import Gaussian, Laplace
+from almoner import _witness, audit, filters, noise
+from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian, Laplace
 
 SOME = (0, 2, 11)
 

@@ -1,4 +1,4 @@
-"""`bursar epsilon` and `bursar calibrate`: the library's numbers, readable by people and machines, helpful refusals."""
+"""`almoner epsilon` and `almoner calibrate`: the library's numbers, for people and machines, helpful refusals."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from fractions import Fraction
 import pytest
 from typer.testing import CliRunner
 
-from bursar import __version__, calibrate, filters, individual, mechanisms
-from bursar.cli import app
-from bursar.cli._options import rate_and_steps
-from bursar.curves import gaussian, renyi, zcdp
+from almoner import __version__, calibrate, filters, individual, mechanisms
+from almoner.cli import app
+from almoner.cli._options import rate_and_steps
+from almoner.curves import gaussian, renyi, zcdp
 
 RUN = CliRunner()
 
@@ -126,7 +126,7 @@ def test_bad_arguments_are_one_clear_line_and_exit_code_2(arguments, message):
 
 def test_version():
     """--version prints the version and nothing else."""
-    assert output("--version").stdout.strip() == f"bursar {__version__}"
+    assert output("--version").stdout.strip() == f"almoner {__version__}"
 
 
 def test_a_run_in_batches_needs_its_number_of_steps():
@@ -143,11 +143,11 @@ def test_json_is_strict():
     assert {row["epsilon"] for row in bounds} == {"inf"}
 
 
-def test_python_m_bursar_is_the_command():
-    """``python -m bursar`` runs the same program, and tells its version without loading any command."""
-    command = [sys.executable, "-X", "importtime", "-m", "bursar", "--version"]
+def test_python_m_almoner_is_the_command():
+    """``python -m almoner`` runs the same program, and tells its version without loading any command."""
+    command = [sys.executable, "-X", "importtime", "-m", "almoner", "--version"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == f"bursar {__version__}"
+    assert run.stdout.strip() == f"almoner {__version__}"
     assert not re.search(r"\b(typer|rich|numpy)\b", run.stderr)
 
 
@@ -155,7 +155,7 @@ def test_python_m_bursar_is_the_command():
 def test_a_terminal_with_ascii_alone(arguments):
     """Where a terminal cannot show letters such as é, commands and their errors do not fail for that."""
     environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "bursar", *arguments.split()]
+    command = [sys.executable, "-m", "almoner", *arguments.split()]
     run = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert run.returncode == (2 if arguments == "predict" else 0)
     assert b"Traceback" not in run.stderr
@@ -166,7 +166,7 @@ def test_a_terminal_with_ascii_alone(arguments):
 
 def test_a_certificate_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
     """Before anything is computed: a folder that is not there, a folder in place of a file, a file without --force."""
-    monkeypatch.setattr("bursar.answers.of_run", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr("almoner.answers.of_run", lambda *_, **__: pytest.fail("computed"))
     (tmp_path / "there.json").write_text("{}", encoding="utf-8")
     for path, why in ((tmp_path / "no" / "c.json", "folder is not there"), (tmp_path / "there.json", "exists already")):
         told = CliRunner().invoke(app, ["epsilon", "--noise-multiplier", "4", "--certificate", str(path)])

@@ -1,16 +1,16 @@
-"""`bursar audit`: exit codes, what is printed, and what a file must define."""
+"""`almoner audit`: exit codes, what is printed, and what a file must define."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 
 PIPELINE = """
 import numpy as np
-from bursar import audit, filters
-from bursar.mechanisms import Gaussian
+from almoner import audit, filters
+from almoner.mechanisms import Gaussian
 
 data = {{"ann": 1.0, "bob": 0.5}}
 people = ["ann"]

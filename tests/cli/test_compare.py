@@ -1,18 +1,18 @@
-"""`bursar compare`: a table, JSON and a picture."""
+"""`almoner compare`: a table, JSON and a picture."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from bursar import errors
-from bursar import mechanisms as m
-from bursar.cli import app
-from bursar.cli._compare import described
+from almoner import errors
+from almoner import mechanisms as m
+from almoner.cli import app
+from almoner.cli._compare import described
 
 
 def test_the_command(tmp_path):
-    """``bursar compare`` prints JSON that reads back, and draws a picture."""
+    """``almoner compare`` prints JSON that reads back, and draws a picture."""
     picture = tmp_path / "bounds.png"
     options = ["compare", "--mechanism", "gaussian", "--noise-multiplier", "20", "--steps", "100", "--points", "2"]
     run = CliRunner().invoke(app, [*options, "--delta", "1e-5", "--json", "--picture", str(picture)])

@@ -1,4 +1,4 @@
-"""What `bursar demo` says beside its figures, on the page and on the screen."""
+"""What `almoner demo` says beside its figures, on the page and on the screen."""
 
 import json
 import os
@@ -11,16 +11,16 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.cli._demo_page import difference, promised, reading
-from bursar.training import LogisticRegression, examples
+from almoner.cli import app
+from almoner.cli._demo_page import difference, promised, reading
+from almoner.training import LogisticRegression, examples
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The folder of a demonstration on digits, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    runner = CliRunner(env={"BURSAR_DATA": str(folder), "COLUMNS": "300"})
+    runner = CliRunner(env={"ALMONER_DATA": str(folder), "COLUMNS": "300"})
     result = runner.invoke(app, ["demo", "--runs", "2", "--out", str(folder / "out")])
     assert result.exit_code == 0, result.output
     return folder / "out", " ".join(result.stdout.split())
@@ -43,9 +43,9 @@ def test_page_and_screen_read_the_figures_alike(demo):
 
 def test_no_hint_is_given_about_columns_that_are_scaled(tmp_path):
     """The first words that a newcomer sees are those of the demonstration: a fresh process writes no warning."""
-    command = [sys.executable, "-m", "bursar", "demo", "--runs", "1", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "almoner", "demo", "--runs", "1", "--out", str(tmp_path / "out")]
     done = subprocess.run(
-        command, env=os.environ | {"BURSAR_DATA": str(tmp_path)}, capture_output=True, text=True, check=True
+        command, env=os.environ | {"ALMONER_DATA": str(tmp_path)}, capture_output=True, text=True, check=True
     )
     assert "Scale them" not in done.stderr
     assert "One budget for all people" in done.stdout
@@ -99,7 +99,7 @@ def test_a_guess_is_rounded_up():
 
 def test_difference_is_in_the_json(tmp_path):
     """Programs read the difference of the private rows; one run has no interval."""
-    runner = CliRunner(env={"BURSAR_DATA": str(tmp_path)})
+    runner = CliRunner(env={"ALMONER_DATA": str(tmp_path)})
     result = runner.invoke(app, ["demo", "--runs", "1", "--out", str(tmp_path / "out"), "--json"])
     told = json.loads(result.stdout)
     plain, accounts = (row["accuracy"] for row in told["lines"][1:])

@@ -1,4 +1,4 @@
-"""`bursar train --images` and `bursar predict` with its models."""
+"""`almoner train --images` and `almoner predict` with its models."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 from pictures import NAMES, bars, drawn, folder_of
 
 STATED = ["--classes", "level,upright", "--people", 200, "--kind", "strokes", "--drawings", 60]

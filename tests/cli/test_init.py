@@ -1,4 +1,4 @@
-"""`bursar init`: what it writes runs as it is, and overwrites nothing unasked."""
+"""`almoner init`: what it writes runs as it is, and overwrites nothing unasked."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,8 +28,8 @@ def test_the_script_trains_and_predicts(tmp_path):
     assert "sh " in printed
     commands = tmp_path / "bin"
     commands.mkdir()
-    (commands / "bursar").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bursar "$@"\n')
-    (commands / "bursar").chmod(0o755)
+    (commands / "almoner").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m almoner "$@"\n')
+    (commands / "almoner").chmod(0o755)
     found = {"PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
     told = subprocess.run(
         ["sh", str(folder / "train.sh")], env=os.environ | found, capture_output=True, text=True, check=False

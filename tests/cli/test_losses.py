@@ -1,4 +1,4 @@
-"""`bursar losses`: the library's numbers, marked private, from arrays of norms."""
+"""`almoner losses`: the library's numbers, marked private, from arrays of norms."""
 
 import json
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bursar import individual
-from bursar._units import shown
-from bursar.cli import app
-from bursar.report.losses import from_norms
+from almoner import individual
+from almoner._units import shown
+from almoner.cli import app
+from almoner.report.losses import from_norms
 
 RUN = CliRunner()
 OPTIONS = ("--noise-multiplier", "2", "--sample-rate", "0.005", "--delta", "1e-5")
@@ -45,7 +45,7 @@ def test_norms_of_each_step_agree_with_the_library(tmp_path):
     values[4, 7] = np.nan
     found = json.loads(output(save(tmp_path / "n.npy", values), *OPTIONS, "--json").stdout)
     kept = individual.Losses(5, least=2.0, most=2e4, buckets=256)
-    from bursar.mechanisms import SampledGaussian
+    from almoner.mechanisms import SampledGaussian
 
     for column in values.T:
         kept.record(SampledGaussian(2.0, 1.0, 0.005), column)

@@ -10,7 +10,7 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 from pictures import bars
 
 FIRST = ("train", "ledger create", "query ask", "ledger export", "ledger retire")  # other examples use what these write
@@ -55,7 +55,7 @@ token = "sha256:{"1" * 64}"
 [holder]
 token = "sha256:{"2" * 64}"
 """
-"""What the example of `bursar serve` reads."""
+"""What the example of `almoner serve` reads."""
 SCHEMA = """
 target = "income"
 classes = ["low", "high"]
@@ -85,8 +85,8 @@ GROUPS = {"": ROOT, **{name: each for name, each in ROOT.commands.items() if has
 
 PIPELINE = """
 import numpy as np
-from bursar import audit
-from bursar.mechanisms import Gaussian
+from almoner import audit
+from almoner.mechanisms import Gaussian
 people = ["ann", "bob"]
 data = {"ann": 1.0, "bob": 0.5}
 def without(data, person):
@@ -96,7 +96,7 @@ def pipeline(data):
     noise = np.random.default_rng().normal(0, step.sigma)
     return audit.Outcome(audit.released(lambda: total + noise, exact=total, mechanism=step))
 """
-"""What the example of `bursar audit replay` runs."""
+"""What the example of `almoner audit replay` runs."""
 
 
 def run(words, code=0):
@@ -119,7 +119,7 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "norms.npy", np.array([1.0, 0.5, 0.0]))
     bars(tmp_path / "bars.npz")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BURSAR_DATA", str(tmp_path))
+    monkeypatch.setenv("ALMONER_DATA", str(tmp_path))
     return tmp_path
 
 
@@ -136,7 +136,7 @@ def test_the_example_of_every_command_runs(folder):
         assert examples
         for example in examples:
             program, *words = shlex.split(example)
-            assert program == "bursar"
+            assert program == "almoner"
             assert words[: len(name.split())] == name.split()
             run(words, REFUSED.get(name, 0))
             assert example.split()[1] in " ".join(run([*name.split(), "--help"]).split())
@@ -147,7 +147,7 @@ def test_the_examples_of_groups_are_examples_of_their_commands():
     shown = " ".join(" ".join(command.epilog.replace(" --json", "").split()) + " " for command in COMMANDS.values())
     for name, group in GROUPS.items():
         for example in group.epilog.split("Example: ")[1:]:
-            assert example.startswith(f"bursar {name}".rstrip() + " ")
+            assert example.startswith(f"almoner {name}".rstrip() + " ")
             assert example.strip() in shown
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from bursar.cli import app
+from almoner.cli import app
 from plan_files import PLAN, plan_folder
 
 MORE = """
@@ -63,7 +63,7 @@ def test_an_export_is_utf_8_everywhere(folder):
     first_asked(plan)
     run("ledger", "export", folder / "people.ledger", "--out", folder / "record.jsonl")
     environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "bursar", "ledger", "export", str(folder / "people.ledger")]
+    command = [sys.executable, "-m", "almoner", "ledger", "export", str(folder / "people.ledger")]
     told = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert "mitté".encode() in told.stdout
     assert told.stdout == (folder / "record.jsonl").read_bytes()
@@ -149,13 +149,13 @@ def test_only_create_makes_a_ledger(folder):
     for command in ("ask", "list"):
         told = " ".join(run("query", command, plan, code=1).split())
         assert f"there is no ledger at {ledger}" in told
-        assert "`bursar ledger create FILE`" in told
+        assert "`almoner ledger create FILE`" in told
         assert "restore a backup" in told
-    assert "`bursar ledger create" in run("query", "quote", plan)
+    assert "`almoner ledger create" in run("query", "quote", plan)
     assert not list(folder.glob("people*"))
     assert "rho = 1" in run("ledger", "create", plan)
     assert "already" in run("ledger", "create", plan, code=2)
-    assert "`bursar ledger create" not in run("query", "quote", plan)
+    assert "`almoner ledger create" not in run("query", "quote", plan)
     first = run("query", "ask", plan, "--json")
     assert run("query", "ask", plan, "--json") == first
     other = folder / "other.ledger"
@@ -305,7 +305,7 @@ def test_a_lost_ledger_is_not_replaced_by_checking_it(folder):
 
 
 def test_a_person_is_erased(folder):
-    """`bursar ledger erase` leaves the total, in a ledger with pseudonyms; without them it is refused."""
+    """`almoner ledger erase` leaves the total, in a ledger with pseudonyms; without them it is refused."""
     plan, book = folder / "plan.toml", folder / "people.ledger"
     first_asked(plan)
     assert "without pseudonyms" in run("ledger", "erase", book, "--person", 1, code=2)
@@ -368,13 +368,13 @@ def test_bounds_that_make_no_sense_are_refused(folder, wrong):
 
 
 def test_create_makes_the_ledger_of_a_policy_without_serving(tmp_path):
-    """`bursar ledger create` with a policy sets its limits; another ledger than the policy's is no use to a service."""
+    """`almoner ledger create` with a policy sets its limits; another ledger than its own is no use to a service."""
     pytest.importorskip("starlette")
     from services import service_folder
 
     policy = service_folder(tmp_path) / "policy.toml"
     told = " ".join(run("serve", policy, code=1).split())
-    assert "`bursar ledger create FILE`" in told
+    assert "`almoner ledger create FILE`" in told
     assert "--ledger is for a file of questions" in run("ledger", "create", policy, "--ledger", "x", code=2)
     assert "rho = 1" in run("ledger", "create", policy)
     assert "already" in run("ledger", "create", policy, code=2)

@@ -1,4 +1,4 @@
-"""`bursar train` that is stopped ends in good order, and says how to go on."""
+"""`almoner train` that is stopped ends in good order, and says how to go on."""
 
 import signal
 import subprocess
@@ -7,13 +7,13 @@ import sys
 import pyarrow as pa
 import pytest
 
-from bursar import filters, ledger
-from bursar.queries import Session
+from almoner import filters, ledger
+from almoner.queries import Session
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\nperson = "who"\npeople = 40\n\n[columns.x]\nlow = 0\nhigh = 1\n'
 STOPPED_AT_THE_FIFTH_STEP = """
 import os, signal, sys
-from bursar.training._logistic import descent
+from almoner.training._logistic import descent
 real, steps, name = descent._noisy, [], sys.argv.pop()
 def noisy(*given):
     steps.append(1)
@@ -21,7 +21,7 @@ def noisy(*given):
         os.kill(os.getpid(), signal.Signals[name])
     return real(*given)
 descent._noisy = noisy
-from bursar.cli import app
+from almoner.cli import app
 app(sys.argv[1:])
 """
 
@@ -57,5 +57,5 @@ def test_a_training_that_is_stopped_says_how_to_go_on(tmp_path, name, charged):
         assert [each.state for each in ledger.trainings(opened)] == ["settled"] * charged
         assert (opened.spent("p1") > 0) == charged
     on = [*on[:-1], "two"] if charged else []
-    again = [sys.executable, "-m", "bursar", *command, *on]
+    again = [sys.executable, "-m", "almoner", *command, *on]
     assert subprocess.run(again, cwd=tmp_path, capture_output=True, timeout=120, check=False).returncode == 0

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.cli._groups import _options_named
-from bursar.cli._tables import Listing
+from almoner.cli import app
+from almoner.cli._groups import _options_named
+from almoner.cli._tables import Listing
 
 TERMINAL = {"COLUMNS": "80", "TERM": "dumb", "TTY_COMPATIBLE": "1"}
 RUN = ["--noise-multiplier", "20", "--steps", "3"]
@@ -72,7 +72,7 @@ def test_a_group_alone_prints_its_help(words):
     """The same as with --help, and no error; each has an example."""
     alone = called(*words)
     assert alone.stdout == called(*words, "--help").stdout
-    assert "Example: bursar" in alone.stdout
+    assert "Example: almoner" in alone.stdout
     assert not alone.stderr
 
 
@@ -95,8 +95,8 @@ def test_completion_offers_choices():
         ("train --kind ", "scenes"),
         ("train --accounting ", "renyi"),
     ):
-        env = os.environ | {"_BURSAR_COMPLETE": "complete_bash", "COMP_WORDS": f"bursar {words}", "COMP_CWORD": "3"}
-        command = [sys.executable, "-c", "from bursar.cli import app; app(prog_name='bursar')"]
+        env = os.environ | {"_ALMONER_COMPLETE": "complete_bash", "COMP_WORDS": f"almoner {words}", "COMP_CWORD": "3"}
+        command = [sys.executable, "-c", "from almoner.cli import app; app(prog_name='almoner')"]
         told = subprocess.run(command, env=env | {"COMP_CWORD": "3"}, capture_output=True, text=True, check=False)
         assert expected in told.stdout, told
 
@@ -114,7 +114,7 @@ def test_errors_name_the_option():
 def test_a_missing_ledger_says_who_makes_one(tmp_path):
     """A command that reads a ledger says which command creates it, and makes none."""
     path = tmp_path / "people.ledger"
-    assert "`bursar ledger create FILE`" in called("ledger", "show", path, code=1).stderr
+    assert "`almoner ledger create FILE`" in called("ledger", "show", path, code=1).stderr
     assert not path.exists()
 
 

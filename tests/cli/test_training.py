@@ -1,4 +1,4 @@
-"""`bursar train`, `bursar predict` and `bursar demo`."""
+"""`almoner train`, `almoner predict` and `almoner demo`."""
 
 import csv
 import json
@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from age_files import age_folder
-from bursar import filters
-from bursar.cli import app
-from bursar.ledger import Ledger, Updates
+from almoner import filters
+from almoner.cli import app
+from almoner.ledger import Ledger, Updates
 
 
 def call(*arguments, code=0):
@@ -81,7 +81,7 @@ def test_without_a_schema_the_reason_is_told_and_a_template_can_be_had(folder):
 
 def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     """Without Adult the demonstration takes the digits of scikit-learn; a folder that is given must hold Adult."""
-    monkeypatch.setenv("BURSAR_DATA", str(folder))
+    monkeypatch.setenv("ALMONER_DATA", str(folder))
     told = json.loads(call("demo", "--runs", 2, "--out", folder / "demo", "--json"))
     assert told["data"].startswith("handwritten digits")
     accuracy = {line["method"]: line["accuracy"] for line in told["lines"]}
@@ -134,7 +134,7 @@ def test_answers_overwrite_nothing(folder):
 
 
 def test_a_model_with_kept_accounts_has_a_statement_for_each_person(folder):
-    """`bursar train --keep-accounts` writes a private file beside the model, which `bursar statement` reads."""
+    """`almoner train --keep-accounts` writes a private file beside the model, which `almoner statement` reads."""
     arguments = ["train", folder / "data.csv", "--target", "bought", "--schema", folder / "schema.toml"]
     arguments += ["--out", folder / "model", "--epsilon", 2]
     told = json.loads(call(*arguments, "--keep-accounts", "--json"))
@@ -165,7 +165,7 @@ def test_train_stops_when_too_many_people_are_out(folder):
 
 
 def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
-    """`bursar train --ledger` charges the people of the column, once for each key; the ledger lists it."""
+    """`almoner train --ledger` charges the people of the column, once for each key; the ledger lists it."""
     folder = age_folder(tmp_path)
     rows = (folder / "data.csv").read_text(encoding="utf-8").splitlines()
     named = ["who," + rows[0], *(f"p{number},{row}" for number, row in enumerate(rows[1:]))]
@@ -189,7 +189,7 @@ def test_a_training_on_a_ledger_that_questions_charge_too(tmp_path):
 
 
 def test_streams_are_listed_and_merged(tmp_path):
-    """`bursar ledger streams` says how many updates each stream made; `size` and `compact`, how they are kept."""
+    """`almoner ledger streams` says how many updates each stream made; `size` and `compact`, how they are kept."""
     with Ledger.open(tmp_path / "l", budget=filters.Gaussian(mu=1.0), person="VARCHAR", create=True) as book:
         updates = Updates(book, key="news", analyst="lab", claim="secret")
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""`bursar train --tune`."""
+"""`almoner train --tune`."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from age_files import age_folder
-from bursar.cli import app
+from almoner.cli import app
 
 
 def call(*arguments, code=0):

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bursar import errors
-from bursar import mechanisms as m
-from bursar.compare import optimum
-from bursar.curves import anytime
+from almoner import errors
+from almoner import mechanisms as m
+from almoner.compare import optimum
+from almoner.curves import anytime
 from stopping_rules import best_stop, crossing, post_processed, response
 
 DELTA = 1e-4

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from bursar import mechanisms as m
-from bursar.curves import approximate
+from almoner import mechanisms as m
+from almoner.curves import approximate
 
 
 def test_basic_composition_is_exact():

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar.curves import _connect_the_dots as dots
+from almoner.curves import _connect_the_dots as dots
 
 mpf = mpmath.mpf
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import mechanisms as m
-from bursar.curves import _discrete, approximate, gaussian, pairs, renyi, zcdp
-from bursar.curves.losses import deltas
-from bursar.errors import Unsupported
+from almoner import mechanisms as m
+from almoner.curves import _discrete, approximate, gaussian, pairs, renyi, zcdp
+from almoner.curves.losses import deltas
+from almoner.errors import Unsupported
 
 mp.dps = 50
 

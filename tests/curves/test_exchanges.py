@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from bursar import mechanisms as m
-from bursar._units import FAILURE
-from bursar.curves import anytime, lattice, planned
-from bursar.curves.exchanges import Exchanges, no_louder
+from almoner import mechanisms as m
+from almoner._units import FAILURE
+from almoner.curves import anytime, lattice, planned
+from almoner.curves.exchanges import Exchanges, no_louder
 
 RUN = anytime.Run(((m.RandomizedResponse(0.1), 1),), 200, delta=1e-5)
 EXCHANGES = Exchanges(RUN)

@@ -7,8 +7,8 @@ from dp_accounting import pld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import mechanisms as m
-from bursar.curves import gaussian
+from almoner import mechanisms as m
+from almoner.curves import gaussian
 
 DELTAS = (1e-18, 1e-10, 1e-5, 1e-2, 0.5)
 

@@ -11,11 +11,11 @@ import pytest
 from scipy import integrate
 from scipy.stats import norm
 
-from bursar import mechanisms
-from bursar.curves import _spectra, gaussian, lattice
-from bursar.curves.lattice import Grid, Law
-from bursar.curves.losses import _laws
-from bursar.errors import Unsupported
+from almoner import mechanisms
+from almoner.curves import _spectra, gaussian, lattice
+from almoner.curves.lattice import Grid, Law
+from almoner.curves.losses import _laws
+from almoner.errors import Unsupported
 
 
 def curve(law, step, e):

@@ -6,8 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar import individual, mechanisms
-from bursar.curves import losses as curve
+from almoner import individual, mechanisms
+from almoner.curves import losses as curve
 
 mpf = mpmath.mpf
 

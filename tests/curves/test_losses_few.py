@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from bursar import individual, mechanisms
-from bursar.curves.losses import _bounds, _groups, _laws, _spectra, _windows
+from almoner import individual, mechanisms
+from almoner.curves.losses import _bounds, _groups, _laws, _spectra, _windows
 
 DELTAS = (1e-10, 1e-8, 1e-5, 1e-3)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar.curves import order_mixture, renyi
+from almoner.curves import order_mixture, renyi
 
 
 @given(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import mechanisms as m
-from bursar.curves import pairs
+from almoner import mechanisms as m
+from almoner.curves import pairs
 from hockey_sticks import CONTINUOUS, curve_of, two_points
 
 

@@ -6,11 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from bursar import mechanisms
-from bursar._units import FAILURE
-from bursar.curves import losses, planned
-from bursar.curves.planned import Prices
-from bursar.errors import ArgumentError, Unsupported
+from almoner import mechanisms
+from almoner._units import FAILURE
+from almoner.curves import losses, planned
+from almoner.curves.planned import Prices
+from almoner.errors import ArgumentError, Unsupported
 
 DELTA = 1e-5
 

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bursar import mechanisms
-from bursar.curves import lattice, planned_table
-from bursar.curves.planned import Prices
-from bursar.curves.planned_table import CHANGE, NEVER, SHARE
-from bursar.errors import Unsupported
+from almoner import mechanisms
+from almoner.curves import lattice, planned_table
+from almoner.curves.planned import Prices
+from almoner.curves.planned_table import CHANGE, NEVER, SHARE
+from almoner.errors import Unsupported
 
 PLAN = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
 

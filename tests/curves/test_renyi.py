@@ -11,9 +11,9 @@ from dp_accounting.rdp import rdp_privacy_accountant as oracle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import mechanisms as m
-from bursar.curves import approximate, gaussian, renyi, zcdp
-from bursar.errors import ArgumentError, Unsupported
+from almoner import mechanisms as m
+from almoner.curves import approximate, gaussian, renyi, zcdp
+from almoner.errors import ArgumentError, Unsupported
 
 DELTAS = (1e-18, 1e-10, 1e-5, 1e-2, 0.5)
 GRID = [(q, z) for q in (1e-3, 0.01, 0.1, 0.5, 0.9) for z in (0.4, 0.7, 1.0, 2.0, 5.0, 20.0)]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import mechanisms as m
-from bursar._units import FAILURE, MEASURE, RANGE
-from bursar.curves import _certificate, pairs, residue
+from almoner import mechanisms as m
+from almoner._units import FAILURE, MEASURE, RANGE
+from almoner.curves import _certificate, pairs, residue
 from hockey_sticks import CONTINUOUS, after_round, hockey
 
 

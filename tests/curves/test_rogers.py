@@ -3,9 +3,9 @@
 import mpmath
 import pytest
 
-from bursar import mechanisms as m
-from bursar._units import MEASURE
-from bursar.curves import rogers
+from almoner import mechanisms as m
+from almoner._units import MEASURE
+from almoner.curves import rogers
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 30.0])

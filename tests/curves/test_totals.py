@@ -2,11 +2,11 @@
 
 import pytest
 
-from bursar import individual
-from bursar import mechanisms as m
-from bursar.curves import approximate, gaussian, renyi, zcdp
-from bursar.curves.totals import optimum, tightest, totals
-from bursar.errors import ArgumentError
+from almoner import individual
+from almoner import mechanisms as m
+from almoner.curves import approximate, gaussian, renyi, zcdp
+from almoner.curves.totals import optimum, tightest, totals
+from almoner.errors import ArgumentError
 
 DELTA = 1e-5
 

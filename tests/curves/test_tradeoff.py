@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from bursar import filters, odometers
-from bursar import mechanisms as m
-from bursar.curves import approximate, gaussian, renyi, tradeoff, zcdp
-from bursar.errors import ArgumentError, Unsupported
+from almoner import filters, odometers
+from almoner import mechanisms as m
+from almoner.curves import approximate, gaussian, renyi, tradeoff, zcdp
+from almoner.errors import ArgumentError, Unsupported
 
 ALPHA = np.linspace(0.0, 1.0, 401)
 EPSILON = np.linspace(0.0, 4.0, 161)

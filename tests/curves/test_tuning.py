@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import mechanisms as m
-from bursar.curves import _selection, renyi, totals, tradeoff, tuning
-from bursar.errors import ArgumentError, Unsupported
-from bursar.filters import Filter, Planned, Renyi, Residue
-from bursar.odometers import Renyi as Odometer
+from almoner import mechanisms as m
+from almoner.curves import _selection, renyi, totals, tradeoff, tuning
+from almoner.errors import ArgumentError, Unsupported
+from almoner.filters import Filter, Planned, Renyi, Residue
+from almoner.odometers import Renyi as Odometer
 
 LAWS = [(2.0, -0.5), (3.0, 0.0), (10.0, 0.0), (4.0, 1.0), (30.0, 1.0), (5.0, 2.5), (0.1, inf), (3.0, inf), (12.0, inf)]
 ORDERS = [1.05, 1.5, 2.0, 3.0, 8.0, 40.0]

@@ -6,10 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar import filters, individual, meaning
-from bursar import mechanisms as m
-from bursar.curves import _two_outcomes, approximate, gaussian, renyi, tradeoff, zcdp
-from bursar.ledger import Ledger
+from almoner import filters, individual, meaning
+from almoner import mechanisms as m
+from almoner.curves import _two_outcomes, approximate, gaussian, renyi, tradeoff, zcdp
+from almoner.ledger import Ledger
 
 RHOS = (1e-9, 1e-4, 0.02, 0.1, 0.68, 1.26, 3.0, 12.0)
 CURVES = (((2.0,), (1.0,)), ((1.5,), (2.0,)), ((8.0,), (0.1,)), ((2.0, 8.0, 32.0), (0.01, 0.04, 0.2)))

@@ -68,11 +68,11 @@ def test_nothing_of_a_docstring_is_lost(module_name):
 
 def test_a_protocol_is_shown_as_one():
     """What is implemented, and never called, has no arguments."""
-    ledger = importlib.import_module("bursar.individual").AccountsPerPerson
+    ledger = importlib.import_module("almoner.individual").AccountsPerPerson
     assert reference.signature("AccountsPerPerson", ledger) == "class AccountsPerPerson(Protocol)"
 
 
 def test_first_words_are_those_of_a_sentence():
     """Capital letters for whole words are for the source alone, and a role of a docstring is no text."""
     assert reference.calm("WHETHER it fits: DP") == "Whether it fits: DP"
-    assert generate.plain("HOW MUCH was spent,\nin :mod:`bursar`.\n\nMore.") == "How much was spent, in `bursar`."
+    assert generate.plain("HOW MUCH was spent,\nin :mod:`almoner`.\n\nMore.") == "How much was spent, in `almoner`."

@@ -90,6 +90,6 @@ def test_arguments_are_listed(site):
 def test_guides_link_names(site):
     """A name that a guide has in code is a link to its description, and a cited statement to the statement."""
     guide = (site / "filters" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../reference/bursar.filters/#Renyi"' in guide
-    described = (site / "reference" / "bursar.filters" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../reference/almoner.filters/#Renyi"' in guide
+    described = (site / "reference" / "almoner.filters" / "index.html").read_text(encoding="utf-8")
     assert re.search(r'theory <a href="../../theory/#s\d\.\d+">', described)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bursar import filters, mechanisms
+from almoner import filters, mechanisms
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("adaptive_steps", ROOT / "benchmarks" / "adaptive_steps.py")

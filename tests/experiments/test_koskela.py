@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import errors
-from bursar.mechanisms import Gaussian
+from almoner import errors
+from almoner.mechanisms import Gaussian
 from data_folders import DATA, needs
 
 ROOT = Path(__file__).parents[2]

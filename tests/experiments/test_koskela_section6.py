@@ -21,7 +21,7 @@ import section6  # noqa: E402
 import section6_page  # noqa: E402
 import torch  # noqa: E402
 
-from bursar.curves import gaussian  # noqa: E402
+from almoner.curves import gaussian  # noqa: E402
 from data_folders import DATA, needs  # noqa: E402
 
 

@@ -52,7 +52,7 @@ def test_recorded_runs_are_complete(mnist):
 
 def test_everybody_can_pay_for_every_step_until_k(mnist):
     """So one run with filtering is plain descent until step k: with the printed budget nobody is out before."""
-    from bursar import filters, individual, mechanisms
+    from almoner import filters, individual, mechanisms
 
     for row in mnist.PRINTED.values():
         budget = filters.Gaussian(mu=row.steps**0.5 / row.sigma * (1 + 1e-9))

@@ -218,7 +218,7 @@ def test_verdicts_of_the_index():
 def test_the_index_names_only_what_exists():
     """Every name of the package, every test, and every test file in the index is there."""
     text = (PAGES / "index.md").read_text(encoding="utf-8")
-    for name in set(re.findall(r"`(bursar[\w.]+)`", text)):
+    for name in set(re.findall(r"`(almoner[\w.]+)`", text)):
         assert found(name), name
     tests = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text))
     assert len(tests) > 40

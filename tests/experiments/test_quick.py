@@ -32,7 +32,7 @@ OWN_TEST = {
 }
 """Programs whose quick form is run, and judged, by a test of their own."""
 
-ABSENT = re.compile(r"^bursar\.errors\.DataError: (\S+) does not (exist|contain .*); set BURSAR_DATA", re.M)
+ABSENT = re.compile(r"^almoner\.errors\.DataError: (\S+) does not (exist|contain .*); set ALMONER_DATA", re.M)
 """The last words of a program whose data set is not there."""
 
 
@@ -46,7 +46,7 @@ def test_the_quick_form_runs(path, tmp_path):
     before = written()
     command = [sys.executable, path, "--quick"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"BURSAR_DATA": str(DATA)}, capture_output=True, text=True
+        command, cwd=tmp_path, env=os.environ | {"ALMONER_DATA": str(DATA)}, capture_output=True, text=True
     )
     absent = ABSENT.search(done.stderr)
     if done.returncode and absent and missing(Path(absent[1]).relative_to(DATA).parts[0]):
@@ -71,11 +71,11 @@ def test_without_data_a_quick_form_is_skipped_and_the_reason_names_the_data(tmp_
         "-k",
         "renewal or clips",
     ]
-    environment = os.environ | {"BURSAR_DATA": str(tmp_path)}
+    environment = os.environ | {"ALMONER_DATA": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "2 skipped" in done.stdout
-    assert done.stdout.count(": not in BURSAR_DATA or ../shared/data") == 2
+    assert done.stdout.count(": not in ALMONER_DATA or ../shared/data") == 2
 
 
 def test_the_others_have_a_test_of_their_own():

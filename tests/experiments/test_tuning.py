@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import filters, individual
+from almoner import filters, individual
 from data_folders import needs
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import filters, individual
-from bursar.mechanisms import Gaussian
-from bursar.training import LogisticGradients, descend
+from almoner import filters, individual
+from almoner.mechanisms import Gaussian
+from almoner.training import LogisticGradients, descend
 
 
 def program(name, monkeypatch):

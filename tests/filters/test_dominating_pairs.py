@@ -7,9 +7,9 @@ from math import exp, expm1
 import numpy as np
 import pytest
 
-from bursar import calibrate, filters, individual, odometers
-from bursar import mechanisms as m
-from bursar.errors import BudgetExceeded, Unsupported
+from almoner import calibrate, filters, individual, odometers
+from almoner import mechanisms as m
+from almoner.errors import BudgetExceeded, Unsupported
 
 LEAK = 5e-4
 STEP = 1 / 16  # losses of the adversary's rounds are multiples of it

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import calibrate, filters, individual
-from bursar import mechanisms as m
-from bursar.errors import ArgumentError, BudgetExceeded
+from almoner import calibrate, filters, individual
+from almoner import mechanisms as m
+from almoner.errors import ArgumentError, BudgetExceeded
 
 PARTS = (*range(1, 2001), 9_999, 10**6, 3**15)
 KINDS = {

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adversary import crossing_rate
-from bursar import filters
-from bursar import mechanisms as m
-from bursar.curves import renyi
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, Unsupported
+from almoner import filters
+from almoner import mechanisms as m
+from almoner.curves import renyi
+from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, Unsupported
 
 PURE = m.Pure(0.1)
 GAUSS = m.Gaussian(sigma=20.0)

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mpmath import binomial, exp, mp, mpf, ncdf, npdf
 
-from bursar import certificates, filters, odometers
-from bursar import mechanisms as m
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner import certificates, filters, odometers
+from almoner import mechanisms as m
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from corruptions import checker
 
 CHECK = checker()

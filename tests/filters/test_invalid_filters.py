@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import filters, mechanisms
-from bursar.curves import renyi as renyi_curves
+from almoner import filters, mechanisms
+from almoner.curves import renyi as renyi_curves
 from enumeration import Round, biased, delta, leak, pruned, renyi, response
 
 TABLE = [  # theory 4.4: epsilon, delta, first round, after its rare outcome, otherwise, true delta

@@ -8,9 +8,9 @@ from functools import cache, lru_cache
 import numpy as np
 import pytest
 
-from bursar import filters, mechanisms
-from bursar.curves import losses
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner import filters, mechanisms
+from almoner.curves import losses
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 
 STEP = mechanisms.SampledGaussian(1.0, 1.0, 0.01)
 LOUDER = mechanisms.SampledGaussian(1.25, 1.0, 0.01)

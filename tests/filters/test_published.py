@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from bursar import filters, individual
-from bursar import mechanisms as m
-from bursar.curves import gaussian
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.filters import published
+from almoner import filters, individual
+from almoner import mechanisms as m
+from almoner.curves import gaussian
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.filters import published
 
 
 def admitted(account, step):

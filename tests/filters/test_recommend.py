@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from bursar import calibrate, filters, mechanisms
-from bursar.errors import ArgumentError, CalibrationFailed, Unsupported
-from bursar.mechanisms import Composed, Gaussian, Laplace, Pure, RandomizedResponse, Repeated, SampledGaussian
+from almoner import calibrate, filters, mechanisms
+from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
+from almoner.mechanisms import Composed, Gaussian, Laplace, Pure, RandomizedResponse, Repeated, SampledGaussian
 
 MIXED = Composed((Repeated(SampledGaussian(1.0, 1.0, 0.01), 10), Laplace(20.0)))
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import laplace, norm
 
-from bursar import calibrate, errors, filters
-from bursar import mechanisms as m
-from bursar._units import MEASURE, up
-from bursar.curves import gaussian, residue
+from almoner import calibrate, errors, filters
+from almoner import mechanisms as m
+from almoner._units import MEASURE, up
+from almoner.curves import gaussian, residue
 from enumeration import delta as true_delta
 from enumeration import leak, response
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bursar import calibrate, filters
-from bursar.mechanisms import Pure, SampledGaussian
+from almoner import calibrate, filters
+from almoner.mechanisms import Pure, SampledGaussian
 
 PAGE = (Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8")
 

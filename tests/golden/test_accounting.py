@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from bursar import calibrate, filters
-from bursar import mechanisms as m
-from bursar.curves import gaussian, renyi, zcdp
+from almoner import calibrate, filters
+from almoner import mechanisms as m
+from almoner.curves import gaussian, renyi, zcdp
 
 ENTRIES = json.loads((Path(__file__).parent / "accounting.json").read_text(encoding="utf-8"))["numbers"]
 GRID_63 = [1 + j / 10 for j in range(1, 100)] + list(range(12, 64))

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import _search, filters, odometers
-from bursar import mechanisms as m
-from bursar.compare import optimum
-from bursar.curves import zcdp
+from almoner import _search, filters, odometers
+from almoner import mechanisms as m
+from almoner.compare import optimum
+from almoner.curves import zcdp
 
 ENTRIES = json.loads((Path(__file__).parent / "odometers.json").read_text(encoding="utf-8"))["numbers"]
 LECUYER_CODE = (*(1 + j / 4 for j in range(5, 37)), 16.0, 32.0)  # the 34 orders of the code

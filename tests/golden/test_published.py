@@ -13,10 +13,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar import filters, meaning
-from bursar import mechanisms as m
-from bursar.curves import approximate, gaussian, losses, renyi, tradeoff, tuning, zcdp
-from bursar.curves.totals import optimum, tightest
+from almoner import filters, meaning
+from almoner import mechanisms as m
+from almoner.curves import approximate, gaussian, losses, renyi, tradeoff, tuning, zcdp
+from almoner.curves.totals import optimum, tightest
 
 ENTRIES = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))["numbers"]
 TESTED: list[str] = []

@@ -20,10 +20,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from bursar import filters, training
-from bursar.errors import LedgerError
-from bursar.ledger import trainings, verify
-from bursar.queries import Count, Session
+from almoner import filters, training
+from almoner.errors import LedgerError
+from almoner.ledger import trainings, verify
+from almoner.queries import Count, Session
 
 N, STEPS, SIGMA = 30, 12, 4.0
 NAMES = [f"p{number}" for number in range(N)]

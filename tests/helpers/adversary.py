@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from bursar import mechanisms
+from almoner import mechanisms
 
 SIGMAS = (1.2, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.errors import BursarError, LedgerError
-from bursar.ledger import Ledger, verify
-from bursar.queries import Count, Session, Sum
-from bursar.queries._noise import noisy
+from almoner import filters
+from almoner.errors import AlmonerError, LedgerError
+from almoner.ledger import Ledger, verify
+from almoner.queries import Count, Session, Sum
+from almoner.queries._noise import noisy
 
 PEOPLE = 3000
 RHO_EACH = 2e-6
@@ -84,7 +84,7 @@ def work_on_spark(ledger, out):
     sys.stdin.readline()
     try:
         work(ledger, out, spark)
-    except (BursarError, OSError):
+    except (AlmonerError, OSError):
         os._exit(1)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-DATA = Path(os.environ.get("BURSAR_DATA", Path(__file__).parents[3] / "shared" / "data")).absolute()
+DATA = Path(os.environ.get("ALMONER_DATA", Path(__file__).parents[3] / "shared" / "data")).absolute()
 
 
 def missing(*names):
     """The reason to skip a test that needs these folders of data; empty where all of them are there."""
     absent = [name for name in names if not (DATA / name).is_dir()]
-    return f"{', '.join(absent)}: not in BURSAR_DATA or ../shared/data" if absent else ""
+    return f"{', '.join(absent)}: not in ALMONER_DATA or ../shared/data" if absent else ""
 
 
 def needs(*names):

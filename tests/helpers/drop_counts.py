@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import linalg, special
 
-from bursar import filters, mechanisms
-from bursar.training.stopping import SquareRoot, Tree
+from almoner import filters, mechanisms
+from almoner.training.stopping import SquareRoot, Tree
 
 __all__ = ["COUNTERS", "STEP", "Silent", "both", "budget", "decoder_and_encoder"]
 

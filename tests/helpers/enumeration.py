@@ -10,9 +10,9 @@ from math import inf, nextafter
 
 from mpmath import mp, mpf
 
-from bursar import mechanisms
-from bursar.errors import Unsupported
-from bursar.filters import Filter
+from almoner import mechanisms
+from almoner.errors import Unsupported
+from almoner.filters import Filter
 
 mp.dps = 50
 

@@ -4,8 +4,8 @@ import math
 import re
 from datetime import date, datetime, timedelta
 
-from bursar.queries._engines.functions import case_tables
-from bursar.queries._expressions import (
+from almoner.queries._engines.functions import case_tables
+from almoner.queries._expressions import (
     And,
     Arithmetic,
     Call,

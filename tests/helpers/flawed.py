@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bursar import audit, filters, individual
-from bursar.mechanisms import Gaussian
+from almoner import audit, filters, individual
+from almoner.mechanisms import Gaussian
 
 CLIP, STEPS, SIGMA, PEOPLE = 1.0, 4, 6.0, 30
 SHARED = np.random.default_rng(7)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import csv
 from pyarrow import parquet as pq
 
-from bursar.queries import (
+from almoner.queries import (
     Count,
     Covariance,
     Histogram,

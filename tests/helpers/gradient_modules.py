@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bursar.training.gradients import _self_check
+from almoner.training.gradients import _self_check
 
 __all__ = [
     "BY_RECORD",

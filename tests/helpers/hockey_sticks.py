@@ -2,7 +2,7 @@
 
 from mpmath import mp, mpf
 
-from bursar import mechanisms as m
+from almoner import mechanisms as m
 
 CONTINUOUS = [m.Laplace(10.0), m.Laplace(2.0), m.SampledGaussian(2.0, 1.0, 0.01), m.SampledGaussian(1.0, 1.0, 0.1)]
 

@@ -4,12 +4,12 @@ from dataclasses import fields, is_dataclass, replace
 
 import pyarrow as pa
 
-from bursar.queries import Lookup, Table
-from bursar.queries._engines.columns import FilterCompiler
-from bursar.queries._engines.dialects import duckdb_dialect
-from bursar.queries._engines.joins import Joined
-from bursar.queries._expressions import Column
-from bursar.queries._where import parse_value
+from almoner.queries import Lookup, Table
+from almoner.queries._engines.columns import FilterCompiler
+from almoner.queries._engines.dialects import duckdb_dialect
+from almoner.queries._engines.joins import Joined
+from almoner.queries._expressions import Column
+from almoner.queries._where import parse_value
 from expressions import KINDS, NASTY, value, written
 
 __all__ = ["PEOPLE", "ROWS", "check_joined", "given", "joined"]

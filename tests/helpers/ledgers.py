@@ -1,9 +1,9 @@
 """Ledgers for tests: opened with a budget of rho = 1, asked by hand, checked."""
 
-from bursar import filters
-from bursar._workspace import Query
-from bursar.ledger import Ledger, verify
-from bursar.queries._questions import described
+from almoner import filters
+from almoner._workspace import Query
+from almoner.ledger import Ledger, verify
+from almoner.queries._questions import described
 
 RHO = 10**15
 

@@ -12,8 +12,8 @@ from math import ceil, exp, expm1, inf, log, log1p
 import numpy as np
 from scipy.special import ndtr
 
-from bursar import filters, individual, mechanisms
-from bursar.errors import ArgumentError
+from almoner import filters, individual, mechanisms
+from almoner.errors import ArgumentError
 
 LARGEST = 2**20  # losses on a grid
 OTHERS = 4096  # rounds of the other kind that are charged, at most

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bursar import mechanisms
-from bursar._units import MEASURE
+from almoner import mechanisms
+from almoner._units import MEASURE
 
 CONFIDENCE = 1e-4
 

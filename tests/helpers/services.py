@@ -5,8 +5,8 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from bursar.service import hash_of, new_token, opened
-from bursar.service.policies import Policy
+from almoner.service import hash_of, new_token, opened
+from almoner.service.policies import Policy
 
 MARKER = "MARKER"
 """In every private value: a name of a person, an entry of a column that is not public, a file's name."""

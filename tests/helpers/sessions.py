@@ -5,9 +5,9 @@ import math
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.queries import Session
-from bursar.queries._answers import answer
+from almoner import filters
+from almoner.queries import Session
+from almoner.queries._answers import answer
 from ledgers import exact
 
 ROWS = {

@@ -4,8 +4,8 @@ import datetime
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.queries import Count, Lookup, Session, Sum, Table
+from almoner import filters
+from almoner.queries import Count, Lookup, Session, Sum, Table
 
 ORDERS = pa.table(
     {

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bursar import filters
-from bursar.queries import Session
+from almoner import filters
+from almoner.queries import Session
 
 
 def java():
@@ -41,7 +41,7 @@ def started(folder, master="local[2]", **options):
         "spark.local.dir": str(Path(folder) / "local"),
         **options,
     }
-    builder = SparkSession.builder.master(master).appName("bursar")
+    builder = SparkSession.builder.master(master).appName("almoner")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bursar import filters, training
+from almoner import filters, training
 
 N, STEPS, SIGMA, SQUARES = 40, 30, 4.0, 3.0
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import training
-from bursar.training._ending import Saves
+from almoner import training
+from almoner.training._ending import Saves
 
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 N = 400

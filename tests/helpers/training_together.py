@@ -11,9 +11,9 @@ import torch
 import torch.distributed as distributed
 from torch import nn
 
-from bursar import filters, training
-from bursar.training._evaluation import correct
-from bursar.training.stopping import Dropouts, Tree
+from almoner import filters, training
+from almoner.training._evaluation import correct
+from almoner.training.stopping import Dropouts, Tree
 
 N, STEPS = 60, 12
 

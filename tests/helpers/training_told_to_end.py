@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bursar import filters, training
+from almoner import filters, training
 
 STEPS = 400
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bursar import filters
-from bursar.errors import LedgerError
-from bursar.ledger import verify
-from bursar.queries import Count, People, Session, Sum
-from bursar.queries._noise import noisy
+from almoner import filters
+from almoner.errors import LedgerError
+from almoner.ledger import verify
+from almoner.queries import Count, People, Session, Sum
+from almoner.queries._noise import noisy
 
 PEOPLE = 60
 RHO = 0.5

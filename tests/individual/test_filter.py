@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bursar import calibrate, filters, individual, meaning, odometers
-from bursar import mechanisms as m
-from bursar.curves import gaussian, renyi
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, UnknownPerson, Unsupported
+from almoner import calibrate, filters, individual, meaning, odometers
+from almoner import mechanisms as m
+from almoner.curves import gaussian, renyi
+from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, UnknownPerson, Unsupported
 
 STEP = m.Gaussian(sigma=3.7, sensitivity=2.0)
 BUDGETS = {

@@ -8,9 +8,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from bursar import individual, mechanisms
-from bursar.curves import gaussian
-from bursar.errors import ArgumentError, Unsupported
+from almoner import individual, mechanisms
+from almoner.curves import gaussian
+from almoner.errors import ArgumentError, Unsupported
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "losses.json").read_text())
 

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from bursar import individual, mechanisms
-from bursar.errors import ArgumentError
+from almoner import individual, mechanisms
+from almoner.errors import ArgumentError
 
 STEP = mechanisms.SampledGaussian(sigma=10.0, sensitivity=5.0, sample_rate=0.005)
 

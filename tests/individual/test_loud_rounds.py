@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import loud_rounds
-from bursar import filters, individual
-from bursar import mechanisms as m
-from bursar.curves import gaussian, planned_table
+from almoner import filters, individual
+from almoner import mechanisms as m
+from almoner.curves import gaussian, planned_table
 
 MARGIN = 1 + 1e-6  # of the oracle's own rounding
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, individual, odometers
-from bursar import mechanisms as m
+from almoner import errors, individual, odometers
+from almoner import mechanisms as m
 
 ORDERS = tuple(float(1 + x) for x in np.geomspace(0.05, 500, 24))
 BOUNDARIES = {

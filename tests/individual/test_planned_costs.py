@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import filters, individual, training
-from bursar import mechanisms as m
-from bursar.curves import _grid_laws, _rounds, lattice, planned_table
-from bursar.curves.losses import _laws
-from bursar.curves.planned_table import NEVER
-from bursar.errors import ArgumentError, Unsupported
-from bursar.notions import _planned
+from almoner import filters, individual, training
+from almoner import mechanisms as m
+from almoner.curves import _grid_laws, _rounds, lattice, planned_table
+from almoner.curves.losses import _laws
+from almoner.curves.planned_table import NEVER
+from almoner.errors import ArgumentError, Unsupported
+from almoner.notions import _planned
 
 STEP = m.SampledGaussian(1.0, 1.0, 0.01)
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}

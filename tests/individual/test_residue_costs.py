@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from bursar import calibrate, errors, filters, individual
-from bursar import mechanisms as m
-from bursar.curves import residue
+from almoner import calibrate, errors, filters, individual
+from almoner import mechanisms as m
+from almoner.curves import residue
 
 STEP = m.SampledGaussian(2.0, 1.0, 0.01)
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import filters, individual, training
-from bursar import mechanisms as m
-from bursar.errors import ArgumentError, Unsupported
+from almoner import filters, individual, training
+from almoner import mechanisms as m
+from almoner.errors import ArgumentError, Unsupported
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 STEP = m.Gaussian(sigma=40.0)

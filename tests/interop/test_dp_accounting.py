@@ -6,10 +6,10 @@ from math import nan
 import numpy as np
 import pytest
 
-from bursar import mechanisms
-from bursar.curves import renyi, tradeoff
-from bursar.errors import ArgumentError, MissingExtra, Unsupported
-from bursar.interop.dp_accounting import accountant, from_event, from_pld, to_event
+from almoner import mechanisms
+from almoner.curves import renyi, tradeoff
+from almoner.errors import ArgumentError, MissingExtra, Unsupported
+from almoner.interop.dp_accounting import accountant, from_event, from_pld, to_event
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
 
@@ -320,7 +320,7 @@ def test_randomized_response_with_null_records():
 
 def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
     """supports() and compose() look at costs alone, and refuse as the epsilon does."""
-    from bursar.interop import _accountant
+    from almoner.interop import _accountant
 
     def worked_out(*arguments, **options):
         raise AssertionError

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import calibrate, filters, individual, mechanisms, odometers
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
+from almoner import calibrate, filters, individual, mechanisms, odometers
+from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
@@ -26,9 +26,9 @@ from opacus.utils.uniform_sampler import UniformWithReplacementSampler  # noqa: 
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
-from bursar.interop import lightning as module_under_test  # noqa: E402
-from bursar.interop.lightning import PrivacyCallback, poisson  # noqa: E402
-from bursar.interop.opacus import PrivacyEngine  # noqa: E402
+from almoner.interop import lightning as module_under_test  # noqa: E402
+from almoner.interop.lightning import PrivacyCallback, poisson  # noqa: E402
+from almoner.interop.opacus import PrivacyEngine  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{text}")
@@ -335,7 +335,7 @@ def test_checkpoints_and_records_of_other_accounts_are_refused(tmp_path):
         fit(callback(PrivacyEngine(other), checkpoint_is_newest=True), ckpt_path=path)
     with pytest.raises(ArgumentError, match="another budget"):
         fit(callback(PrivacyEngine(other), record=record))
-    with pytest.raises(ArgumentError, match="bursar-fixed"):
+    with pytest.raises(ArgumentError, match="fixed-plan"):
         fit(callback(PrivacyEngine(steps=90), record=record))
     train = trainer()
     train.fit(Network(), loader())
@@ -565,7 +565,7 @@ def test_a_forked_process_may_not_train(monkeypatch):
 def test_metrics_that_decide_are_named(caplog):
     """A callback that stops by a loss is reported; one that looks at epsilon is not."""
     watching = [callbacks.EarlyStopping(monitor="loss"), callbacks.EarlyStopping(monitor="epsilon", patience=99)]
-    with caplog.at_level(logging.WARNING, "bursar.interop.lightning"):
+    with caplog.at_level(logging.WARNING, "almoner.interop.lightning"):
         fit(callback(), *watching)
     assert [each.message for each in caplog.records] == [
         "EarlyStopping follows 'loss': what that tells of people is not in epsilon"
@@ -582,9 +582,9 @@ def test_logged_numbers_are_rounded_up():
 def test_without_lightning_the_extra_is_named(monkeypatch):
     """An import without Lightning says what to install."""
     for name in [
-        name for name in sys.modules if name.split(".")[0] == "lightning" or name == "bursar.interop.lightning"
+        name for name in sys.modules if name.split(".")[0] == "lightning" or name == "almoner.interop.lightning"
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lightning", None)
     with pytest.raises(MissingExtra, match=r"install '\.\[lightning\]'"):
-        __import__("bursar.interop.lightning")
+        __import__("almoner.interop.lightning")

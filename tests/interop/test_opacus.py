@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import calibrate, filters, individual, mechanisms, odometers
-from bursar.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
+from almoner import calibrate, filters, individual, mechanisms, odometers
+from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
@@ -18,9 +18,9 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from bursar.interop import opacus as ours  # noqa: E402
-from bursar.interop.opacus import _optimizer as optimizer_module  # noqa: E402
-from bursar.training._card import build_card  # noqa: E402
+from almoner.interop import opacus as ours  # noqa: E402
+from almoner.interop.opacus import _optimizer as optimizer_module  # noqa: E402
+from almoner.training._card import build_card  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"
@@ -124,12 +124,12 @@ def test_noise_may_change_and_each_step_has_its_own_price():
 def test_it_works_as_a_plain_engines_accountant_too():
     """Set on Opacus's own engine, or registered under a name."""
     ledger = budget()
-    opacus.accountants.register_accountant("bursar", functools.partial(ours.Accountant, ledger), force=True)
-    engine = opacus.PrivacyEngine(accountant="bursar")
+    opacus.accountants.register_accountant("filter", functools.partial(ours.Accountant, ledger), force=True)
+    engine = opacus.PrivacyEngine(accountant="filter")
     module, optimizer, loader = private(engine)
     step(module, optimizer, *next(iter(loader)))
     assert ledger.count == 1
-    engine = opacus.PrivacyEngine(accountant="bursar")
+    engine = opacus.PrivacyEngine(accountant="filter")
     with pytest.raises(Unsupported, match=r"calibrate\.sigma"):
         engine.make_private_with_epsilon(
             module=network(), optimizer=optimizer, data_loader=loader, target_epsilon=1.0, target_delta=1e-5, epochs=1,
@@ -185,7 +185,7 @@ def test_a_checkpoint_is_charged_to_the_new_budget():
     first.budget.charge(mechanisms.Gaussian(10.0))
     with pytest.raises(ArgumentError, match="something else"):
         ours.Accountant(budget()).load_state_dict(first.state_dict())
-    with pytest.raises(ArgumentError, match="state of a bursar"):
+    with pytest.raises(ArgumentError, match="state of an accountant"):
         second.load_state_dict(opacus.accountants.RDPAccountant().state_dict())
 
 
@@ -301,7 +301,7 @@ def test_a_budget_for_less_than_a_step_is_refused_before_training():
         ours.PrivacyEngine(filters.Renyi(epsilon=1.0, delta=1e-5)),
         ours.PrivacyEngine(epsilon=0.01, delta=1e-5),
     ):
-        with pytest.raises(BudgetExceeded, match=r"does not fit once.*no step.*bursar\.calibrate"):
+        with pytest.raises(BudgetExceeded, match=r"does not fit once.*no step.*almoner\.calibrate"):
             private(engine, people=200, batches=100, noise=0.6)
         assert len(engine.accountant) == 0
 
@@ -454,7 +454,7 @@ def test_checkpoints_of_odometers_and_plans(make):
     second.load_state_dict(first.state_dict())
     assert (len(second), second.history) == (3, first.history)
     assert second.get_epsilon(1e-5) == first.get_epsilon(1e-5)
-    with pytest.raises(ArgumentError, match="state of a bursar-"):
+    with pytest.raises(ArgumentError, match="state of an accountant '(odometer|fixed-plan)'"):
         make().load_state_dict(ours.Accountant(budget()).state_dict())
     others = (
         ours.OdometerAccountant(odometers.Renyi(delta=1e-4)),
@@ -864,7 +864,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(MissingExtra, match=r"install '\.\[opacus\]'"):
-        __import__("bursar.interop.opacus")
+        __import__("almoner.interop.opacus")
 
 
 # --- the documentation's scripts ------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from math import inf, nan
 
 import pytest
 
-from bursar import filters, mechanisms
-from bursar.errors import ArgumentError, BudgetExceeded, Unsupported
-from bursar.interop import opendp as ours
+from almoner import filters, mechanisms
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+from almoner.interop import opendp as ours
 
 dp = pytest.importorskip("opendp.prelude")
 OpenDPException = pytest.importorskip("opendp.mod").OpenDPException

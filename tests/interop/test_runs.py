@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("opacus")
 
-from bursar.errors import ArgumentError
-from bursar.interop.opacus._runs import Runs
+from almoner.errors import ArgumentError
+from almoner.interop.opacus._runs import Runs
 
 NAMES = st.sampled_from("abc")
 CUTS = st.lists(st.dictionaries(NAMES, st.integers(0, 6)))

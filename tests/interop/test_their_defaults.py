@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from bursar.curves import gaussian
-from bursar.errors import BursarError
-from bursar.interop._loss_lists import of_a_pair
-from bursar.interop.dp_accounting import accountant, from_event, from_pld
+from almoner.curves import gaussian
+from almoner.errors import AlmonerError
+from almoner.interop._loss_lists import of_a_pair
+from almoner.interop.dp_accounting import accountant, from_event, from_pld
 
 dp = pytest.importorskip("dp_accounting")
 e = dp.dp_event
@@ -38,7 +38,7 @@ def test_no_noise_is_an_infinite_epsilon_for_accountants_alone():
         silent = run(0.0)
         assert accountant().compose(silent).get_epsilon(0.5) == math.inf, name
         assert accountant().compose(e.ComposedDpEvent([e.GaussianDpEvent(9.0), silent])).get_epsilon(0.5) == math.inf
-        with pytest.raises(BursarError):
+        with pytest.raises(AlmonerError):
             from_event(silent)
     nobody = e.PoissonSampledDpEvent(0.0, e.GaussianDpEvent(0.0))
     for event in (nobody, e.PoissonSampledDpEvent(0.0, e.UnsupportedDpEvent()), e.SelfComposedDpEvent(nobody, 9)):

@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers
 
-from bursar import errors, training
-from bursar.interop.transformers import IGNORED, class_loss, padded, token_loss
+from almoner import errors, training
+from almoner.interop.transformers import IGNORED, class_loss, padded, token_loss
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 30}
 TEXTS = {

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Hold, Ledger, compact, left_at_worst, size, verify, write_off
-from bursar.queries import Count, Session
+from almoner import filters
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import Hold, Ledger, compact, left_at_worst, size, verify, write_off
+from almoner.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
 MERGED = "what was merged adds up"
@@ -22,8 +22,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
 from ledgers import ask, opened
-from bursar.ledger import compact, erase
-from bursar.ledger._stores.file import File
+from almoner.ledger import compact, erase
+from almoner.ledger._stores.file import File
 
 with opened(sys.argv[1] + "/people.ledger", pseudonyms=sys.argv[1] + "/key") as book:
     for number in range(5):
@@ -236,7 +236,7 @@ def test_the_file_is_smaller_and_stays_itself(tmp_path):
         workspace = book.store.workspace
         workspace.run("CREATE TEMP TABLE many(person VARCHAR, units BIGINT)")
         workspace.connection.register("given", pa.table({"p": list(people), "u": list(people.values())}))
-        from bursar._workspace import Query
+        from almoner._workspace import Query
 
         for number in range(10):
 

@@ -5,9 +5,9 @@ from datetime import date
 
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.ledger import Domain, verify
-from bursar.ledger._record import read_rows
+from almoner.errors import ArgumentError
+from almoner.ledger import Domain, verify
+from almoner.ledger._record import read_rows
 from ledgers import ask, clean, opened
 
 COLUMNS = {"amount": Domain(low=0, high=500), "country": {"keys": ["FR", "ES"]}}

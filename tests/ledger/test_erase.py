@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError
-from bursar.ledger import Hold, Updates, compact, erase, export, left_at_worst, verify
-from bursar.queries import Count, Session
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.ledger import Hold, Updates, compact, erase, export, left_at_worst, verify
+from almoner.queries import Count, Session
 from ledgers import RHO, ask, clean, opened
 
 TOTALS = "with the totals of people who were erased"

@@ -19,10 +19,10 @@ from threading import Event
 import duckdb
 import pytest
 
-from bursar._disk import private_files
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Ledger
-from bursar.ledger._accounts.folder import folder_beside as folder_of
+from almoner._disk import private_files
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import Ledger
+from almoner.ledger._accounts.folder import folder_beside as folder_of
 from ledgers import ask, clean, opened
 
 
@@ -43,7 +43,7 @@ def test_one_writer(path):
         with pytest.raises(LedgerError, match="one writer"):
             opened(path)
         script = (
-            "import sys; from bursar import errors, filters; from bursar.ledger import Ledger\n"
+            "import sys; from almoner import errors, filters; from almoner.ledger import Ledger\n"
             "try: Ledger.open(sys.argv[1])\n"
             "except errors.LedgerError as error: print(error)"
         )
@@ -93,9 +93,9 @@ def test_a_ledger_that_was_moved_or_replaced_answers_nothing_more(path):
 
 RACES = """
 import sys, time
-from bursar import filters
-from bursar.errors import LedgerError
-from bursar.ledger import Ledger
+from almoner import filters
+from almoner.errors import LedgerError
+from almoner.ledger import Ledger
 sys.stdin.readline()
 try:
     with Ledger.open(sys.argv[1], budget=filters.Zcdp(rho=1.0), person="BIGINT", create=True): time.sleep(0.2)
@@ -132,8 +132,8 @@ def test_several_that_make_the_same_file_at_once(path):
 
 OPENS = """
 import sys
-from bursar.errors import LedgerError
-from bursar.ledger import Ledger
+from almoner.errors import LedgerError
+from almoner.ledger import Ledger
 try: Ledger.open(sys.argv[1])
 except LedgerError as error: print(error)
 """
@@ -246,9 +246,9 @@ def in_a_child(work):
 
 FULL = """
 import resource, signal, sys
-from bursar import filters
-from bursar.errors import LedgerError
-from bursar.ledger import Ledger
+from almoner import filters
+from almoner.errors import LedgerError
+from almoner.ledger import Ledger
 sys.path.insert(0, sys.argv[2])
 from ledgers import ask
 book = Ledger.open(sys.argv[1])
@@ -414,7 +414,7 @@ def test_a_file_that_may_not_be_written_is_forbidden(path, monkeypatch):
     """Where the system says so of the file, whatever DuckDB's message."""
     opened(path).close()
     path.write_text("hello" * 10_000)
-    monkeypatch.setattr("bursar.ledger._stores.file.os.access", lambda *_: False)
+    monkeypatch.setattr("almoner.ledger._stores.file.os.access", lambda *_: False)
     with pytest.raises(LedgerError, match="may not be written") as refused:
         opened(path)
     assert refused.value.reason == "forbidden"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded, LedgerError
-from bursar.ledger import Hold, Ledger, Updates, trainings, write_off
-from bursar.queries import statement
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
+from almoner.ledger import Hold, Ledger, Updates, trainings, write_off
+from almoner.queries import statement
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = ["ann", "bob", "cy"]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bursar.ledger import interfaces
-from bursar.ledger._accounts import parquet, postgres, tables
-from bursar.ledger._stores.file import File
-from bursar.ledger._stores.postgres import Postgres
-from bursar.queries._engines.spark_accounts import SparkWriter, _SparkVerdicts
+from almoner.ledger import interfaces
+from almoner.ledger._accounts import parquet, postgres, tables
+from almoner.ledger._stores.file import File
+from almoner.ledger._stores.postgres import Postgres
+from almoner.queries._engines.spark_accounts import SparkWriter, _SparkVerdicts
 
 PARTS = [
     (interfaces.Store, File),

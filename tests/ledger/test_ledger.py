@@ -9,8 +9,8 @@ from threading import Event
 
 import pytest
 
-from bursar.errors import BudgetExceeded, LedgerError
-from bursar.ledger import Ledger, export
+from almoner.errors import BudgetExceeded, LedgerError
+from almoner.ledger import Ledger, export
 from ledgers import RHO, ask, clean, opened
 
 
@@ -45,9 +45,9 @@ def test_what_was_written_is_there_after_opening_again(where):
 FORKS = """
 import os, sys
 import pyarrow
-from bursar import filters
-from bursar.errors import LedgerError
-from bursar.queries import Count, Session
+from almoner import filters
+from almoner.errors import LedgerError
+from almoner.queries import Count, Session
 rows = pyarrow.table({"who": ["ann", "bob"]})
 session = Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=sys.argv[1], create=True)
 session.analyst("zoe").ask(Count(clip=1, sigma=20.0), key="before")

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar._workspace import duckdb
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Hold, Ledger, Updates, backup, compact, export, restore, verify
-from bursar.ledger._accounts.names import Names, key_of, new_key
-from bursar.queries import Count, People, Session
-from bursar.queries.plans import Plan
+from almoner import filters
+from almoner._workspace import duckdb
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import Hold, Ledger, Updates, backup, compact, export, restore, verify
+from almoner.ledger._accounts.names import Names, key_of, new_key
+from almoner.queries import Count, People, Session
+from almoner.queries.plans import Plan
 from ledgers import RHO, ask, clean, opened
 
 KEY = bytes(range(32))

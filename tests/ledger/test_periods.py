@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from scipy.special import logsumexp
 
-from bursar import errors, filters, ledger, queries
-from bursar.curves import gaussian, zcdp
-from bursar.queries._statements import together
+from almoner import errors, filters, ledger, queries
+from almoner.curves import gaussian, zcdp
+from almoner.queries._statements import together
 
 DAY = dt.date(2026, 1, 1)
 MONTHS = ledger.Periods("day", every="month", first="2026-01-15", last="2026-04-02")

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import writers
-from bursar import filters
-from bursar._workspace import Query
-from bursar.cli import app
-from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
-from bursar.ledger import Ledger
-from bursar.ledger._stores.connection import _reason, read
-from bursar.queries import Count, Histogram, Mean, Session, Sum
+from almoner import filters
+from almoner._workspace import Query
+from almoner.cli import app
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
+from almoner.ledger import Ledger
+from almoner.ledger._stores.connection import _reason, read
+from almoner.queries import Count, Histogram, Mean, Session, Sum
 from ledgers import RHO, ask, clean, opened, people
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -137,7 +137,7 @@ def test_a_transaction_that_finds_no_order_is_begun_again_with_fresh_noise(serve
 
 def test_a_server_that_never_finds_an_order_is_an_error(where, monkeypatch):
     """After many attempts the ledger says that it is busy; nothing was charged, and it stays open."""
-    from bursar.ledger._stores import postgres
+    from almoner.ledger._stores import postgres
 
     monkeypatch.setattr(postgres, "TRIES", 3)
     with opened(where) as book:
@@ -153,7 +153,7 @@ def test_a_server_that_never_finds_an_order_is_an_error(where, monkeypatch):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_connection_lost_at_the_commit(server, where, monkeypatch, moment):
     """The verdict is unknown, and the error says so; asking again with the same key gives one answer, charged once."""
-    from bursar.ledger._stores.postgres import Postgres
+    from almoner.ledger._stores.postgres import Postgres
 
     rows, question = pa.table({"who": [1, 2, 3]}), Count(clip=1, sigma=20.0)
     options = {"person": "who", "budget": filters.Zcdp(rho=1.0), "create": True, "ledger": where}
@@ -325,7 +325,7 @@ def test_a_ledger_that_is_open_shows_no_password(server, where):
 
 def test_a_connection_string_is_read_to_the_last_character():
     """Schemas are taken off; strange ones are refused; passwords with question marks and ampersands stay whole."""
-    assert read("postgresql://u:p@h:5/d") == ("postgresql://u:p@h:5/d", "bursar", "postgresql://h:5/d")
+    assert read("postgresql://u:p@h:5/d") == ("postgresql://u:p@h:5/d", "privacy_ledger", "postgresql://h:5/d")
     given, schema, shown = read("postgresql://u:p%3F%26schema=x@h/d?sslmode=require&schema=mine")
     assert given == "postgresql://u:p%3F%26schema=x@h/d?sslmode=require"
     assert (schema, shown) == ("mine", "postgresql://h/d?schema=mine")
@@ -364,8 +364,8 @@ def test_the_role_of_a_service(server, where):
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     told = (
-        told.replace("SCHEMA bursar", f"SCHEMA {schema}")
-        .replace("bursar.", f"{schema}.")
+        told.replace("SCHEMA almoner", f"SCHEMA {schema}")
+        .replace("almoner.", f"{schema}.")
         .replace("service;", f"{role};")
     )
     granted = [each for each in told.split(";") if each.strip()]
@@ -421,14 +421,14 @@ def test_other_versions(server, where):
     sql(
         server,
         f"ALTER TABLE {schema}.record DROP COLUMN reserved",
-        f"ALTER TABLE {schema}.bursar_ledger DROP COLUMN since",
-        f"UPDATE {schema}.bursar_ledger SET version = 1",
+        f"ALTER TABLE {schema}.ledger_format DROP COLUMN since",
+        f"UPDATE {schema}.ledger_format SET version = 1",
     )
     with opened(where) as book:
         assert clean(book)
         assert ask(book, "b", {"ann": 5}) == {"ann"}
-    assert [version for version, _ in sql(server, f"TABLE {schema}.bursar_ledger")] == [1, 2]
-    sql(server, f"INSERT INTO {schema}.bursar_ledger VALUES (99, '')")
+    assert [version for version, _ in sql(server, f"TABLE {schema}.ledger_format")] == [1, 2]
+    sql(server, f"INSERT INTO {schema}.ledger_format VALUES (99, '')")
     with pytest.raises(LedgerError, match="version 99"):
         opened(where)
 

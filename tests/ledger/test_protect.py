@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import protect, verify
+from almoner.cli import app
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import protect, verify
 from ledgers import ask, opened
 
 CHANGES = (
@@ -41,7 +41,7 @@ def places(server):
     role = f"service_{schema}"
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    told = told.replace("SCHEMA bursar", f"SCHEMA {schema}").replace("bursar.", f"{schema}.")
+    told = told.replace("SCHEMA almoner", f"SCHEMA {schema}").replace("almoner.", f"{schema}.")
     granted = [each for each in told.replace("service;", f"{role};").split(";") if each.strip()]
     with opened(where) as book:
         for statement in (f"CREATE ROLE {role} LOGIN", *granted):
@@ -79,7 +79,7 @@ def test_the_role_of_a_service_answers_and_the_owner_does_all(places):
 
 
 def test_the_command_line_protects(server):
-    """`bursar ledger protect` does it with the role that it is given."""
+    """`almoner ledger protect` does it with the role that it is given."""
     where = server.place()
     with opened(where) as book:
         ask(book, "first", {"ann": 5})

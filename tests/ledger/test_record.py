@@ -2,7 +2,7 @@
 
 import pytest
 
-from bursar.errors import LedgerError
+from almoner.errors import LedgerError
 from ledgers import RHO, ask, clean, opened
 
 
@@ -23,7 +23,7 @@ def test_a_clock_that_goes_backwards(where, monkeypatch):
     """Times are told, and nothing depends on them: order, chain and accounts are right when the clock is wrong."""
     from datetime import UTC, datetime, timedelta
 
-    from bursar.ledger import _record
+    from almoner.ledger import _record
 
     class Clock(datetime):
         days = 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Watch
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.ledger import Watch
 from ledgers import RHO, ask, clean, opened
 
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from bursar.errors import ArgumentError, LedgerError
+from almoner.errors import ArgumentError, LedgerError
 from ledgers import ask, clean, opened
 
 VERSION_1 = """
-CREATE TABLE old.bursar_ledger(version INTEGER NOT NULL);
+CREATE TABLE old.ledger_format(version INTEGER NOT NULL);
 CREATE TABLE old.record(number BIGINT NOT NULL, kind VARCHAR NOT NULL, key VARCHAR UNIQUE, analyst VARCHAR,
     purpose VARCHAR, public VARCHAR NOT NULL, private VARCHAR NOT NULL, hash VARCHAR NOT NULL);
 CREATE TABLE old.accounts(person VARCHAR NOT NULL, spent BIGINT NOT NULL, gone BOOLEAN NOT NULL);
 CREATE TABLE old.shares(scope VARCHAR NOT NULL, person VARCHAR NOT NULL, spent BIGINT NOT NULL);
 CREATE TABLE old.charges(question BIGINT NOT NULL, person VARCHAR NOT NULL, units BIGINT NOT NULL);
-INSERT INTO old.bursar_ledger VALUES (1);
+INSERT INTO old.ledger_format VALUES (1);
 INSERT INTO old.record SELECT number, kind, key, analyst, purpose, public, private, hash FROM new.record;
 INSERT INTO old.accounts FROM new.accounts;
 INSERT INTO old.shares FROM new.shares;
@@ -46,7 +46,7 @@ def versions(path):
     import duckdb
 
     with duckdb.connect(str(path), read_only=True) as connection:
-        return [row[0] for row in connection.execute("SELECT version FROM bursar_ledger").fetchall()]
+        return [row[0] for row in connection.execute("SELECT version FROM ledger_format").fetchall()]
 
 
 def test_a_file_of_an_older_version_is_brought_to_this_one(version_1):
@@ -67,7 +67,7 @@ def test_a_file_of_an_older_version_is_brought_to_this_one(version_1):
 
 def test_a_step_to_another_version_that_fails_changes_nothing(version_1, monkeypatch):
     """A failure in the middle leaves the file as it was; the next opening brings it to this version."""
-    from bursar.ledger._stores import schema
+    from almoner.ledger._stores import schema
 
     def half(run):
         schema._reservations(run)
@@ -89,6 +89,6 @@ def test_a_file_of_a_newer_version_is_refused(path):
 
     opened(path).close()
     with duckdb.connect(str(path)) as connection:
-        connection.execute("INSERT INTO bursar_ledger VALUES (99, 'later')")
+        connection.execute("INSERT INTO ledger_format VALUES (99, 'later')")
     with pytest.raises(LedgerError, match="version 99"):
         opened(path)

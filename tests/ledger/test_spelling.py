@@ -7,15 +7,15 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
-from bursar import filters, queries
-from bursar._spelling import EXACT, spelled, spelling_sql
-from bursar._workspace import duckdb
-from bursar.errors import ArgumentError, DataError, Unsupported
-from bursar.ledger import Hold, Ledger, Periods, verify
-from bursar.ledger._opening import create_in
-from bursar.ledger._stores.store import open_store
-from bursar.ledger._terms import Terms
-from bursar.queries.plans import Plan
+from almoner import filters, queries
+from almoner._spelling import EXACT, spelled, spelling_sql
+from almoner._workspace import duckdb
+from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.ledger import Hold, Ledger, Periods, verify
+from almoner.ledger._opening import create_in
+from almoner.ledger._stores.store import open_store
+from almoner.ledger._terms import Terms
+from almoner.queries.plans import Plan
 from sparks import needs_spark, started
 
 COMPOSED, DECOMPOSED = "Zo\u00e9", "Zoe\u0301"

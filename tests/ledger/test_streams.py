@@ -6,8 +6,8 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError, BudgetExceeded, LedgerError
-from bursar.ledger import Ledger, Updates, last_update, left_at_worst, streams, verify
+from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
+from almoner.ledger import Ledger, Updates, last_update, left_at_worst, streams, verify
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = ["ann", "bob", "cy"]

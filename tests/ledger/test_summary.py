@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bursar.errors import DataError, LedgerError
-from bursar.ledger import check_export_file, export, left_at_worst, summary
+from almoner.errors import DataError, LedgerError
+from almoner.ledger import check_export_file, export, left_at_worst, summary
 from ledgers import RHO, ask, opened
 
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, CopyRefused, LedgerError, UnknownPerson
-from bursar.ledger import Ledger
+from almoner import filters
+from almoner.errors import ArgumentError, CopyRefused, LedgerError, UnknownPerson
+from almoner.ledger import Ledger
 from ledgers import ask, clean, opened
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bursar._workspace import Query
-from bursar.errors import ArgumentError, BudgetExceeded, DataError
+from almoner._workspace import Query
+from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from ledgers import RHO, ask, clean, opened, people
 
 CHARGES = Query("SELECT 'ann' AS person, 5 AS units UNION ALL SELECT 'bob', 7")

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters, ledger, queries, training
+from almoner import filters, ledger, queries, training
 
 LEAST, MOST = -(2**63), 2**63 - 1
 WHO = [LEAST, -5000, -1, 0, 1, 8191, 8192, 10**12, MOST]

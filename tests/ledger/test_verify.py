@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bursar.errors import DataError, LedgerError
-from bursar.ledger import check_export, export
+from almoner.errors import DataError, LedgerError
+from almoner.ledger import check_export, export
 from ledgers import ask, clean, opened
 
 PLANTED = [

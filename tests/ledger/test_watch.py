@@ -6,14 +6,14 @@ import statistics
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar._workspace import Query
-from bursar.curves import gaussian
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Watch, _watch
-from bursar.ledger._terms import GAUSSIAN, PURE, ZCDP
-from bursar.queries import Count, People, Session
-from bursar.queries._noise import laplace
+from almoner import filters
+from almoner._workspace import Query
+from almoner.curves import gaussian
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.ledger import Watch, _watch
+from almoner.ledger._terms import GAUSSIAN, PURE, ZCDP
+from almoner.queries import Count, People, Session
+from almoner.queries._noise import laplace
 from ledgers import RHO, ask, clean, opened
 
 PEOPLE = 400

@@ -5,9 +5,9 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Ledger, backup, restore
+from almoner.cli import app
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import Ledger, backup, restore
 from ledgers import ask, clean, opened
 
 
@@ -102,7 +102,7 @@ def test_a_crash_before_the_witness_was_told_loses_nothing(where):
 def test_a_witness_that_cannot_be_written_reveals_nothing(where, monkeypatch):
     """A question whose entry nobody outside remembers is not answered; asked again later, it has its stored answer."""
     with opened(where) as book:
-        monkeypatch.setattr("bursar.ledger._witness.os.write", lambda *_: 0)
+        monkeypatch.setattr("almoner.ledger._witness.os.write", lambda *_: 0)
         with pytest.raises(LedgerError, match="cannot be written"):
             ask(book, "b", {"ann": 5})
         monkeypatch.undo()
@@ -154,7 +154,7 @@ def test_a_witness_on_a_server(server, tmp_path):
 
 
 def test_commands(where):
-    """`bursar ledger witness`, `backup` and `restore-backup` do the same; a path must be absolute in Python."""
+    """`almoner ledger witness`, `backup` and `restore-backup` do the same; a path must be absolute in Python."""
     with opened(where.with_name("new")) as book, pytest.raises(ArgumentError, match="absolute"):
         book.witnessed_by("head")
     with opened(where) as book, pytest.raises(LedgerError, match="already"):
@@ -185,7 +185,7 @@ def test_a_witness_that_is_asked_for_begins_with_the_ledger(tmp_path):
         opened(where, witness=tmp_path / "other")
     bare = tmp_path / "bare"
     opened(bare).close()
-    with pytest.raises(LedgerError, match=r"has no witness.*`bursar ledger witness .*--file .*` begins it"):
+    with pytest.raises(LedgerError, match=r"has no witness.*`almoner ledger witness .*--file .*` begins it"):
         opened(bare, witness=tmp_path / "bare.head", create=False)
     opened(bare, witness=tmp_path / "bare.head").close()
     with pytest.raises(LedgerError, match="folder must be there"):

@@ -11,10 +11,10 @@ import pytest
 from mpmath import mp, mpf
 from scipy import stats
 
-from bursar import noise
-from bursar.errors import ArgumentError
-from bursar.noise import _draws
-from bursar.noise._exact import EXPONENTIAL, GAUSSIAN
+from almoner import noise
+from almoner.errors import ArgumentError
+from almoner.noise import _draws
+from almoner.noise._exact import EXPONENTIAL, GAUSSIAN
 from noise_bits import Replayed, laplace_probability, rounded_probability, thresholds
 
 LAWS = [GAUSSIAN, EXPONENTIAL]

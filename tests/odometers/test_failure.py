@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import errors, filters, odometers
-from bursar import mechanisms as m
+from almoner import errors, filters, odometers
+from almoner import mechanisms as m
 
 ALPHA, DELTA = 9.0, 1e-5
 LAM = ALPHA - 1

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import errors, filters, odometers
-from bursar import mechanisms as m
-from bursar.curves import order_mixture, renyi, zcdp
-from bursar.odometers import _roots
+from almoner import errors, filters, odometers
+from almoner import mechanisms as m
+from almoner.curves import order_mixture, renyi, zcdp
+from almoner.odometers import _roots
 
 KINDS = {
     "renyi": lambda **k: odometers.Renyi(delta=1e-5, **k),

@@ -6,9 +6,9 @@ from functools import cache, lru_cache
 
 import pytest
 
-from bursar import errors, odometers
-from bursar import mechanisms as m
-from bursar.curves import gaussian
+from almoner import errors, odometers
+from almoner import mechanisms as m
+from almoner.curves import gaussian
 
 STEP = m.SampledGaussian(1.0, 1.0, 0.02)
 QUIET = m.SampledGaussian(2.0, 1.0, 0.02)

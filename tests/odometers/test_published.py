@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import errors, individual, odometers
-from bursar import mechanisms as m
-from bursar._units import MEASURE
-from bursar.curves import gaussian, renyi
-from bursar.odometers import published
+from almoner import errors, individual, odometers
+from almoner import mechanisms as m
+from almoner._units import MEASURE
+from almoner.curves import gaussian, renyi
+from almoner.odometers import published
 
 
 def charged(odometer, *steps):

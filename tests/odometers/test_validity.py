@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from bursar import mechanisms as m
-from bursar import odometers
-from bursar.curves import zcdp
+from almoner import mechanisms as m
+from almoner import odometers
+from almoner.curves import zcdp
 from odometer_adversaries import MENUS, POLICIES, TIE, at_least, at_most, crossings, gaussian, response, table
 
 DELTA, ROUNDS, RUNS = 0.05, 250, 8_000  # three adversaries of 8,000 runs each for every odometer and menu

@@ -5,8 +5,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-from bursar import queries
-from bursar.errors import ArgumentError
+from almoner import queries
+from almoner.errors import ArgumentError
 from sessions import opened
 
 ASKED = queries.Count(clip=2, sigma=90.0)

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Mean, Quantiles, Sum, Variance
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Mean, Quantiles, Sum, Variance
 from sessions import ROWS, opened
 
 

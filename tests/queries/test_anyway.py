@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import Count, People, Sum
-from bursar.queries._questions import described, question, recorded
-from bursar.queries.plans import Plan
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.queries import Count, People, Sum
+from almoner.queries._questions import described, question, recorded
+from almoner.queries.plans import Plan
 from plan_files import PLAN, plan_folder
 from services import service, service_folder
 from sessions import opened

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from scipy.stats import chi2
 
-from bursar import filters
-from bursar.queries import Count, Session, Sum, _question, _releases
-from bursar.queries._engines import compiler, duckdb_engine
+from almoner import filters
+from almoner.queries import Count, Session, Sum, _question, _releases
+from almoner.queries._engines import compiler, duckdb_engine
 
 ROUNDS, PAID = 6, 2
 RHO = 18.0

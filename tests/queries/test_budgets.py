@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from bursar import filters
-from bursar.curves import gaussian, zcdp
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Ledger, summary
-from bursar.ledger._terms import Terms
-from bursar.mechanisms import Gaussian, Laplace
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from bursar.queries._answers import answer
-from bursar.queries._noise import noisy
-from bursar.queries._questions import described, question
-from bursar.queries.plans import Plan
+from almoner import filters
+from almoner.curves import gaussian, zcdp
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.ledger import Ledger, summary
+from almoner.ledger._terms import Terms
+from almoner.mechanisms import Gaussian, Laplace
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
+from almoner.queries._answers import answer
+from almoner.queries._noise import noisy
+from almoner.queries._questions import described, question
+from almoner.queries.plans import Plan
 from ledgers import RHO, exact
 from sessions import opened
 

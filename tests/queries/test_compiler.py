@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar.errors import ArgumentError, CopyRefused
-from bursar.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
-from bursar.queries._prices import STEPS
+from almoner import filters
+from almoner.errors import ArgumentError, CopyRefused
+from almoner.queries import Count, Covariance, Histogram, Mean, People, Quantiles, Ratio, Regression, Sum, Top, Variance
+from almoner.queries._prices import STEPS
 from ledgers import RHO, exact
 from sessions import CHEAP, opened, without_noise
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from bursar import filters
-from bursar.errors import ArgumentError, DataError
-from bursar.ledger import Periods
-from bursar.queries import Count, People, Session, Table
+from almoner import filters
+from almoner.errors import ArgumentError, DataError
+from almoner.ledger import Periods
+from almoner.queries import Count, People, Session, Table
 from ledgers import exact
 
 DAY, NOON = datetime.date(2020, 1, 1), datetime.datetime(2020, 10, 25)

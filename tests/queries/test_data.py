@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from bursar.errors import ArgumentError, DataError, UnknownPerson
-from bursar.queries import Count, People, Sum
+from almoner.errors import ArgumentError, DataError, UnknownPerson
+from almoner.queries import Count, People, Sum
 from ledgers import exact
 from sessions import CHEAP, ROWS, opened, without_noise
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import writers
-from bursar import filters
-from bursar._workspace import duckdb
-from bursar.errors import ArgumentError, LedgerError
-from bursar.ledger import Domain, Ledger, Periods, compact
-from bursar.queries import Count, Mean, People, Session, Sum, Table
-from bursar.queries._questions import described, question
+from almoner import filters
+from almoner._workspace import duckdb
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger import Domain, Ledger, Periods, compact
+from almoner.queries import Count, Mean, People, Session, Sum, Table
+from almoner.queries._questions import described, question
 
 ORDERS = pa.table({"customer": ["ann", "ann", "bob"], "amount": [1.0, 2.0, 3.0], "country": ["FR", "ES", "FR"]})
 VISITS = pa.table({"who": ["ann", "cy", "cy"], "hours": [1, 2, 3]})

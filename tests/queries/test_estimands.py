@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Variance
-from bursar.queries._questions import described, recorded
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Variance
+from almoner.queries._questions import described, recorded
 from ledgers import exact
 from sessions import CHEAP, opened
 
@@ -73,7 +73,7 @@ def test_sums_per_person_and_by_total_are_exact(tmp_path_factory, rows, shape, p
 
 
 def budget(asked):
-    from bursar import filters
+    from almoner import filters
 
     return filters.Basic(epsilon=1e3) if asked.pure else filters.Zcdp(rho=1e3)
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Histogram, Mean, Sum, ranges
-from bursar.queries._engines.columns import FilterCompiler
-from bursar.queries._engines.dialects import duckdb_dialect, spark_dialect
-from bursar.queries._engines.functions import Sql
-from bursar.queries._engines.tables import People, one_row_each
-from bursar.queries._questions import described, question
-from bursar.queries._steps import checked_steps
-from bursar.queries._where import parse, parse_value
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Histogram, Mean, Sum, ranges
+from almoner.queries._engines.columns import FilterCompiler
+from almoner.queries._engines.dialects import duckdb_dialect, spark_dialect
+from almoner.queries._engines.functions import Sql
+from almoner.queries._engines.tables import People, one_row_each
+from almoner.queries._questions import described, question
+from almoner.queries._steps import checked_steps
+from almoner.queries._where import parse, parse_value
 from expressions import KINDS, NASTY, grown, value, written
 from sessions import opened, without_noise
 from sparks import NO_CODE, needs_spark, started

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from bursar import queries
-from bursar.errors import ArgumentError, DataError
-from bursar.ledger import Ledger
+from almoner import queries
+from almoner.errors import ArgumentError, DataError
+from almoner.ledger import Ledger
 from sessions import opened, without_noise
 
 OLD = pa.table({"who": [f"p{place % 50}" for place in range(100)], "n": [1.0] * 100})

@@ -6,10 +6,10 @@ import pytest
 from pyarrow import parquet as pq
 
 import forms
-from bursar import filters
-from bursar._workspace import text
-from bursar.errors import BursarError, DataError, MissingExtra
-from bursar.queries import Count, Mean, Session, Sum
+from almoner import filters
+from almoner._workspace import text
+from almoner.errors import AlmonerError, DataError, MissingExtra
+from almoner.queries import Count, Mean, Session, Sum
 from ledgers import exact
 from sessions import opened
 
@@ -20,7 +20,7 @@ def found(session, asked):
     for each in asked:
         try:
             listed.append(exact(session, each))
-        except BursarError as error:
+        except AlmonerError as error:
             listed.append((type(error), str(error)))
     return listed
 
@@ -115,7 +115,7 @@ def test_a_folder_split_by_names_gives_the_same(tmp_path):
 
 def test_an_engine_that_overlooks_nan_is_refused(tmp_path, monkeypatch):
     """A file whose statistics hide NaN is read once in a process: an engine that gives a number says which is right."""
-    from bursar.queries._engines import parquet_nan
+    from almoner.queries._engines import parquet_nan
 
     read = pq.read_table(pa.BufferReader(parquet_nan._FILE))
     statistics = pq.read_metadata(pa.BufferReader(parquet_nan._FILE)).row_group(0).column(0).statistics

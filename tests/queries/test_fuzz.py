@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar._workspace import quoted, text
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Session
-from bursar.queries._where import And, Column, Compare, In, IsNull, IsTrue, Literal, Not, Or, parse
+from almoner import filters
+from almoner._workspace import quoted, text
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Session
+from almoner.queries._where import And, Column, Compare, In, IsNull, IsTrue, Literal, Not, Or, parse
 from ledgers import exact
 
 ODD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar.queries import Count, Lookup, Session, Sum, Table
-from bursar.queries._engines import joins
-from bursar.queries._engines.dialects import duckdb_dialect
-from bursar.queries._engines.joins import Joined
-from bursar.queries._engines.schemas import PeopleTable, PublicTable, Schema
-from bursar.queries._engines.tables import one_row_each
-from bursar.queries._steps import checked_steps
+from almoner import filters
+from almoner.queries import Count, Lookup, Session, Sum, Table
+from almoner.queries._engines import joins
+from almoner.queries._engines.dialects import duckdb_dialect
+from almoner.queries._engines.joins import Joined
+from almoner.queries._engines.schemas import PeopleTable, PublicTable, Schema
+from almoner.queries._engines.tables import one_row_each
+from almoner.queries._steps import checked_steps
 from expressions import KINDS, grown
 from joined_rows import check_joined
 from joined_rows import given as given_tables

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Ledger
-from bursar.queries import Count, Distinct, Keys, People, Session
-from bursar.queries._answers import answer
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described, question
-from bursar.queries._releases import told_keys
-from bursar.queries._thresholds import tail, threshold
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.ledger import Ledger
+from almoner.queries import Count, Distinct, Keys, People, Session
+from almoner.queries._answers import answer
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described, question
+from almoner.queries._releases import told_keys
+from almoner.queries._thresholds import tail, threshold
 from hockey_sticks import hockey
 from ledgers import RHO, clean, counted, exact
 

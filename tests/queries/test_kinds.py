@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError
-from bursar.queries import Covariance, Ratio, Regression, Top
-from bursar.queries._answers import answer
-from bursar.queries._questions import described, question
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.queries import Covariance, Ratio, Regression, Top
+from almoner.queries._answers import answer
+from almoner.queries._questions import described, question
 from ledgers import exact
 from sessions import CHEAP, opened, without_noise
 

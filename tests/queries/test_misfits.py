@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.queries import Count
-from bursar.queries.plans import Plan
+from almoner.cli import app
+from almoner.queries import Count
+from almoner.queries.plans import Plan
 
 VISITS = """who,hours,day,seen,note
 ann,1.5,2026-12-31,true,a
@@ -85,7 +85,7 @@ def test_tables_and_public_ones_by_name(folder):
 
 
 def test_the_command_line_tells_and_charges_nobody(folder):
-    """`bursar query check` marks what it prints as private, and makes no ledger."""
+    """`almoner query check` marks what it prints as private, and makes no ledger."""
     plan = str(folder / "plan.toml")
     told = CliRunner().invoke(app, ["query", "check", plan])
     assert told.exit_code == 0

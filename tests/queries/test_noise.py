@@ -9,11 +9,11 @@ import numpy as np
 import opendp.prelude as dp
 import pytest
 
-from bursar import filters, noise
-from bursar.curves import gaussian, zcdp
-from bursar.mechanisms import Gaussian, Laplace
-from bursar.queries import Count
-from bursar.queries._noise import noisy
+from almoner import filters, noise
+from almoner.curves import gaussian, zcdp
+from almoner.mechanisms import Gaussian, Laplace
+from almoner.queries import Count
+from almoner.queries._noise import noisy
 from ledgers import RHO
 from sessions import opened
 
@@ -73,7 +73,7 @@ def test_asking_loads_no_library_of_noise(tmp_path):
     code = f"""
 import sys
 import pyarrow as pa
-from bursar import filters, queries
+from almoner import filters, queries
 rows = pa.table({{"who": [1, 2, 3]}})
 budget = filters.Zcdp(rho=1.0)
 with queries.Session.open(rows, person="who", budget=budget, ledger={str(tmp_path / "l")!r}, create=True) as session:

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
-from bursar.queries._choice import best_clip
-from bursar.queries._kinds.lengths import Extremes, Lengths
-from bursar.queries._questions import described, question, recorded
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.queries import Count, Histogram, Mean, People, Ratio, Sum, Variance
+from almoner.queries._choice import best_clip
+from almoner.queries._kinds.lengths import Extremes, Lengths
+from almoner.queries._questions import described, question, recorded
 from ledgers import exact
 from sessions import opened
 

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BursarError, DataError
-from bursar.queries import Count, Histogram, People, Session, Sum
+from almoner import filters
+from almoner.errors import AlmonerError, ArgumentError, DataError
+from almoner.queries import Count, Histogram, People, Session, Sum
 from ledgers import exact
 
 CHEAP = {"sigma": 1000.0}
@@ -65,7 +65,7 @@ def test_one_line_of_a_csv_file_changes_how_no_other_is_read(tmp_path, case):
                 column = next(iter(by))
                 keys = [key for key in by[column] if column != "day" or fits(session, key)]
                 counts = dict(zip(keys, without_noise(session, Count(clip=1, by={column: keys}, **CHEAP)), strict=True))
-        except BursarError:  # to the data holder, who opens it
+        except AlmonerError:  # to the data holder, who opens it
             assert name == "with"
             continue
         found.append([counts.get(key, 0) for key in by[column]])

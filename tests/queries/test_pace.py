@@ -8,15 +8,15 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar._units import MEASURE
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Histogram, Mean, People, Session, Sum
-from bursar.queries._analyst import Asker
-from bursar.queries._asking import _refuse_other
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described, question
-from bursar.queries.plans import Plan
+from almoner import filters
+from almoner._units import MEASURE
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Histogram, Mean, People, Session, Sum
+from almoner.queries._analyst import Asker
+from almoner.queries._asking import _refuse_other
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described, question
+from almoner.queries.plans import Plan
 from ledgers import RHO, exact
 from plan_files import PLAN, plan_folder
 

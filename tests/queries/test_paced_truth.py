@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar._units import MEASURE
-from bursar.errors import ArgumentError
-from bursar.ledger import left_at_worst
-from bursar.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
-from bursar.queries._answers import answer
-from bursar.queries._clips import complete_clip, least_share
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described, question
-from bursar.queries._whole import between_odds
+from almoner import filters
+from almoner._units import MEASURE
+from almoner.errors import ArgumentError
+from almoner.ledger import left_at_worst
+from almoner.queries import Count, Covariance, Histogram, Mean, Quantiles, Ratio, Regression, Sum, Top, Variance
+from almoner.queries._answers import answer
+from almoner.queries._clips import complete_clip, least_share
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described, question
+from almoner.queries._whole import between_odds
 from ledgers import exact
 from sessions import opened
 

@@ -4,8 +4,8 @@ import datetime
 
 import pytest
 
-from bursar.errors import ArgumentError, DataError, LedgerError
-from bursar.queries.plans import Plan
+from almoner.errors import ArgumentError, DataError, LedgerError
+from almoner.queries.plans import Plan
 from plan_files import PLAN, plan_folder
 from sessions import without_noise
 

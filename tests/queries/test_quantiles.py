@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bursar.queries import Quantiles
-from bursar.queries._noise_bands import NoiseBand
+from almoner.queries import Quantiles
+from almoner.queries._noise_bands import NoiseBand
 
 SPENDING = np.sort(np.random.default_rng(5).lognormal(5.0, 1.6, 4001))  # a median of 148, and few above 10,000
 RUNS = 60

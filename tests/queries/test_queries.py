@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import Count, Mean, People
-from bursar.queries._questions import described, question
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.queries import Count, Mean, People
+from almoner.queries._questions import described, question
 from ledgers import RHO
 from sessions import opened
 

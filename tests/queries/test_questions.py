@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Histogram, Quantiles, Sum, Variance
-from bursar.queries._questions import described, question
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Histogram, Quantiles, Sum, Variance
+from almoner.queries._questions import described, question
 
 WRONG = [
     lambda: Count(clip=1),

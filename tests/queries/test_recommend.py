@@ -6,9 +6,9 @@ import statistics
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.queries import People, recommend
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.queries import People, recommend
 from sessions import opened
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from bursar.queries import Count
+from almoner.queries import Count
 from sessions import ROWS, opened
 
 

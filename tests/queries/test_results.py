@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from bursar import filters
-from bursar.cli import app
-from bursar.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, ranges, write_csv
-from bursar.queries._answers import answer
+from almoner import filters
+from almoner.cli import app
+from almoner.queries import Count, Covariance, Histogram, Quantiles, Sum, Top, ranges, write_csv
+from almoner.queries._answers import answer
 from plan_files import plan_folder
 from sessions import opened
 

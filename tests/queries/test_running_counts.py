@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar._units import MEASURE
-from bursar.errors import ArgumentError
-from bursar.ledger import left_at_worst
-from bursar.mechanisms import Gaussian
-from bursar.queries import Count, Quantiles
-from bursar.queries._answers import answer
-from bursar.queries._bin_factor import FACTOR_BITS, bin_factor, noisy_mixed
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described, question, recorded
+from almoner import filters
+from almoner._units import MEASURE
+from almoner.errors import ArgumentError
+from almoner.ledger import left_at_worst
+from almoner.mechanisms import Gaussian
+from almoner.queries import Count, Quantiles
+from almoner.queries._answers import answer
+from almoner.queries._bin_factor import FACTOR_BITS, bin_factor, noisy_mixed
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described, question, recorded
 from ledgers import exact
 from sessions import opened
 
@@ -181,7 +181,7 @@ def test_records_keep_their_meaning(tmp_path):
 def test_a_key_from_before_is_answered_as_it_was(tmp_path, monkeypatch):
     """The entry of a question written without ``correlated`` is read with noise on each bin, by whoever asks again."""
     asked = Quantiles("v", EDGES, step=1, rho=0.05)
-    from bursar.queries import _asking
+    from almoner.queries import _asking
 
     def without(each):
         values = described(each)

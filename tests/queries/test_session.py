@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.ledger import Watch, _record
-from bursar.queries import Count
+from almoner import filters
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.ledger import Watch, _record
+from almoner.queries import Count
 from ledgers import RHO
 from sessions import opened
 

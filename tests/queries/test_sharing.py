@@ -2,9 +2,9 @@
 
 import pytest
 
-from bursar import filters, queries
-from bursar.errors import ArgumentError
-from bursar.ledger import check_export, export
+from almoner import filters, queries
+from almoner.errors import ArgumentError
+from almoner.ledger import check_export, export
 from sessions import opened
 
 COUNT = queries.Count(by={"place": ["x", "y"]}, clip=3, sigma=20.0)

@@ -5,9 +5,9 @@ import gzip
 import duckdb
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.queries import Sum
-from bursar.queries._engines.sources import ReadOptions, attach
+from almoner.errors import ArgumentError, DataError
+from almoner.queries import Sum
+from almoner.queries._engines.sources import ReadOptions, attach
 from ledgers import exact
 from sessions import opened
 

@@ -6,9 +6,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from bursar import errors, filters, ledger, queries
-from bursar.ledger._worst import Worst
-from bursar.queries import _asking
+from almoner import errors, filters, ledger, queries
+from almoner.ledger._worst import Worst
+from almoner.queries import _asking
 
 FIRST, DAYS, BUDGET = dt.date(2025, 12, 29), 70, 0.5
 WEEKS = ledger.Periods("day", every="week", first=FIRST, last="2026-02-28")

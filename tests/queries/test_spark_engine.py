@@ -24,11 +24,11 @@ from typer.testing import CliRunner
 
 import forms
 import shops
-from bursar import filters, ledger
-from bursar.cli import app
-from bursar.errors import ArgumentError, BudgetExceeded, DataError, LedgerError, Unsupported
-from bursar.ledger import Ledger, verify
-from bursar.queries import (
+from almoner import filters, ledger
+from almoner.cli import app
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError, Unsupported
+from almoner.ledger import Ledger, verify
+from almoner.queries import (
     Count,
     Covariance,
     Distinct,
@@ -45,9 +45,9 @@ from bursar.queries import (
     Top,
     Variance,
 )
-from bursar.queries._engines import spark_accounts
-from bursar.queries._prices import STEPS
-from bursar.queries._questions import described
+from almoner.queries._engines import spark_accounts
+from almoner.queries._prices import STEPS
+from almoner.queries._questions import described
 from crashes import campaign_on_spark
 from ledgers import counted, exact
 from sparks import NO_CODE, cluster, needs_spark, opened, started
@@ -779,7 +779,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
 from ledgers import exact
 from sparks import opened, started
-from bursar.queries import Mean
+from almoner.queries import Mean
 spark = started({str(tmp_path)!r}, sys.argv[1], **{{"spark.executor.memory": "512m", "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s"}})
 asked = {asked!r}

@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from bursar import filters
-from bursar._units import shown
-from bursar.curves import zcdp
-from bursar.queries import Count, Sum
+from almoner import filters
+from almoner._units import shown
+from almoner.curves import zcdp
+from almoner.queries import Count, Sum
 from ledgers import RHO
 from sessions import opened
 

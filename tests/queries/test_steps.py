@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Mean, Sum
-from bursar.queries._questions import described, question
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Mean, Sum
+from almoner.queries._questions import described, question
 from ledgers import exact
 from sessions import CHEAP, opened, without_noise
 

@@ -5,10 +5,10 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from bursar import queries
-from bursar.errors import ArgumentError, DataError
-from bursar.queries import Count, Keys, Lookup, Mean, People, Sum, Table
-from bursar.queries._questions import described, question
+from almoner import queries
+from almoner.errors import ArgumentError, DataError
+from almoner.queries import Count, Keys, Lookup, Mean, People, Sum, Table
+from almoner.queries._questions import described, question
 from ledgers import counted
 from sessions import CHEAP, without_noise
 from shops import GROUPS, ORDERS, PERSON, PRODUCTS, PUBLIC, REGIONS, TABLES, opened

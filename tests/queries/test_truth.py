@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar import filters
-from bursar.errors import ArgumentError
-from bursar.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from bursar.queries._answers import answer
-from bursar.queries._prices import STEPS
+from almoner import filters
+from almoner.errors import ArgumentError
+from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
+from almoner.queries._answers import answer
+from almoner.queries._prices import STEPS
 from ledgers import RHO, exact
 from sessions import opened
 

@@ -13,13 +13,13 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from bursar import filters
-from bursar.cli import app
-from bursar.errors import ArgumentError, DataError
-from bursar.ledger import Ledger
-from bursar.queries import Count, Lookup, Session, Table
-from bursar.queries._engines import sources
-from bursar.queries.plans import Plan
+from almoner import filters
+from almoner.cli import app
+from almoner.errors import ArgumentError, DataError
+from almoner.ledger import Ledger
+from almoner.queries import Count, Lookup, Session, Table
+from almoner.queries._engines import sources
+from almoner.queries.plans import Plan
 from sessions import CHEAP, without_noise
 
 PRIVATE = "private: for the data holder"
@@ -203,7 +203,7 @@ sigma = 20
 
 @each_form
 def test_a_plan_is_refused_on_the_command_line_and_its_line_helps(tmp_path, form):
-    """`bursar query ask` charges nothing and makes no ledger; the TOML of the message reads the column."""
+    """`almoner query ask` charges nothing and makes no ledger; the TOML of the message reads the column."""
     csv_file(tmp_path, rows(form))
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.format(types=f"types = {{ given = '{FORMS[form][1]}' }}"), encoding="utf-8")

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.queries import Count
+from almoner.errors import ArgumentError, DataError
+from almoner.queries import Count
 from sessions import CHEAP, opened, without_noise
 
 PURE = [
@@ -69,7 +69,7 @@ def test_what_cannot_be_checked_is_said(path, tmp_path):
 
 def test_a_slow_view_is_not_waited_for(path, monkeypatch):
     """The check stops after some seconds and says so; the session opens."""
-    monkeypatch.setattr("bursar.queries._opening.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("almoner.queries._opening.CHECK_SECONDS", 0.2)
     with opened(path, ROWS, view=SLOW) as session:
         assert "took more than" in session.view_check.skipped
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.queries import Count
+from almoner.errors import ArgumentError
+from almoner.queries import Count
 from sessions import CHEAP, opened, without_noise
 
 WHERE = [

@@ -4,8 +4,8 @@ import builtins
 
 import pytest
 
-from bursar.errors import MissingExtra
-from bursar.report.figures import INK, PALETTE, figure, one_two_five, private_title, save, styled, thousands
+from almoner.errors import MissingExtra
+from almoner.report.figures import INK, PALETTE, figure, one_two_five, private_title, save, styled, thousands
 
 
 def test_a_figure_is_saved_without_a_display(tmp_path, monkeypatch):

@@ -9,12 +9,12 @@ import pypdf
 import pytest
 
 import training_cards
+from almoner import filters, queries
+from almoner.ledger import Ledger
+from almoner.report import pages
+from almoner.report.losses import from_norms
+from almoner.report.losses import page as losses_page
 from browser import browser, chromium
-from bursar import filters, queries
-from bursar.ledger import Ledger
-from bursar.report import pages
-from bursar.report.losses import from_norms
-from bursar.report.losses import page as losses_page
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="chromium is not installed: apt-get install chromium")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bursar import individual
-from bursar._units import shown
-from bursar.errors import ArgumentError
-from bursar.report.losses import from_norms, histogram, means, page, quantiles, side_by_side
+from almoner import individual
+from almoner._units import shown
+from almoner.errors import ArgumentError
+from almoner.report.losses import from_norms, histogram, means, page, quantiles, side_by_side
 from page_reader import Reader
 
 RUN = {"noise_multiplier": 2.0, "sample_rate": 0.005, "delta": 1e-5}

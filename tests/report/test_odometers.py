@@ -2,9 +2,9 @@
 
 import pytest
 
-from bursar.compare import Bound, Comparison
-from bursar.mechanisms import Gaussian
-from bursar.report.odometers import draw
+from almoner.compare import Bound, Comparison
+from almoner.mechanisms import Gaussian
+from almoner.report.odometers import draw
 
 BOUNDS = (
     Bound("exact", "fixed", (1.0, 2.0)),

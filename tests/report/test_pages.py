@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from bursar import _html, filters, queries
-from bursar.errors import ArgumentError
-from bursar.individual import BudgetStatement
-from bursar.ledger import Ledger, compact, erase
-from bursar.queries import Line, Statement
-from bursar.queries._questions import _KINDS
-from bursar.report import pages
+from almoner import _html, filters, queries
+from almoner.errors import ArgumentError
+from almoner.individual import BudgetStatement
+from almoner.ledger import Ledger, compact, erase
+from almoner.queries import Line, Statement
+from almoner.queries._questions import _KINDS
+from almoner.report import pages
 from page_reader import Reader
 
 HOSTILE = (

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from bursar.report.spends import spends
-from bursar.training import HolderReport
+from almoner.report.spends import spends
+from almoner.training import HolderReport
 
 
 def test_picture_and_numbers_are_marked_private(tmp_path):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bursar import filters, mechanisms
-from bursar.curves import tradeoff
-from bursar.errors import ArgumentError
-from bursar.report import tradeoff as report
+from almoner import filters, mechanisms
+from almoner.curves import tradeoff
+from almoner.errors import ArgumentError
+from almoner.report import tradeoff as report
 
 
 def test_curves_are_drawn_side_by_side(tmp_path):

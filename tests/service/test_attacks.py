@@ -10,12 +10,12 @@ import time
 import pytest
 import uvicorn
 
-from bursar import filters
-from bursar.errors import DataError
-from bursar.ledger import Domain, Ledger
-from bursar.service import _patience
-from bursar.service._clerk import Busy, Clerk, Stopped
-from bursar.service._rates import Rates
+from almoner import filters
+from almoner.errors import DataError
+from almoner.ledger import Domain, Ledger
+from almoner.service import _patience
+from almoner.service._clerk import Busy, Clerk, Stopped
+from almoner.service._rates import Rates
 from services import COUNT, MARKER, TOKENS, Service, service, service_folder
 
 
@@ -90,7 +90,7 @@ def test_a_token_that_was_taken_from_the_policy_is_refused(tmp_path):
     with service(folder) as running:
         answer = running.ann.ask("one").json()
         old = running.desk.policy.analysts["ann"].token
-    from bursar.service import hash_of
+    from almoner.service import hash_of
 
     with service(folder, lambda text: text.replace(old, hash_of(TOKENS["stranger"]))) as running:
         assert running.ann.get("/v1/me").status_code == 401
@@ -421,8 +421,8 @@ def test_an_error_does_not_end_the_clerk():
 
 def test_two_names_that_differ_by_case_are_one(running):
     """The ledger refuses a new analyst whose name is another's but for case or spelling: limits go by name."""
-    from bursar import queries
-    from bursar.errors import ArgumentError
+    from almoner import queries
+    from almoner.errors import ArgumentError
 
     asked = queries.Count(clip=5, sigma=60)
     running.ann.ask("one")

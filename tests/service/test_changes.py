@@ -8,9 +8,9 @@ import time
 import httpx2
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.service import _server, hash_of, new_token
-from bursar.service.policies import Policy
+from almoner.errors import ArgumentError
+from almoner.service import _server, hash_of, new_token
+from almoner.service.policies import Policy
 from service_processes import started
 from services import COUNT, POLICY, TOKENS, Door, service, service_folder
 

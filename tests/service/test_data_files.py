@@ -5,9 +5,9 @@ import logging
 import pytest
 from pyarrow import csv, parquet
 
-from bursar.errors import LedgerError
-from bursar.service import _server, explain, opened
-from bursar.service.policies import Policy
+from almoner.errors import LedgerError
+from almoner.service import _server, explain, opened
+from almoner.service.policies import Policy
 from services import MARKER, POLICY, TOKENS, Door, Service, service, service_folder
 
 PARQUET = POLICY.replace(".csv", ".parquet").replace('types = { hours = "number", day = "date" }', "")
@@ -64,12 +64,12 @@ def test_data_that_are_away_are_waited_for(running, caplog):
     with caplog.at_level(logging.WARNING):
         assert [asked(running, "a") for _ in range(2)] == [(503, "away", "60")] * 2
         assert alarms(running) == ["A file of table 'visits' is away: questions are refused until it is back."]
-        assert "bursar_data_readable 0" in running.holder.get("/metrics").text
+        assert "privacy_data_readable 0" in running.holder.get("/metrics").text
         assert running.ann.get("/v1/me").status_code == 200
         away.rename(path)
         assert asked(running, "a")[0] == 201
     assert alarms(running) == []
-    assert "bursar_data_readable 1" in running.holder.get("/metrics").text
+    assert "privacy_data_readable 1" in running.holder.get("/metrics").text
     assert [record.getMessage() for record in caplog.records] == [
         "A file of table 'visits' is away: questions are refused until it is back.",
         "The data of table 'visits' can be read again.",
@@ -165,10 +165,10 @@ def test_a_service_makes_no_ledger(tmp_path):
     """A lost ledger is refused at the start, and is not a fresh budget for everybody; with a witness it says so."""
     folder = service_folder(tmp_path, 'witness = "people.head"\n' + POLICY)
     policy = Policy.read(folder / "policy.toml")
-    with pytest.raises(LedgerError, match="`bursar ledger create FILE`"):
+    with pytest.raises(LedgerError, match="`almoner ledger create FILE`"):
         opened(policy)
     told = " ".join(explain(policy))
-    assert "`bursar ledger create`" in told
+    assert "`almoner ledger create`" in told
     assert "people.head will remember" in told
     assert not list(folder.glob("people*"))
     doors = opened(policy, create=True)

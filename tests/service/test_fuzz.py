@@ -10,9 +10,9 @@ from services import MARKER, TOKENS, service, service_folder
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 from schemathesis import checks  # noqa: E402
 
-from bursar.service._openapi import document  # noqa: E402
+from almoner.service._openapi import document  # noqa: E402
 
-EXAMPLES = int(os.environ.get("BURSAR_FUZZ", "60"))
+EXAMPLES = int(os.environ.get("ALMONER_FUZZ", "60"))
 """Requests for each operation; the environment can ask for more."""
 
 schema = schemathesis.openapi.from_dict(document())

@@ -5,9 +5,9 @@ import re
 import httpx2
 import pytest
 
+from almoner import _html
+from almoner._intervals import interval_shown, value_shown
 from browser import browser, chromium
-from bursar import _html
-from bursar._intervals import interval_shown, value_shown
 from page_reader import Reader
 from service_processes import started
 from services import COUNT, MARKER, POLICY, TOKENS, Door, service, service_folder
@@ -178,10 +178,10 @@ def test_a_visit_needs_its_cookie_and_ends(running, ann):
     assert TOKENS["ann"] not in cookie
     assert ann.get("/v1/me").status_code == 401
     form = Reader(ann.get("/").text).forms["/logout"]
-    value = ann.cookies["bursar"]
+    value = ann.cookies["analyst_session"]
     assert ann.post("/logout", data=form).status_code == 303
     again = Door(running.doors.analysts)
-    assert again.get("/", headers={"cookie": f"bursar={value}"}).headers["location"] == "/login"
+    assert again.get("/", headers={"cookie": f"almoner={value}"}).headers["location"] == "/login"
     for token in ("", TOKENS["stranger"], TOKENS["old"], TOKENS["holder"]):
         assert Door(running.doors.analysts).post("/login", data={"token": token}).status_code == 401
     for token in ("", TOKENS["ann"]):

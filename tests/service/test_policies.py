@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.service import explain, hash_of, opened
-from bursar.service.policies import Limits, Policy
+from almoner.errors import ArgumentError, DataError
+from almoner.service import explain, hash_of, opened
+from almoner.service.policies import Limits, Policy
 from services import POLICY, TOKENS, service, service_folder
 
 ANN = POLICY.index("[analysts.ann]")

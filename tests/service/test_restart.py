@@ -15,7 +15,7 @@ from service_load import checked, load
 from service_processes import started
 from services import COUNT, POLICY, TOKENS, service, service_folder
 
-KILLS = int(os.environ.get("BURSAR_KILLS", "3"))
+KILLS = int(os.environ.get("ALMONER_KILLS", "3"))
 """How often a process is killed; the environment can ask for more, and gets more questions too."""
 
 
@@ -180,9 +180,9 @@ def test_a_key_that_another_process_answers_at_the_same_time_has_its_answer(tmp_
 
 def test_a_port_that_is_taken_is_refused_before_the_ledger_is_made(tmp_path):
     """An error names the key of the policy, and no ledger is made."""
-    from bursar.errors import ArgumentError
-    from bursar.service import serve
-    from bursar.service.policies import Policy
+    from almoner.errors import ArgumentError
+    from almoner.service import serve
+    from almoner.service.policies import Policy
 
     folder = service_folder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -3,10 +3,10 @@
 import jsonschema_rs
 import pytest
 
-from bursar import queries
-from bursar.service._analyst_routes import AnalystRoutes
-from bursar.service._bodies import ASKS, FIELDS
-from bursar.service._openapi import document
+from almoner import queries
+from almoner.service._analyst_routes import AnalystRoutes
+from almoner.service._bodies import ASKS, FIELDS
+from almoner.service._openapi import document
 from services import COUNT, TOKENS, service, service_folder
 
 
@@ -174,10 +174,10 @@ def test_the_data_holder_sees_accounts_and_checks(running):
     running.door().get("/v1/me")
     assert [alarm["code"] for alarm in running.holder.get("/v1/alarms").json()] == ["token"]
     text = running.holder.get("/metrics").text
-    assert 'bursar_questions_total{analyst="ann",state="answered"} 1' in text
-    assert "bursar_people_charged 40" in text
-    assert 'bursar_requests_total{route="/v1/answers",status="201"} 1' in text
-    assert 'bursar_refusals_total{code="token"} 1' in text
+    assert 'privacy_questions_total{analyst="ann",state="answered"} 1' in text
+    assert "privacy_people_charged 40" in text
+    assert 'privacy_requests_total{route="/v1/answers",status="201"} 1' in text
+    assert 'privacy_refusals_total{code="token"} 1' in text
 
 
 def test_people_near_the_end_raise_an_alarm(tmp_path):

@@ -5,10 +5,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.errors import DataError
-from bursar.queries.plans import Plan
-from bursar.service import explain
+from almoner.cli import app
+from almoner.errors import DataError
+from almoner.queries.plans import Plan
+from almoner.service import explain
 from services import MARKER, POLICY, service, service_folder
 
 PRIVATE = "private: for the data holder"
@@ -129,7 +129,7 @@ def test_data_that_cannot_be_opened_again_are_to_analysts_as_a_server_that_faile
 
 def test_a_policy_is_explained_with_what_cannot_be_read(tmp_path):
     """`--check` has the numbers and the first lines, marked."""
-    from bursar.service.policies import Policy
+    from almoner.service.policies import Policy
 
     folder = spoiled(service_folder(tmp_path), FORMS[0], 2)
     (told,) = [line for line in explain(Policy.read(folder / "policy.toml")) if "count as missing" in line]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, individual, mechanisms, odometers, training
-from bursar.training import policies, stopping
+from almoner import errors, filters, individual, mechanisms, odometers, training
+from almoner.training import policies, stopping
 from training_runs import BY_RECORD, N, network, records, trainer
 
 SAMPLED = odometers.Gaussian(delta=1e-5, plan=1.0)  # no price for sampled steps

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, training
-from bursar.training.callbacks import Evaluation, MovingAverage, Progress, Schedule, module_measure
-from bursar.training.groups import Audience, GroupWatch
+from almoner import errors, filters, training
+from almoner.training.callbacks import Evaluation, MovingAverage, Progress, Schedule, module_measure
+from almoner.training.groups import Audience, GroupWatch
 from training_runs import BY_RECORD, N, network, trainer
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import training_cards
-from bursar import errors, filters, individual, mechanisms
-from bursar.training import stopping
+from almoner import errors, filters, individual, mechanisms
+from almoner.training import stopping
 from training_runs import N, trainer
 
 

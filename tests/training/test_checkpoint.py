@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters, individual, mechanisms, training
-from bursar.training._checkpoint import Checkpoint
-from bursar.training.stopping import StillActive
+from almoner import errors, filters, individual, mechanisms, training
+from almoner.training._checkpoint import Checkpoint
+from almoner.training.stopping import StillActive
 from training_runs import N, dies, trainer
 from training_runs import records as people_and_labels
 

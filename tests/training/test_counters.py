@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bursar import errors, filters, individual, mechanisms
-from bursar.training.stopping import Dropouts, SquareRoot, Tree
+from almoner import errors, filters, individual, mechanisms
+from almoner.training.stopping import Dropouts, SquareRoot, Tree
 from drop_counts import both, decoder_and_encoder
 
 

@@ -17,8 +17,8 @@ from torch.utils.data import (
     default_collate,
 )
 
-from bursar import errors, filters, individual, training
-from bursar.training.correlated import FixedBatches
+from almoner import errors, filters, individual, training
+from almoner.training.correlated import FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)
@@ -101,7 +101,7 @@ def test_data_that_repeat_or_drop_people_are_refused_before_anything_is_charged(
     """The message says what to give."""
     accounts = individual.Filter(N, BUDGET)
     made = trainer(accounts)
-    with pytest.raises(errors.BursarError, match=words):
+    with pytest.raises(errors.AlmonerError, match=words):
         made.fit(make()) if words != "inputs must be a tensor" else made.fit(make(), torch.zeros(3))
     assert not accounts.spent().any()
 
@@ -151,7 +151,7 @@ def of_rising_size():
 )
 def test_sequences_that_are_padded_to_the_longest_beside_them_are_refused(data, words):
     """A record's gradient would depend on the length of somebody else's."""
-    with pytest.raises(errors.BursarError, match=words):
+    with pytest.raises(errors.AlmonerError, match=words):
         trainer(BUDGET.fresh()).fit(data())
 
 
@@ -222,7 +222,7 @@ def test_a_run_on_a_data_set_resumes_with_the_same_records_only(tmp_path):
             run.stop()
 
     trainer(BUDGET.fresh(), steps=4).fit(Files(), people=ids, checkpoint=tmp_path, callbacks=[stop])
-    with pytest.raises(errors.BursarError):
+    with pytest.raises(errors.AlmonerError):
         trainer(BUDGET.fresh(), steps=4).fit(x, y, people=ids[::-1], checkpoint=tmp_path, resume=True)
     assert trainer(BUDGET.fresh(), steps=4).fit(x, y, people=ids, checkpoint=tmp_path, resume=True).step in (2, 4)
 

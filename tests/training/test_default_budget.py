@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import calibrate, filters, individual, mechanisms, training
-from bursar.errors import ArgumentError, CalibrationFailed
-from bursar.training import _default_budget
+from almoner import calibrate, filters, individual, mechanisms, training
+from almoner.errors import ArgumentError, CalibrationFailed
+from almoner.training import _default_budget
 from training_runs import BY_RECORD
 
 N = 200

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from bursar import filters, individual
-from bursar.errors import ArgumentError, BudgetExceeded
-from bursar.mechanisms import Gaussian
-from bursar.training import Everybody, descend
-from bursar.training._logistic.gradients import LogisticGradients
+from almoner import filters, individual
+from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.mechanisms import Gaussian
+from almoner.training import Everybody, descend
+from almoner.training._logistic.gradients import LogisticGradients
 
 
 def people_and_labels(rows=40, features=3, classes=2, seed=0):

@@ -8,12 +8,12 @@ exceed what we claim; it must come close to it, else the audit is blind; and pla
 import numpy as np
 import pytest
 
+from almoner import filters, individual
+from almoner.curves import gaussian
+from almoner.mechanisms import Gaussian
+from almoner.training import descend
+from almoner.training._logistic.gradients import LogisticGradients
 from audits import DELTA, epsilon_bound
-from bursar import filters, individual
-from bursar.curves import gaussian
-from bursar.mechanisms import Gaussian
-from bursar.training import descend
-from bursar.training._logistic.gradients import LogisticGradients
 
 MU = 1.5
 CLIPPED_STEPS = 2  # the budget: two steps at the whole clip

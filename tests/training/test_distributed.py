@@ -10,8 +10,8 @@ import torch
 import torch.distributed as distributed
 
 import training_together
-from bursar import errors
-from bursar.training._distributed import Processes, noise_generator
+from almoner import errors
+from almoner.training._distributed import Processes, noise_generator
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_together.py"
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.training.drawings import Scenes, Shapes, Strokes
+from almoner.errors import ArgumentError
+from almoner.training.drawings import Scenes, Shapes, Strokes
 
 
 @pytest.mark.parametrize("kind", [Strokes, Shapes, Scenes])

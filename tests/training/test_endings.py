@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from bursar import errors, filters, ledger, mechanisms, odometers, training
-from bursar.queries import Session
-from bursar.training import _ending, callbacks, policies
-from bursar.training._ending import Interruptions, Killed, Saves
-from bursar.training._evaluation import correct
-from bursar.training.correlated import Banded, FixedBatches
+from almoner import errors, filters, ledger, mechanisms, odometers, training
+from almoner.queries import Session
+from almoner.training import _ending, callbacks, policies
+from almoner.training._ending import Interruptions, Killed, Saves
+from almoner.training._evaluation import correct
+from almoner.training.correlated import Banded, FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_told_to_end.py"
@@ -478,7 +478,7 @@ def test_a_training_on_a_ledger_that_is_told_to_end_is_settled(tmp_path):
     ).close()
     code = f"""
 import os, signal, numpy as np
-from bursar import training
+from almoner import training
 x, who = np.ones(({N}, 1)), np.array([f"p{{number}}" for number in range({N})])
 def look(number, _):
     if number == 10:

@@ -13,10 +13,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bursar import filters, individual, training
-from bursar.errors import ArgumentError, BudgetExceeded, DataError
-from bursar.training import LogisticRegression
-from bursar.training._logistic.noise_plan import COUNT_SHARE, plan
+from almoner import filters, individual, training
+from almoner.errors import ArgumentError, BudgetExceeded, DataError
+from almoner.training import LogisticRegression
+from almoner.training._logistic.noise_plan import COUNT_SHARE, plan
 from data_folders import DATA, needs
 
 ADULT = DATA / "adult"
@@ -265,7 +265,7 @@ EXCEPTIONS = ALWAYS | {
 }
 
 
-@pytest.mark.filterwarnings("ignore::bursar.errors.PrivacyWarning")  # the checks fit many copies
+@pytest.mark.filterwarnings("ignore::almoner.errors.PrivacyWarning")  # the checks fit many copies
 @parametrize_with_checks(
     [LogisticRegression(), LogisticRegression(seed=0)],
     expected_failed_checks=lambda estimator: ALWAYS if estimator.seed is not None else EXCEPTIONS,
@@ -276,16 +276,16 @@ def test_scikit_learns_conventions(estimator, check):
 
 
 def test_importing_the_wing_does_not_load_scikit_learn():
-    """`bursar.training` loads scikit-learn only when an estimator is asked for."""
-    code = "import bursar.training, sys; assert not {'sklearn', 'pyarrow', 'matplotlib', 'torch'} & set(sys.modules)"
+    """`almoner.training` loads scikit-learn only when an estimator is asked for."""
+    code = "import almoner.training, sys; assert not {'sklearn', 'pyarrow', 'matplotlib', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @needs("adult")
 def test_adult_our_way_reaches_the_bar():
     """UCI Adult at (0.3, 1e-5), our features and settings, one seed: above 84.4 % and above plain private GD."""
-    from bursar.training._logistic import tables
-    from bursar.training._logistic.schema import Schema
+    from almoner.training._logistic import tables
+    from almoner.training._logistic.schema import Schema
 
     schema = Schema.read(Path(training.__file__).parent / "adult.toml")
     learn, judge = (tables.read(ADULT / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test"))
@@ -347,10 +347,10 @@ def test_labels_are_named_once_and_a_seed_is_a_number(options, words):
 @pytest.mark.parametrize(
     ("hidden", "asked", "extra"),
     [
-        ("torch", "import bursar.training.callbacks", "torch"),
-        ("torch", "import bursar.training.policies", "torch"),
-        ("torch", "from bursar.training import Trainer", "torch"),
-        ("sklearn", "from bursar.training import examples; examples.digits()", "sklearn"),
+        ("torch", "import almoner.training.callbacks", "torch"),
+        ("torch", "import almoner.training.policies", "torch"),
+        ("torch", "from almoner.training import Trainer", "torch"),
+        ("sklearn", "from almoner.training import examples; examples.digits()", "sklearn"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bursar.training import examples
+from almoner.training import examples
 from data_folders import DATA, needs
 
 
@@ -17,7 +17,7 @@ def test_digits_are_split_and_scaled():
 
 def test_the_folder_of_adult_is_the_given_one_or_where_data_are_kept(tmp_path, monkeypatch):
     """Both files must be there; a folder that is given is the only one that is looked at."""
-    monkeypatch.setenv("BURSAR_DATA", str(tmp_path))
+    monkeypatch.setenv("ALMONER_DATA", str(tmp_path))
     assert examples.adult_folder() is None
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / "adult.data").touch()

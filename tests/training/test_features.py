@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bursar import filters, individual
-from bursar.errors import ArgumentError
-from bursar.mechanisms import Gaussian
-from bursar.training.drawings import Strokes
-from bursar.training.features import Scattering, Whitened, cached, noisy_mean
+from almoner import filters, individual
+from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian
+from almoner.training.drawings import Strokes
+from almoner.training.features import Scattering, Whitened, cached, noisy_mean
 
 # kymatio 0.3.0, Scattering2D(J=2, shape=(16, 20), L=4), its filters scaled by 3.1415 where ours have pi:
 # the mean of each channel, and its value at the upper right

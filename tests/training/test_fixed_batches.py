@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, individual, mechanisms, odometers, training
-from bursar.training import stopping
-from bursar.training._fixed_batches import Rows, _bytes_of
-from bursar.training._releases import Releases
-from bursar.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
-from bursar.training.gradients import _self_check
+from almoner import errors, filters, individual, mechanisms, odometers, training
+from almoner.training import stopping
+from almoner.training._fixed_batches import Rows, _bytes_of
+from almoner.training._releases import Releases
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
+from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
 
 FACTORS = [PrefixSums(), Banded(4), BandedInverse(4), Tree()]
@@ -258,7 +258,7 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
             return super().normal(mean, sigma, size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bursar.training._fixed_batches.Rows", Spy)
+        patch.setattr("almoner.training._fixed_batches.Rows", Spy)
         first = made(Banded(4), filters.Gaussian(mu=30.0), noise_multiplier=1.0, seed=9)
         with dies(Killed):
             first.fit(x, y, checkpoint=tmp_path, checkpoint_every=5, callbacks=[killed_at(9)])
@@ -286,7 +286,7 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
 )
 def test_what_does_not_go_together_is_refused(options, words):
     """The error names the argument and the rule, before any data are read."""
-    with pytest.raises(errors.BursarError, match=words):
+    with pytest.raises(errors.AlmonerError, match=words):
         made(**({"noise": Banded(4)} | options))
 
 

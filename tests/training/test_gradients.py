@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors
-from bursar.training.gradients import Gradients, _layers, _self_check, check, clipping
+from almoner import errors
+from almoner.training.gradients import Gradients, _layers, _self_check, check, clipping
 from gradient_modules import BY_RECORD, MODULES, by_record, setting
 
 

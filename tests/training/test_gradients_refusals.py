@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors
-from bursar.training.gradients import Gradients, check
+from almoner import errors
+from almoner.training.gradients import Gradients, check
 from gradient_modules import BY_RECORD, Sequence, setting
 
 
@@ -198,7 +198,7 @@ def test_a_module_that_was_changed_since_is_refused(change):
         module[0].requires_grad_(False)
     else:
         module.half()
-    with pytest.raises(errors.BursarError, match=r"replace or freeze layers first|train in float32 or float64"):
+    with pytest.raises(errors.AlmonerError, match=r"replace or freeze layers first|train in float32 or float64"):
         engine.norms(torch.randn(4, 5), torch.zeros(4, dtype=torch.long))
 
 

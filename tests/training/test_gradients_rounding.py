@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from bursar.training.gradients import Gradients, check, clipping
-from bursar.training.gradients._factors import Dense, SparseRows
+from almoner.training.gradients import Gradients, check, clipping
+from almoner.training.gradients._factors import Dense, SparseRows
 from gradient_modules import BY_RECORD, Sequence, by_record, setting
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bursar import errors, filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.training import descend
-from bursar.training._logistic.gradients import LogisticGradients
-from bursar.training.groups import Audience, GroupReport, GroupWatch, linear_measure
+from almoner import errors, filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.training import descend
+from almoner.training._logistic.gradients import LogisticGradients
+from almoner.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 MU = 1.0
 

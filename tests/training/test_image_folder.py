@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.training import models
+from almoner.errors import ArgumentError, DataError
+from almoner.training import models
 from pictures import NAMES, bars, drawn, folder_of
 
 OPTIONS = {"classes": NAMES, "people": 200, "kind": "strokes", "drawings": 60, "epsilon": 3.0}

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from bursar.training.gradients import Gradients
-from bursar.training.layers import StandardisedWeight, standardised
+from almoner.training.gradients import Gradients
+from almoner.training.layers import StandardisedWeight, standardised
 from gradient_modules import BY_RECORD, FLAT, by_record
 
 

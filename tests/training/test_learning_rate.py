@@ -5,10 +5,10 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError
-from bursar.mechanisms import Gaussian
-from bursar.training import LogisticRegression
-from bursar.training._logistic.noise_plan import rate_of
+from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian
+from almoner.training import LogisticRegression
+from almoner.training._logistic.noise_plan import rate_of
 
 STEP = Gaussian(20.0, 1.0)
 

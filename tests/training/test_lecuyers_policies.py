@@ -10,9 +10,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from bursar import mechanisms
-from bursar.curves import renyi
-from bursar.training import policies
+from almoner import mechanisms
+from almoner.curves import renyi
+from almoner.training import policies
 from data_folders import DATA, needs
 
 SIGMA, IMAGES, BATCH, DELTA = 100.0, 50_000, 512, 1e-6

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from bursar import filters, training
-from bursar.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupported
-from bursar.ledger import Hold, Ledger, trainings, verify, write_off
-from bursar.mechanisms import Gaussian
-from bursar.queries import Count, Session
-from bursar.training._ledger_run import digest
-from bursar.training.correlated import Banded, FixedBatches
+from almoner import filters, training
+from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupported
+from almoner.ledger import Hold, Ledger, trainings, verify, write_off
+from almoner.mechanisms import Gaussian
+from almoner.queries import Count, Session
+from almoner.training._ledger_run import digest
+from almoner.training.correlated import Banded, FixedBatches
 from training_runs import N, dies, network, records, trainer
 
 IDS = [f"p{row}" for row in range(N)]
@@ -286,7 +286,7 @@ def test_a_copy_whose_parts_were_read_at_different_moments_cannot_go_on(tmp_path
 
 def test_without_a_claim_for_each_round_an_older_copy_goes_on(tmp_path, monkeypatch):
     """The control: two rounds are charged once for two releases."""
-    monkeypatch.setattr("bursar.training._ledger_run.LedgerRun.renew", lambda self, folder: None)
+    monkeypatch.setattr("almoner.training._ledger_run.LedgerRun.renew", lambda self, folder: None)
     place = tmp_path / "people.ledger"
     opened(place).close()
     _, copy, resume = backed_up(place, tmp_path)

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from bursar import filters, training
-from bursar.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
-from bursar.ledger import Ledger, backup, last_update, streams, verify
-from bursar.queries import Count, Session, statement
-from bursar.training import _ledger_stream
+from almoner import filters, training
+from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, UnknownPerson, Unsupported
+from almoner.ledger import Ledger, backup, last_update, streams, verify
+from almoner.queries import Count, Session, statement
+from almoner.training import _ledger_stream
 from training_runs import BY_RECORD, network
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]

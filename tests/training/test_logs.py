@@ -6,9 +6,9 @@ import json
 import pytest
 import torch
 
-from bursar import errors, filters
-from bursar.training._evaluation import correct
-from bursar.training.logs import Log, TensorBoard
+from almoner import errors, filters
+from almoner.training._evaluation import correct
+from almoner.training.logs import Log, TensorBoard
 from training_runs import N, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)

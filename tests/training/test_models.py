@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from age_files import age_folder
-from bursar.errors import ArgumentError
-from bursar.training import models
+from almoner.errors import ArgumentError
+from almoner.training import models
 
 
 @pytest.fixture

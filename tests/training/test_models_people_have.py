@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch import nn
 
-from bursar import filters, mechanisms, training
-from bursar.training.gradients import Gradients, _self_check
+from almoner import filters, mechanisms, training
+from almoner.training.gradients import Gradients, _self_check
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft's, of transformers
 
@@ -189,7 +189,7 @@ def test_the_first_step_moves_the_parameters_as_the_optimizer_says(name, monkeyp
     module.eval()
     people = torch.tensor([0, 1, 1, 2, 3, 1, 2])
     expected, _ = naive_sum(module, loss, x, y, people, 0.5)
-    monkeypatch.setattr("bursar.training._trainer.noise_generator", lambda *_: Silent())
+    monkeypatch.setattr("almoner.training._trainer.noise_generator", lambda *_: Silent())
     parameters = [each for each in module.parameters() if each.requires_grad]
     before = torch.cat([each.detach().reshape(-1) for each in parameters])
     trainer = training.Trainer(

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import filters, individual, odometers, training
-from bursar.errors import ArgumentError, DataError, Unsupported
-from bursar.training import models, modules
+from almoner import filters, individual, odometers, training
+from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.training import models, modules
 from training_runs import BY_RECORD, N, network, records, trainer
 
 

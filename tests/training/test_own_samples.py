@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from bursar import mechanisms
-from bursar.curves import renyi
+from almoner import mechanisms
+from almoner.curves import renyi
 
 FIRST = 0.8
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)

@@ -11,11 +11,11 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from bursar import filters, individual, mechanisms, training
-from bursar.errors import ArgumentError, DataError, UnknownPerson, Unsupported
-from bursar.training import LogisticRegression, _distributed
-from bursar.training._logistic import descent
-from bursar.training._logistic.personal_accounts import SavedAccounts
+from almoner import filters, individual, mechanisms, training
+from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
+from almoner.training import LogisticRegression, _distributed
+from almoner.training._logistic import descent
+from almoner.training._logistic.personal_accounts import SavedAccounts
 from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bursar import filters
-from bursar._disk import Lock
-from bursar.errors import ArgumentError, DataError, Unsupported
-from bursar.ledger import Ledger, streams, verify
-from bursar.queries import Count, Session
-from bursar.training import LogisticRegression, OnLedger
-from bursar.training._logistic import descent, stream_folder
+from almoner import filters
+from almoner._disk import Lock
+from almoner.errors import ArgumentError, DataError, Unsupported
+from almoner.ledger import Ledger, streams, verify
+from almoner.queries import Count, Session
+from almoner.training import LogisticRegression, OnLedger
+from almoner.training._logistic import descent, stream_folder
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from bursar.errors import ArgumentError
-from bursar.training.drawings import Scenes
-from bursar.training.features import Patches
+from almoner.errors import ArgumentError
+from almoner.training.drawings import Scenes
+from almoner.training.features import Patches
 
 
 def patches(**options):

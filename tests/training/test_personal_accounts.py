@@ -6,10 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
-from bursar import filters, individual, meaning, mechanisms, odometers
-from bursar.errors import ArgumentError, DataError, UnknownPerson, Unsupported
-from bursar.training import LogisticRegression, models
-from bursar.training.stopping import Dropouts, SquareRoot, StillActive, Tree
+from almoner import filters, individual, meaning, mechanisms, odometers
+from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
+from almoner.training import LogisticRegression, models
+from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 
 N = 400
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.training import _pictures
+from almoner.errors import ArgumentError, DataError
+from almoner.training import _pictures
 from pictures import NAMES, bars, drawn, folder_of
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bursar import errors, filters, mechanisms, odometers, training
-from bursar.training import policies
-from bursar.training._evaluation import correct
+from almoner import errors, filters, mechanisms, odometers, training
+from almoner.training import policies
+from almoner.training._evaluation import correct
 from training_runs import BY_RECORD, N, dies, network, trainer
 
 

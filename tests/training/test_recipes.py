@@ -5,11 +5,11 @@ import pickle
 import numpy as np
 import pytest
 
-from bursar.errors import ArgumentError, DataError
-from bursar.training import recipes
-from bursar.training.drawings import Scenes, Strokes
-from bursar.training.features import Patches, Scattering
-from bursar.training.recipes import ImageClassifier
+from almoner.errors import ArgumentError, DataError
+from almoner.training import recipes
+from almoner.training.drawings import Scenes, Strokes
+from almoner.training.features import Patches, Scattering
+from almoner.training.recipes import ImageClassifier
 
 
 def crosses_and_bars(count=300, seed=0, side=16):

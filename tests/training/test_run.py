@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters, individual, mechanisms
-from bursar.training import stopping
-from bursar.training._accounts import TrainingAccounts
-from bursar.training._evaluation import correct
-from bursar.training._records import Records
+from almoner import errors, filters, individual, mechanisms
+from almoner.training import stopping
+from almoner.training._accounts import TrainingAccounts
+from almoner.training._evaluation import correct
+from almoner.training._records import Records
 from training_runs import N, trainer
 
 
@@ -75,7 +75,7 @@ def public_parts(value):
         parts = [*value.keys(), *value.values()]
     elif isinstance(value, tuple | list):
         parts = value
-    elif type(value).__module__.startswith("bursar"):
+    elif type(value).__module__.startswith("almoner"):
         parts = [getattr(value, name) for name in dir(value) if not name.startswith("_")]
     else:
         parts = ()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, individual, mechanisms, odometers
+from almoner import errors, filters, individual, mechanisms, odometers
 from training_runs import BY_RECORD, N, dies, network, records, trainer
 
 PLAN = mechanisms.Repeated(mechanisms.Gaussian(20.0), 12)

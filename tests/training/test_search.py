@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bursar import mechanisms as m
-from bursar.curves import gaussian, tuning
-from bursar.errors import ArgumentError
-from bursar.filters import Gaussian, Zcdp
-from bursar.training import LogisticRegression, PrivateSearch
-from bursar.training._logistic import search as searching
-from bursar.training._logistic.search import _right
+from almoner import mechanisms as m
+from almoner.curves import gaussian, tuning
+from almoner.errors import ArgumentError
+from almoner.filters import Gaussian, Zcdp
+from almoner.training import LogisticRegression, PrivateSearch
+from almoner.training._logistic import search as searching
+from almoner.training._logistic.search import _right
 
 GRID = {"learning_rate": [1e-4, 8.0], "max_grad_norm": [0.5, 1.0]}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar import errors, filters, individual, mechanisms
-from bursar.training import descend
-from bursar.training._logistic.gradients import LogisticGradients
-from bursar.training.stopping import Dropouts, SquareRoot, StillActive, Tree
+from almoner import errors, filters, individual, mechanisms
+from almoner.training import descend
+from almoner.training._logistic.gradients import LogisticGradients
+from almoner.training.stopping import Dropouts, SquareRoot, StillActive, Tree
 from drop_counts import COUNTERS, STEP, Silent, both, budget
 from forks import needs_fork, raises_in_fork
 
@@ -230,7 +230,7 @@ def test_descend_takes_the_accounts_and_shows_a_count_after_each_step():
 def test_a_trainer_stops_because_of_a_noisy_count(sample_rate):
     """In front of a trainer's accounts: a callback reads the count and stops; everybody keeps within the budget."""
     torch = pytest.importorskip("torch")
-    from bursar.training._trainer import Trainer
+    from almoner.training._trainer import Trainer
 
     torch.manual_seed(1)
     x, y = torch.randn(300, 3), torch.randint(0, 2, (300,))

@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 from scipy import stats
 
-from bursar import filters, individual, mechanisms
-from bursar.curves import gaussian
-from bursar.training.stopping import Dropouts, SquareRoot, StillActive
+from almoner import filters, individual, mechanisms
+from almoner.curves import gaussian
+from almoner.training.stopping import Dropouts, SquareRoot, StillActive
 from drop_counts import STEP, both, budget, decoder_and_encoder
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from bursar import errors, filters, individual, mechanisms, odometers, training
-from bursar.training._distributed import noise_generator
-from bursar.training.gradients import _self_check
+from almoner import errors, filters, individual, mechanisms, odometers, training
+from almoner.training._distributed import noise_generator
+from almoner.training.gradients import _self_check
 from forks import needs_fork, raises_in_fork
 from training_runs import BY_RECORD, dies, network
 

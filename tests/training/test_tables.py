@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from bursar import training
-from bursar.errors import ArgumentError, DataError
-from bursar.training._logistic import model_folder, tables
-from bursar.training._logistic.schema import Schema, template
+from almoner import training
+from almoner.errors import ArgumentError, DataError
+from almoner.training._logistic import model_folder, tables
+from almoner.training._logistic.schema import Schema, template
 from data_folders import DATA, needs
 
 SCHEMA = """

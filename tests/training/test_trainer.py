@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters, individual, mechanisms, training
-from bursar.training import stopping
-from bursar.training._distributed import noise_generator
-from bursar.training._evaluation import correct
-from bursar.training.gradients import _self_check
+from almoner import errors, filters, individual, mechanisms, training
+from almoner.training import stopping
+from almoner.training._distributed import noise_generator
+from almoner.training._evaluation import correct
+from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, network, trainer
 
 
@@ -376,7 +376,7 @@ def test_the_last_accounts_may_be_of_people_without_records(data):
 
 def test_noise_is_not_drawn_before_a_run_begins(data, monkeypatch):
     """Processes forked from one that has made a trainer must not share its noise."""
-    from bursar.training import _trainer as room
+    from almoner.training import _trainer as room
 
     made = []
     monkeypatch.setattr(room, "noise_generator", lambda *told: made.append(told) or noise_generator(*told))

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from almoner import filters, individual, training
+from almoner.curves import gaussian, renyi
+from almoner.training import _contributions, _distributed, stopping
+from almoner.training._ending import Saves
+from almoner.training._evaluation import correct
 from audits import DELTA, epsilon_bound
-from bursar import filters, individual, training
-from bursar.curves import gaussian, renyi
-from bursar.training import _contributions, _distributed, stopping
-from bursar.training._ending import Saves
-from bursar.training._evaluation import correct
 
 AXES, RUNS, MU = 1000, 20, 1.5
 
@@ -194,7 +194,7 @@ def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
 
 def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
-    from bursar.training._accounts import TrainingAccounts
+    from almoner.training._accounts import TrainingAccounts
 
     as_if_killed(monkeypatch)
     monkeypatch.setattr(TrainingAccounts, "charge_worst_case", lambda self, step: None)

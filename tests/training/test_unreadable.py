@@ -9,11 +9,11 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from bursar.cli import app
-from bursar.errors import DataError
-from bursar.training import LogisticRegression, tables
-from bursar.training._logistic import inputs
-from bursar.training.models import load, train_to_folder
+from almoner.cli import app
+from almoner.errors import DataError
+from almoner.training import LogisticRegression, tables
+from almoner.training._logistic import inputs
+from almoner.training.models import load, train_to_folder
 
 PRIVATE = "private: for the data holder"
 ROWS = 400
@@ -97,7 +97,7 @@ def test_a_column_of_which_nothing_can_be_read_is_refused(tmp_path, form, kind):
 
 
 def test_the_command_refuses_and_the_line_trains(tmp_path):
-    """`bursar train` on decimal commas: no model, no charge; the line that it says gives a model."""
+    """`almoner train` on decimal commas: no model, no charge; the line that it says gives a model."""
     data, schema = file_of(tmp_path, FORMS["decimal comma"][0]), schema_file(tmp_path)
     given = (data, "--target", "label", "--epsilon", 3)
     told = call(*given, "--schema", schema, "--out", tmp_path / "model", code=2)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from bursar import errors, filters
-from bursar.training.gradients import Gradients, _self_check
-from bursar.training.views import Views, shifted_and_flipped
+from almoner import errors, filters
+from almoner.training.gradients import Gradients, _self_check
+from almoner.training.views import Views, shifted_and_flipped
 from gradient_modules import BY_RECORD, setting
 from training_runs import records, trainer
 
@@ -87,7 +87,7 @@ def test_each_step_draws_anew_and_a_seed_makes_it_reproducible():
 def test_views_that_mix_records_are_refused(transform, words):
     """Before anything is charged."""
     module, x, y = setting("linear")
-    with pytest.raises(errors.BursarError, match=words):
+    with pytest.raises(errors.AlmonerError, match=words):
         Gradients(module, BY_RECORD, views=Views(transform, count=2)).norms(x, y)
 
 

@@ -16,8 +16,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
 
-from bursar.errors import PrivacyWarning
-from bursar.training import LogisticRegression, PrivateSearch
+from almoner.errors import PrivacyWarning
+from almoner.training import LogisticRegression, PrivateSearch
 
 
 def estimator(**options):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bursar import errors
-from bursar.training.correlated import FixedBatches
+from almoner import errors
+from almoner.training.correlated import FixedBatches
 
 
 def test_somebody_else_moves_nobody():

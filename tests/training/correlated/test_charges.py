@@ -6,9 +6,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from bursar import filters, individual, mechanisms
-from bursar.training.correlated import Banded, BandedInverse, PrefixSums, Tree
-from bursar.training.correlated._charges import Pattern, largest_norm, price
+from almoner import filters, individual, mechanisms
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums, Tree
+from almoner.training.correlated._charges import Pattern, largest_norm, price
 
 FACTORS = [PrefixSums(), Banded(4), BandedInverse(3), Tree()]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)

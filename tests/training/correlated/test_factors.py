@@ -9,9 +9,9 @@ import pytest
 from scipy.linalg import solve_triangular, sqrtm
 from scipy.optimize import minimize
 
-from bursar import errors
-from bursar.training.correlated import Banded, BandedInverse, PrefixSums, Tree, Workload
-from bursar.training.correlated._banded import BandedFactor
+from almoner import errors
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums, Tree, Workload
+from almoner.training.correlated._banded import BandedFactor
 
 STEPS = 12
 

@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bursar import errors
-from bursar.training.correlated import Banded, BandedInverse, Noise, PrefixSums, Tree
+from almoner import errors
+from almoner.training.correlated import Banded, BandedInverse, Noise, PrefixSums, Tree
 
 FACTORS = [PrefixSums(), Banded(1), Banded(4), BandedInverse(3), Tree()]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)

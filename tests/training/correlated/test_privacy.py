@@ -14,8 +14,8 @@ import pytest
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from bursar.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
-from bursar.training.correlated._charges import price
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
+from almoner.training.correlated._charges import price
 
 BUDGET = 1.0  # mu of the person's account; sigma is 1
 WIDTH = 0.012

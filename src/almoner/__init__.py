@@ -1,0 +1,82 @@
+"""Almoner: a privacy account for every person.
+
+An account holds whole units of something that adds up; a boundary turns what it holds into a statement. The modules
+below are loaded when they are first used, so that ``import almoner`` is quick.
+
+mechanisms   WHAT was run
+noise        exact noise in whole numbers
+curves       WHAT it costs
+notions      WHAT a total means: prices, and what a budget promises
+filters      WHETHER it fits: a budget fixed in advance
+odometers    HOW MUCH so far: bounds that hold at every time
+individual   FOR WHOM: one account per person
+answers      which epsilon holds for a run: fixed, filtered, or stopped by its results
+calibrate    how much noise, how many steps
+compare      all bounds side by side
+interop      events of dp_accounting
+ledger       THE RECORD: what was asked, what it cost each person, what was answered
+queries      statistics over a table, with a durable account for every person
+training     models: private gradient descent with a budget for every person
+audit        replays without a person, attacks with canaries: does a pipeline keep its promise?
+report       pictures
+service      for analysts who are in another process: over HTTP, with tokens, limits and a policy file
+errors       every error
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from almoner import (
+        answers,
+        audit,
+        calibrate,
+        compare,
+        curves,
+        errors,
+        filters,
+        individual,
+        interop,
+        ledger,
+        mechanisms,
+        noise,
+        notions,
+        odometers,
+        queries,
+        report,
+        service,
+        training,
+    )
+
+__all__ = [
+    "answers",
+    "audit",
+    "calibrate",
+    "compare",
+    "curves",
+    "errors",
+    "filters",
+    "individual",
+    "interop",
+    "ledger",
+    "mechanisms",
+    "noise",
+    "notions",
+    "odometers",
+    "queries",
+    "report",
+    "service",
+    "training",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return import_module(f"almoner.{name}")
+    raise AttributeError(f"module 'almoner' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

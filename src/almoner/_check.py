@@ -1,0 +1,144 @@
+"""Check arguments: each error names the argument, the value and the rule; NaN is rejected.
+
+Use with keyword arguments, so that the message knows the name: ``_check.positive(sigma=sigma)``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from numbers import Integral, Rational, Real
+from sys import float_info
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from almoner.errors import ArgumentError
+
+__all__ = [
+    "amount",
+    "between",
+    "each_amount",
+    "each_between",
+    "floats",
+    "name",
+    "noise",
+    "number",
+    "one_of",
+    "positive",
+    "saved",
+    "whole",
+    "within",
+]
+
+_MOST = float_info.max
+_SMALLEST, _LARGEST = 1e-60, 1e60  # squares, orders and units of what lies between still fit a float
+
+
+def number(**named: object) -> None:
+    """Reject what is not a real number (NaN included), and whole numbers that no float is as large as."""
+    for name, value in named.items():
+        # bool is a Real to Python; as a privacy parameter it is a mistake
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ArgumentError(f"{name}={value!r} must be a number")
+        if isinstance(value, Rational) and not isinstance(value, Integral):
+            raise ArgumentError(f"{name}={value!r} must be an int or a float, not a fraction")
+        if not isinstance(value, float | Integral):  # with NumPy's other floats, bounds would be rounded to theirs
+            raise ArgumentError(f"{name}={value!r} must be an int or a float: float({name}) is one")
+        if value != value:
+            raise ArgumentError(f"{name}={value!r} must be a number, not NaN")
+        if isinstance(value, Integral) and not -_MOST <= int(value) <= _MOST:
+            raise ArgumentError(f"{name} must be in [{-_MOST:g}, {_MOST:g}], not a number of {_bits(value)} bits")
+
+
+def _bits(value: Integral) -> int:
+    return int(value).bit_length()
+
+
+def within(low: float, high: float, **named: object) -> None:
+    """Reject what is outside the closed interval [low, high]."""
+    number(**named)
+    for name, value in named.items():
+        if not low <= value <= high:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [{low:g}, {high:g}]")
+
+
+def floats(**named: ArrayLike) -> NDArray[np.float64]:
+    """One argument's numbers as a float64 array; reject whole numbers that no float is as large as."""
+    ((name, values),) = named.items()
+    try:
+        return np.asarray(values, np.float64)
+    except OverflowError:
+        raise ArgumentError(f"{name} must hold numbers in [{-_MOST:g}, {_MOST:g}], and no larger ones") from None
+
+
+def between(low: float, high: float, **named: object) -> None:
+    """Reject what is outside the open interval (low, high)."""
+    number(**named)
+    for name, value in named.items():
+        if not low < value < high:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in ({low:g}, {high:g})")
+
+
+def positive(**named: object) -> None:
+    """Reject what is not a finite number above zero."""
+    number(**named)
+    for name, value in named.items():
+        if not 0 < value < inf:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be positive and finite")
+
+
+def noise(**named: object) -> None:
+    """Reject what is no scale of noise, or so extreme that costs overflow."""
+    positive(**named)
+    for name, value in named.items():
+        if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [{_SMALLEST:g}, {_LARGEST:g}]")
+
+
+def amount(**named: object) -> None:
+    """Reject what is no amount of privacy loss: in [0, 1e60], or infinite."""
+    within(0, inf, **named)
+    for name, value in named.items():
+        if _LARGEST < value < inf:  # type: ignore[operator]
+            raise ArgumentError(f"{name}={value!r} must be in [0, {_LARGEST:g}] or inf")
+
+
+def each_between(low: float, high: float, **named: Iterable[object]) -> None:
+    """Reject lists with an entry outside the open interval (low, high)."""
+    for name, values in named.items():
+        for value in values:
+            between(low, high, **{name: value})
+
+
+def each_amount(**named: Iterable[object]) -> None:
+    """Reject lists with an entry that is no amount of privacy loss."""
+    for name, values in named.items():
+        for value in values:
+            amount(**{name: value})
+
+
+def whole(low: int, **named: object) -> None:
+    """Reject what is not a whole number >= low."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
+            raise ArgumentError(f"{name}={value!r} must be a whole number >= {low}")
+
+
+def one_of(options: Sequence[object], **named: object) -> None:
+    """Reject what is not among the options."""
+    for name, value in named.items():
+        if value not in options:
+            raise ArgumentError(f"{name}={value!r} must be one of {', '.join(map(repr, options))}")
+
+
+def saved(state: object, *names: str) -> None:
+    """Reject a mapping that ``state()`` did not produce."""
+    missing = [name for name in names if not isinstance(state, Mapping) or name not in state]
+    if missing:
+        raise ArgumentError(f"state must be what state() gave; it lacks {', '.join(missing)}")
+
+
+def name(**named: object) -> None:
+    """Refuse what is not a name or a key: 1 to 200 printable characters."""
+    for argument, value in named.items():
+        if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+            raise ArgumentError(f"{argument}={value!r} must be 1 to 200 printable characters")

@@ -1,0 +1,28 @@
+"""Optional libraries: import them where they are needed, and name the extra that brings one that is missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from almoner.errors import MissingExtra
+
+__all__ = ["need"]
+
+
+@contextmanager
+def need(*libraries: str, extra: str) -> Iterator[None]:
+    """Import optional libraries inside a ``with`` block; raises MissingExtra where one of them is not installed.
+
+    A library that cannot be imported because a different one is missing is reported by Python itself.
+
+    Args:
+        libraries: the names that the block imports, such as "duckdb".
+        extra: the extra of Almoner that brings them.
+    """
+    try:
+        yield
+    except ImportError as error:
+        missing = (error.name or libraries[0]).partition(".")[0]
+        if missing not in libraries:
+            raise
+        cure = f"pip install '.[{extra}]' in your checkout of Almoner"
+        raise MissingExtra(f"{missing} is not installed: {cure}") from error

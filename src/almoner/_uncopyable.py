@@ -1,0 +1,44 @@
+"""A budget that can be copied can be spent twice."""
+
+import os
+from typing import NoReturn
+
+from almoner.errors import ArgumentError, CopyRefused
+
+__all__ = ["OwnProcess", "Uncopyable"]
+
+
+class Uncopyable:
+    """copy, deepcopy and pickle refuse. Checkpoints go through an explicit ``state()`` and ``from_state()``."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> NoReturn:
+        raise CopyRefused(f"{type(self).__name__} cannot be copied: a copied budget can be spent twice; use state()")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self.__copy__()
+
+
+class OwnProcess:
+    """Remembers the process that it is made in: a forked one has copies of all accounts, and draws the same noise."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def check(self, what: str) -> None:
+        """Refuse in any process that was forked since.
+
+        Raises:
+            ArgumentError: names ``what`` is to be used in its own process only.
+        """
+        if os.getpid() != self._process:
+            raise ArgumentError(
+                f"{what} was made before this process was forked: both processes would draw the same noise and spend "
+                "the same budget. Make it in the process that uses it"
+            )

@@ -1,0 +1,33 @@
+"""Audit pipelines: run them again without a person, and attack them with canaries.
+
+``replay`` records every release of a run, runs it again without each of some people while all outputs are held still,
+and compares: what of each person could be told from the outputs, and is it what the person's account paid for?
+``one_run`` and ``many_runs`` attack a training, and say with confidence which claims its outputs refute.
+"""
+
+from almoner._witness import Part, coins, released
+from almoner.audit._accounts import Amount, account_of
+from almoner.audit._canaries import ManyRuns, OneRun, many_runs, one_run
+from almoner.audit._guesses import epsilon_refuted, gaussian_p_value, mu_refuted, p_value
+from almoner.audit._replay import Outcome, replay
+from almoner.audit._report import Finding, Report
+
+__all__ = [
+    "Amount",
+    "Finding",
+    "ManyRuns",
+    "OneRun",
+    "Outcome",
+    "Part",
+    "Report",
+    "account_of",
+    "coins",
+    "epsilon_refuted",
+    "gaussian_p_value",
+    "many_runs",
+    "mu_refuted",
+    "one_run",
+    "p_value",
+    "released",
+    "replay",
+]

@@ -1,0 +1,196 @@
+"""Record a pipeline, then run it without each of some people and with its outputs held still."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from almoner import _check, _witness
+from almoner.audit._accounts import Account, account_of
+from almoner.audit._calls import Diverged, Frozen, Recorder, Run
+from almoner.audit._compare import Found, Pair, compare
+from almoner.audit._noise import noise_found
+from almoner.audit._public import difference, plain
+from almoner.audit._report import Finding, Report
+from almoner.errors import ArgumentError
+
+__all__ = ["Outcome", "replay"]
+
+Data = TypeVar("Data")
+Pipeline = Callable[[Data], "Outcome | Generator[Outcome, None, None]"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pipeline gives back to an audit.
+
+    Fields:
+        public: everything that it shows to anybody: numbers, texts, arrays, tensors, dataclasses, lists and
+            dictionaries of them. All of it must follow from what was released.
+        accounts: private. What people paid: a ``queries.Session`` or ``ledger.Ledger``, an ``individual.Filter``, a
+            filter that was charged the worst case for everybody, an ``Amount``, or a function of the person that gives
+            one of them; None to check single calls alone.
+    """
+
+    public: object = None
+    accounts: object = None
+
+
+class _Played(NamedTuple):
+    """One run: what was released and public, and people's accounts."""
+
+    run: Run
+    public: Any = None
+    accounts: Mapping[Any, Account | None] = {}
+    diverged: Diverged | None = None
+
+
+def replay(
+    pipeline: Pipeline[Data],
+    data: Data,
+    *,
+    people: Iterable[Any],
+    without: Callable[[Data, Any], Data],
+    replaced: Callable[[Data, Any], Data] | None = None,
+    number: Callable[[Any], int] | None = None,
+    tolerance: float = 1e-5,
+    fresh: bool = True,
+    threads: int = 1,
+) -> Report:
+    """Audit a pipeline: what it releases is recorded, and it is run again without each person, its outputs held still.
+
+    Args:
+        pipeline: runs all of it, from the data to the last output, with everything made anew: models, accounts, ledgers
+            in an empty folder; it returns an ``Outcome``, or yields it from within the ``with`` blocks that close what
+            it opened. It is called once or twice, and then once or more for each person.
+        data: private.
+        people: private. Who is removed, one after another.
+        without: gives the data without a person. A new object: the data are used again.
+        replaced: gives the data with other rows of the same person; None: people are only removed.
+        number: the number, from 0, that a person has among the coins of a sampled run; None: the place in the order of
+            ``range`` if people are whole numbers. Needed only where people are sampled.
+        tolerance: public, in [0, 1). By what share of a sensitivity floating-point sums may differ because they are
+            added up in another order. Sums of whole numbers are compared exactly.
+        fresh: whether the pipeline is recorded twice, to find noise that is the same in every run.
+        threads: public. In how many threads people are removed at the same time; above 1 for pipelines that share
+            nothing between two runs, such as sessions with a ledger each.
+
+    Returns:
+        PRIVATE: what was found, for the data holder.
+
+    Guarantee: where nothing is found, the following holds for each of these people and for the outputs that were
+        recorded. With and without the person, the same mechanisms are called in the same order, and all that is public
+        follows from their outputs; no call's exact value moves by more than its stated sensitivity; and what all calls
+        together reveal of the person costs no more than that person's account paid, up to the tolerance. It says
+        nothing about other data, other people or other outputs.
+    Source: docs/audit.md
+    """
+    _check.within(0, 1, tolerance=tolerance)
+    _check.whole(1, threads=threads)
+    people = list(people)
+    if not people:
+        raise ArgumentError("people must name at least one person")
+    recorder = Recorder()
+    first = _played(pipeline, data, recorder, people)
+    if not first.run.calls:
+        raise ArgumentError("pipeline released nothing that an audit sees: see audit.released")
+    again = _played(pipeline, data, Recorder(), []).run if fresh else None
+    findings = [Finding(None, *found) for found in noise_found(first.run, again)]
+    auditor = _Auditor(pipeline, first, tolerance, number)
+
+    def judged(person: Any) -> list[Pair]:
+        other = None if replaced is None else replaced(data, person)
+        return auditor.pairs(data, without(data, person), other, person)
+
+    revealed = []
+    for person, pairs in zip(people, _in_threads(judged, people, threads), strict=True):
+        for pair in pairs:
+            findings += [Finding(person, *found) for found in pair.found]
+            revealed.append((person, pair.revealed, pair.paid, pair.largest))
+    return Report(findings, len(first.run.calls), len(people), revealed)
+
+
+def _in_threads(work: Callable[[Any], list[Pair]], people: list[Any], threads: int) -> list[list[Pair]]:
+    """What the work gives for each person, in order. Each thread has a witness of its own."""
+    if threads == 1:
+        return [work(person) for person in people]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, people))
+
+
+class _Auditor(Generic[Data]):
+    """Replays of one recorded run."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline[Data],
+        first: _Played,
+        tolerance: float,
+        number: Callable[[Any], int] | None,
+    ) -> None:
+        self._pipeline, self._first, self._tolerance, self._number = pipeline, first, tolerance, number
+
+    def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[Pair]:
+        """All comparisons of one person."""
+        absent = self._frozen(gone, person, None)
+        if not self._first.run.coins:
+            there = [self._first] if other is None else [self._first, self._frozen(other, person, None)]
+            return [self._compared(each, absent, person) for each in there]
+        # whatever the coins: what the person would contribute in every sample
+        sampled, never = (self._frozen(data, person, coin) for coin in (0.0, 1.0))
+        there = [sampled] if other is None else [sampled, self._frozen(other, person, 0.0)]
+        pairs = [self._compared(each, absent, person) for each in there]
+        if _free(sampled.accounts.get(person), never.accounts.get(person)):
+            says = "a person who is not sampled pays nothing, and could have been sampled"
+            pairs.append(Pair([Found("account", 0, says)], None, None, 0.0))
+        return pairs
+
+    def _compared(self, there: _Played, absent: _Played, person: Any) -> Pair:
+        for played in (there, absent):
+            if played.diverged is not None:
+                return Pair([Found("control flow", played.diverged.call, played.diverged.says)], None, None, 0.0)
+        if len(there.run.calls) != len(absent.run.calls):
+            says = f"{len(absent.run.calls)} releases in place of {len(there.run.calls)}"
+            return Pair([Found("control flow", len(absent.run.calls) + 1, says)], None, None, 0.0)
+        pair = compare(there.run, absent.run, there.accounts.get(person), self._tolerance)
+        says = difference(there.public, absent.public)
+        return pair._replace(found=[*pair.found, Found("public", 0, says)]) if says else pair
+
+    def _frozen(self, data: Data, person: Any, coin: float | None) -> _Played:
+        forced = None
+        if coin is not None:
+            place = person if self._number is None else self._number(person)
+            if isinstance(place, bool) or not isinstance(place, int) or place < 0:
+                raise ArgumentError("number must give a whole number for each person: this pipeline samples people")
+            forced = place, coin
+        played = _played(self._pipeline, data, Frozen(self._first.run, forced), [person])
+        missing = len(self._first.run.calls) - len(played.run.calls)
+        if played.diverged is None and missing > 0:
+            return played._replace(diverged=Diverged(len(played.run.calls) + 1, f"{missing} releases fewer"))
+        return played
+
+
+def _free(sampled: Account | None, never: Account | None) -> bool:
+    """Whether a person paid where sampled and nothing where not."""
+    return sampled is not None and never is not None and sampled.paid > 0 and not never.paid > 0
+
+
+def _played(pipeline: Pipeline[Data], data: Data, witness: Recorder, people: Sequence[Any]) -> _Played:
+    """One run under a witness. An error of a replay is an output like any other; of the recorded run, the caller's."""
+    with ExitStack() as stack, _witness.present(witness):
+        try:
+            outcome = pipeline(data)
+            if isinstance(outcome, Generator):
+                stack.callback(outcome.close)
+                outcome = next(outcome)
+        except Diverged as diverged:
+            return _Played(witness.run, diverged=diverged)
+        except Exception as error:
+            if not isinstance(witness, Frozen):
+                raise
+            return _Played(witness.run, plain(error))
+        if not isinstance(outcome, Outcome):
+            raise ArgumentError(f"pipeline must give an audit.Outcome, not {type(outcome).__name__}")
+        accounts = {person: account_of(outcome.accounts, person) for person in people}
+        return _Played(witness.run, plain(outcome.public), accounts)

@@ -1,0 +1,305 @@
+"""How much noise for a budget, and how many steps for a noise: the same answer as the filter that will be charged.
+
+A budget is described by a fresh filter; nothing is charged to it. What is left of a used filter works as well.
+
+>>> from almoner import filters
+>>> budget = filters.Gaussian(epsilon=1.0, delta=1e-5)
+>>> noise = sigma(budget, 100)
+>>> round(noise, 4)
+37.3063
+>>> steps(budget, mechanisms.Gaussian(noise))
+100
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, inf, log, log1p
+from typing import Protocol
+
+from almoner import _check, _search, filters, mechanisms
+from almoner._search import first_true
+from almoner._units import as_float
+from almoner.curves import gaussian
+from almoner.curves.totals import tightest
+from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
+from almoner.filters import Filter
+
+__all__ = ["Calibration", "by_filter", "in_advance", "sigma", "steps"]
+
+_MOST_STEPS = 2**40
+_MOST_NOISE = 1e60  # that a mechanism may have
+
+_FIXED_TOLERANCE, _FILTER_TOLERANCE = 1e-4, 1e-3  # relative: how finely noise is searched where questions take long
+
+_FILTERS: dict[str, Callable[..., Filter]] = {
+    "Gaussian": filters.Gaussian,
+    "Zcdp": filters.Zcdp,
+    "Renyi": filters.Renyi,
+    "Approximate": filters.Approximate,
+}
+
+
+class _Asked(Protocol):
+    """What has a budget and can be asked whether a run fits."""
+
+    def admits(self, mechanism: mechanisms.Mechanism, /) -> bool: ...
+
+
+def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: float = 1.0) -> float:
+    """The least Gaussian noise with which a number of steps fits into a budget.
+
+    Args:
+        budget: a filter, public; asked, never charged.
+        steps: how many, >= 1.
+        sensitivity: the L2 norm that each contribution is clipped to.
+        sample_rate: in (0, 1]; below 1, Poisson sampling (then the budget must be one for Rényi curves).
+
+    Returns:
+        Standard deviation of the noise, absolute, in the sensitivity's unit, rounded up; as a noise multiplier,
+        divide by the sensitivity. Of sampled steps in a ``Residue`` or ``Planned`` budget, within a part in 5,000.
+
+    Raises:
+        CalibrationFailed: no noise is enough.
+
+    Guarantee: the budget admits that many steps with this noise, and so does a person's account with that budget, where
+        the price of a step is rounded up to whole units of 10^-15.
+    Source: the filter's own.
+    """
+    _check_budget(budget)
+    _check.whole(1, steps=steps)
+    _check.positive(sensitivity=sensitivity)
+
+    def fits(sigma: float) -> bool:
+        noise = min(sigma, _MOST_NOISE)
+        run = mechanisms.Repeated(mechanisms.gaussian_step(noise, sensitivity, sample_rate), steps)
+        return budget.admits(run, units=True) if isinstance(budget, Filter) else budget.admits(run)
+
+    if sample_rate < 1 and isinstance(budget, filters.Residue | filters.Planned):
+        return _by_steps(budget, steps, sensitivity, sample_rate)
+    if not fits(min(_MOST_NOISE, sensitivity * 1e9 * as_float(steps))):
+        why = "a step costs one unit of the account at least, and its noise is at most 1e60"
+        raise CalibrationFailed(f"{budget!r} does not admit {steps} steps with any noise: {why}")
+    return first_true(fits, start=sensitivity)
+
+
+def _by_steps(budget: Filter, count: int, sensitivity: float, sample_rate: float) -> float:
+    """Noise within a part in 5,000 of the least, where a question takes long: by the secant method for log steps."""
+    epsilon, delta = float(budget.notion.epsilon or 1.0), float(budget.notion.delta or 0.5)
+    square = gaussian.mu(epsilon=epsilon, delta=delta) ** 2
+    log_sigma = -log(log1p(square / count / sample_rate**2)) / 2  # by the variance of the loss
+    good, bad, known = inf, -inf, dict[float, float]()
+    for _ in range(40):
+        step = mechanisms.gaussian_step(sensitivity * exp(log_sigma), sensitivity, sample_rate)
+        surplus = log(max(_most(budget, step), 0.5) / count)
+        known[log_sigma] = surplus
+        good, bad = (log_sigma, bad) if surplus >= 0 else (good, log_sigma)
+        if 0 <= surplus < 1e-4 < count * 1e-7 or good - bad < 2e-4:
+            break
+        nearest = sorted(known, key=lambda at: abs(known[at]))[:2]
+        slope = 2.0 if len(nearest) < 2 else (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
+        log_sigma = nearest[0] + (4e-5 - known[nearest[0]]) / max(slope, 0.5)
+        if not bad < log_sigma < good:
+            log_sigma = (good + bad) / 2 if good - bad < inf else nearest[0] + (0.5 if good == inf else -0.5)
+    if good == inf:
+        raise CalibrationFailed(f"{budget!r}: no noise was found that admits {count} steps")
+    return sensitivity * exp(good)
+
+
+def _most(budget: Filter, step: mechanisms.Mechanism) -> int:
+    try:
+        return steps(budget, step)
+    except CalibrationFailed:
+        return _MOST_STEPS
+
+
+def steps(budget: _Asked, mechanism: mechanisms.Mechanism) -> int:
+    """How often a mechanism fits into a budget.
+
+    Args:
+        budget: a filter, public; asked, never charged.
+        mechanism: one step.
+
+    Returns:
+        The largest number of rounds that the budget admits.
+
+    Raises:
+        CalibrationFailed: more than 2**40, as for a mechanism that costs nothing.
+
+    Guarantee: the budget admits that many rounds.
+    Source: the filter's own.
+    """
+    _check_budget(budget)
+    few, many = 0, 1
+    while budget.admits(mechanisms.Repeated(mechanism, many)):
+        few, many = many, many * 2
+        if many > _MOST_STEPS:
+            raise CalibrationFailed(f"{budget!r} admits more than {_MOST_STEPS} rounds of {mechanism!r}")
+    while many - few > 1:
+        middle = (few + many) // 2
+        if budget.admits(mechanisms.Repeated(mechanism, middle)):
+            few = middle
+        else:
+            many = middle
+    return few
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Noise and steps that fit into a budget, for one kind of filter or fixed in advance. Every field is public.
+
+    Attributes:
+        filter: the name of the filter's class; "fixed in advance" for a run without a filter.
+        sigma: standard deviation of the noise of a step, absolute; None where no noise is enough.
+        noise_multiplier: the same divided by the clip.
+        steps: how many steps fit; None where there is no number.
+        note: why there is none; else empty.
+    """
+
+    filter: str
+    sigma: float | None
+    noise_multiplier: float | None
+    steps: int | None
+    note: str
+
+
+class _FixedInAdvance:
+    """Admits runs that are (epsilon, delta)-DP if their noise, rate and steps are fixed in advance."""
+
+    def __init__(self, *, epsilon: float, delta: float) -> None:
+        _check.positive(epsilon=epsilon)
+        _check.between(0, 1, delta=delta)
+        self.epsilon, self.delta = epsilon, delta
+
+    def admits(self, run: mechanisms.Mechanism) -> bool:
+        return tightest(run, delta=self.delta).epsilon <= self.epsilon
+
+
+class _PlannedAs:
+    """Admits what a fresh ``filters.Planned`` does whose plan is the step of which the run consists."""
+
+    def __init__(self, *, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+
+    def admits(self, run: mechanisms.Mechanism) -> bool:
+        step, _ = mechanisms.repeated(run)
+        try:
+            return filters.Planned(step, epsilon=self.epsilon, delta=self.delta).admits(run)
+        except ArgumentError:  # the step does not fit once
+            return False
+
+
+def in_advance(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float = 1.0,
+    sample_rate: float = 1.0,
+) -> Calibration:
+    """The least noise for a number of steps, or the steps for a noise, of a run that is fixed before it begins.
+
+    Args: those of ``by_filter``. With sampling, noise is found to a relative 1e-4, from above.
+
+    Guarantee: so many steps with this noise, if noise, rate and steps are fixed in advance, are (epsilon, delta)-DP.
+    Source: theory 3.3 and 7.2.
+    """
+    budget = _FixedInAdvance(epsilon=epsilon, delta=delta)
+    near = None if sample_rate == 1 else 1.0  # without sampling there is a formula
+    return _calibrated(
+        "fixed in advance", budget, steps, noise_multiplier, max_grad_norm, sample_rate, near, _FIXED_TOLERANCE
+    )
+
+
+def by_filter(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float = 1.0,
+    sample_rate: float = 1.0,
+) -> tuple[Calibration, ...]:
+    """The least noise for a number of steps, or the steps for a noise, for each kind of filter side by side.
+
+    Args:
+        epsilon, delta: the budget of every filter, public.
+        steps: how many must fit; or
+        noise_multiplier: the standard deviation of the noise of a step, divided by the clip. Give one of the two.
+        max_grad_norm: the clip: the L2 norm that each contribution is clipped to.
+        sample_rate: in (0, 1]; below 1, Poisson sampling.
+
+    The plan of ``Planned`` is the step. For it and for ``Residue``, noise is found to a relative 1e-3, from above.
+
+    Guarantee: each filter admits its number of steps with its noise.
+    Source: the filters' own.
+    """
+    budgets: dict[str, _Asked] = {name: kind(epsilon=epsilon, delta=delta) for name, kind in _FILTERS.items()}
+    rows = [
+        _calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate)
+        for name, budget in budgets.items()
+    ]
+    fixed = in_advance(
+        epsilon=epsilon,
+        delta=delta,
+        steps=steps,
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        sample_rate=sample_rate,
+    )
+    slow: dict[str, _Asked] = {
+        "Planned": _PlannedAs(epsilon=epsilon, delta=delta),
+        "Residue": filters.Residue(epsilon=epsilon, delta=delta),
+    }
+    near = 1.0 if fixed.noise_multiplier is None else fixed.noise_multiplier
+    for name, budget in slow.items():
+        rows.append(_calibrated(name, budget, steps, noise_multiplier, max_grad_norm, sample_rate, near))
+    return tuple(rows)
+
+
+def _calibrated(
+    name: str,
+    budget: _Asked,
+    count: int | None,
+    noise_multiplier: float | None,
+    clip: float,
+    sample_rate: float,
+    near: float | None = None,
+    tolerance: float = _FILTER_TOLERANCE,
+) -> Calibration:
+    """One row. Noise is searched to the last digit, or, near a guess of the noise multiplier, to a tolerance."""
+    _check.positive(max_grad_norm=clip)
+    if (count is None) == (noise_multiplier is None):
+        raise ArgumentError("give either steps or noise_multiplier")
+    relative = noise_multiplier
+    if relative is not None:
+        _check.noise(noise_multiplier=relative)
+    try:
+        if relative is not None:
+            step = mechanisms.gaussian_step(relative, 1.0, sample_rate)
+            return Calibration(name, relative * clip, relative, steps(budget, step), "")
+        least = _least_noise(budget, count if count is not None else 0, sample_rate, near, tolerance, clip)
+    except (Unsupported, CalibrationFailed) as error:
+        return Calibration(name, None if relative is None else relative * clip, relative, count, str(error))
+    return Calibration(name, least, least / clip, count, "")
+
+
+def _least_noise(
+    budget: _Asked, count: int, sample_rate: float, near: float | None, tolerance: float, clip: float
+) -> float:
+    if near is None:
+        return sigma(budget, count, sensitivity=clip, sample_rate=sample_rate)
+    _check.whole(1, steps=count)
+
+    def fits(noise: float) -> bool:
+        return budget.admits(mechanisms.Repeated(mechanisms.gaussian_step(noise, clip, sample_rate), count))
+
+    noise = _search.least(fits, near=near * clip, tolerance=tolerance, low=1e-3 * clip, high=1e6 * clip)
+    if noise == inf:
+        raise CalibrationFailed(f"{count} steps do not fit with any noise multiplier up to 1e6")
+    return noise
+
+
+def _check_budget(budget: object) -> None:
+    if not hasattr(budget, "admits"):
+        raise ArgumentError(f"budget={budget!r} must be a filter, such as filters.Gaussian(epsilon=1.0, delta=1e-5)")

@@ -1,0 +1,91 @@
+"""`almoner audit`: run a pipeline again without people, and say what right guesses about canaries refute."""
+
+import runpy
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from almoner.cli._groups import Group
+from almoner.cli._json import dumps
+from almoner.cli._options import Delta, Json
+from almoner.errors import ArgumentError, DataError
+
+__all__ = ["add"]
+
+PipelineFile = Annotated[
+    Path, typer.Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
+]
+
+audit = typer.Typer(
+    cls=Group,
+    help="Check pipelines: replays without people, and guesses about canaries.",
+    epilog="Example: almoner audit replay pipeline.py",
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Add the commands of this module to the command line."""
+    app.add_typer(audit, name="audit", rich_help_panel="Check")
+
+
+@audit.command("replay", epilog="Example: almoner audit replay pipeline.py")
+def replay(file: PipelineFile, as_json: Json = False) -> None:
+    """Run a pipeline, and again without each person and with its outputs held still. Exit code 1 if it finds something.
+
+    Runs the Python file. What is printed is PRIVATE: for the data holder. `almoner.audit.replay` explains the names.
+    """
+    from almoner import audit as room
+
+    names = _names(file)
+    given: dict[str, Any] = {name: names[name] for name in ("people", "without")}
+    given |= {name: names[name] for name in ("replaced", "number", "tolerance", "fresh") if name in names}
+    report = room.replay(names["pipeline"], names["data"], **given)
+    if as_json:
+        fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
+        print(
+            dumps(fields | {"tightest": report.tightest, "findings": sorted({str(each) for each in report.findings})})
+        )
+    else:
+        _console().print(str(report), markup=False)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+@audit.command("guesses", epilog="Example: almoner audit guesses 812 --guesses 1000 --canaries 100000 --mu 1")
+def guesses(
+    correct: Annotated[int, typer.Argument(help="How many guesses are right.")],
+    guesses: Annotated[int, typer.Option(help="How many guesses there are, fixed in advance.")],
+    canaries: Annotated[int, typer.Option(help="How many canaries, each in the data with probability 1/2.")],
+    mu: Annotated[float, typer.Option(help="The claim: mu of Gaussian DP.")],
+    delta: Delta = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Of the lower bounds.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Say what right guesses about canaries show beside a claim. Exit code 1 if they refute it."""
+    from almoner.audit import OneRun
+
+    found = OneRun(correct, guesses, canaries, confidence)
+    refuted = found.refutes(mu=mu)
+    if as_json:
+        print(dumps({"mu": found.mu(), "epsilon": found.epsilon(delta=delta), "claim": mu, "refuted": refuted}))
+    else:
+        _console().print(found.beside(mu=mu, delta=delta), markup=False)
+    if refuted:
+        raise typer.Exit(1)
+
+
+def _names(file: Path) -> dict[str, Any]:
+    """What the file defines."""
+    if not file.is_file():
+        raise DataError(f"{file} cannot be read")
+    names = runpy.run_path(str(file), run_name="audited")
+    missing = [name for name in ("pipeline", "data", "people", "without") if name not in names]
+    if missing:
+        raise ArgumentError(f"{file} must define {', '.join(missing)}")
+    return names
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

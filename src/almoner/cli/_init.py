@@ -1,0 +1,98 @@
+"""`almoner init`: commented files to begin with, which run as they are on an example that is generated."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from almoner.cli._files import check_free
+from almoner.cli._groups import Group
+from almoner.cli._options import Force
+
+__all__ = ["add"]
+
+Rows = Iterable[tuple[object, ...]]
+
+Folder = Annotated[Path, typer.Argument(help="The folder to write to; it is made if it is not there.")]
+Example = Annotated[bool, typer.Option("--example", help="Write an example table, too, of people who are made up.")]
+
+init = typer.Typer(
+    cls=Group, help="Write commented files to begin with.", epilog="Example: almoner init query clinic --example"
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Add the commands of this module to the command line."""
+    app.add_typer(init, name="init", rich_help_panel="Start")
+
+
+@init.command("train", epilog="Example: almoner init train first-model --example")
+def train(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
+    """Write a schema and a script that train a private model on a CSV file, and predict with it."""
+    tables = {"people.csv": _patients(3000, 0), "heldout.csv": _patients(500, 1)} if example else {}
+    _write(folder, ("schema.toml", "train.sh"), tables, force=force)
+    _say(folder, example, "people.csv and heldout.csv", f"sh {folder / 'train.sh'}")
+
+
+@init.command("query", epilog="Example: almoner init query clinic --example")
+def query(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
+    """Write a file of questions: how many people came in each week, with a budget for each of them."""
+    tables = {"visits.csv": _visits()} if example else {}
+    _write(folder, ("questions.toml",), tables, force=force)
+    plan = folder / "questions.toml"
+    commands = (
+        f"almoner query check {plan}    # are days read as days?",
+        f"almoner query quote {plan}    # prices and errors, before anything is charged",
+        f"almoner ledger create {plan}    # once: the record of charges and answers",
+        f"almoner query ask {plan}",
+    )
+    _say(folder, example, "visits.csv", *commands[0 if not example else -2 :])
+
+
+def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows], *, force: bool) -> None:
+    """Write all files, or none if one of them is there already."""
+    for name in (*templates, *tables):
+        check_free(folder / name, force=force)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in templates:
+        text = files("almoner.cli").joinpath("templates", name).read_text(encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+    for name, rows in tables.items():
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+    for name in (*templates, *tables):
+        print(folder / name)
+
+
+def _say(folder: Path, example: bool, data: str, *commands: str) -> None:
+    """Tell what to do next."""
+    if not example:
+        print(f"Next: put your data beside them as {data}, and change the files to fit. Then run:")
+    else:
+        print("Next:")
+    for command in commands:
+        print(f"  {command}")
+
+
+def _patients(count: int, seed: int) -> Rows:
+    """Made-up patients: the older, the more of them return within a month."""
+    draw = np.random.default_rng(seed)  # the data may repeat; the noise of a training never does
+    yield ("id", "age", "days", "ward", "returns")
+    for number in range(count):
+        age = int(draw.integers(18, 91))
+        returns = "yes" if age + draw.normal(scale=8) > 54 else "no"
+        yield (f"p{seed}-{number}", age, int(draw.integers(0, 31)), ("north", "south")[draw.integers(2)], returns)
+
+
+def _visits() -> Rows:
+    """Made-up visits to a clinic on the Mondays of seven weeks: every fourth patient comes each time, others less."""
+    mondays = ("2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26", "2026-02-02", "2026-02-09", "2026-02-16")
+    yield ("patient", "day")
+    for patient in range(600):
+        for week, monday in enumerate(mondays):
+            if week % (1 + patient % 4) == 0:
+                yield (f"p{patient}", monday)

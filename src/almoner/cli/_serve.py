@@ -1,0 +1,82 @@
+"""`almoner serve`: a service for analysts, from one policy file."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from almoner.cli._tables import console
+from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from almoner.service.policies import Policy
+
+__all__ = ["add"]
+
+PolicyFile = Annotated[Path | None, typer.Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
+Check = Annotated[bool, typer.Option("--check", help="Explain the policy in words, and serve nothing.")]
+NewToken = Annotated[bool, typer.Option("--new-token", help="Print a new token, and what the policy says of it.")]
+Host = Annotated[str | None, typer.Option("--host", help="Where analysts come to, in place of the policy's.")]
+Port = Annotated[int | None, typer.Option("--port", help="The port of analysts, in place of the policy's.")]
+HolderPort = Annotated[int | None, typer.Option("--holder-port", help="Your own port, in place of the policy's.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the command of this module to the command line."""
+    examples = "Example: almoner serve policy.toml --check\n\nExample: almoner serve --new-token"
+    app.command(epilog=examples, rich_help_panel="Publish statistics")(serve)
+
+
+def serve(
+    policy: PolicyFile = None,
+    check: Check = False,
+    new_token: NewToken = False,
+    host: Host = None,
+    port: Port = None,
+    holder_port: HolderPort = None,
+) -> None:
+    """Serve statistics to analysts over HTTP, from one policy file. Stops at SIGINT or SIGTERM.
+
+    The data holder has a port of their own. Give analysts their tokens; the policy holds the hashes. At SIGHUP the
+    policy is read again: analysts, tokens, limits and prices change, or the one before stays in force.
+    """
+    if (policy is None) != new_token:
+        raise ArgumentError("give either a policy file or --new-token")
+    if policy is None:
+        from almoner.service import hash_of
+        from almoner.service import new_token as token
+
+        made = token()
+        console().print(f"token, for its analyst alone: {made}", f'token = "{hash_of(made)}"', sep="\n", soft_wrap=True)
+        return
+    given = _read(policy, host, port, holder_port)
+    from almoner.service import explain
+    from almoner.service import serve as served
+
+    if check:
+        for line in explain(given):
+            console().print(line, soft_wrap=True, highlight=False)
+        return
+    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port), changed=_changed)
+
+
+def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":
+    from almoner.service.policies import Policy
+
+    given = Policy.read(path)
+    wanted = {"host": host, "port": port, "holder_port": holder_port}
+    for name, value in wanted.items():
+        if name != "host" and isinstance(value, int) and not 0 <= value <= 65_535:
+            raise ArgumentError(f"--{name.replace('_', '-')}={value} must be a port, from 0 to 65535")
+    places = {name: value for name, value in wanted.items() if value is not None}
+    return replace(given, service=replace(given.service, **places))  # type: ignore[arg-type]
+
+
+def _ready(analysts: str, holder: str) -> None:
+    console().print(f"analysts: {analysts}", f"data holder: {holder}", "stop with Ctrl+C", sep="\n", highlight=False)
+
+
+def _changed(words: str) -> None:
+    console().print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", words, highlight=False, soft_wrap=True)

@@ -1,0 +1,82 @@
+"""`almoner statement`: one person's account."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from almoner._private import MARK
+from almoner._units import shown
+from almoner.cli._files import check_page, write_page
+from almoner.cli._json import dumps
+from almoner.cli._options import Force, Json, OptionalDelta, Page
+from almoner.cli._queries import Person, opened
+from almoner.cli._tables import Listing, show
+from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from almoner.individual import BudgetStatement
+    from almoner.queries import Statement
+
+__all__ = ["add"]
+
+LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the command of this module to the command line."""
+    app.command(epilog="Example: almoner statement people.ledger --person 17", rich_help_panel="Publish statistics")(
+        statement
+    )
+
+
+def statement(
+    path: LedgerOrModel,
+    person: Person,
+    delta: OptionalDelta = None,
+    html: Page = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Print one person's account (PRIVATE): every question that charged them, the total, and what it means.
+
+    Without --delta the epsilon of the budget is stated at the ledger's own delta. For a model that was trained with
+    --keep-accounts, print how much of their budget its training used; a person without a name is the number of a row.
+    """
+    check_page(html, force=force, read=(path,))
+    if html is not None and as_json:
+        raise ArgumentError("give either --html or --json")
+    told: Statement | BudgetStatement
+    if path.endswith(".accounts") or Path(path).is_dir():
+        from almoner.training.models import statement as models_statement
+
+        if delta is not None:
+            raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")
+        told = models_statement(Path(path), person)
+        words, shown_lines = str(told), []
+    else:
+        from almoner.queries import statement as person_statement
+
+        with opened(path) as book:
+            told = person_statement(book, person, delta=delta)
+        words, shown_lines = told.words, [_lines(told)] if told.lines else []
+    if html is not None:
+        from almoner.report.pages import statement as page
+
+        write_page(html, page(told, person=person), whose=", and for this person")
+    elif as_json:
+        print(dumps({"private": MARK, **asdict(told), "words": words}))
+    else:
+        show(f"{MARK}, and for this person", *shown_lines, words)
+
+
+def _lines(account: "Statement") -> Listing:
+    """What charged a person, line by line."""
+    of = ["data set"] if any(line.dataset for line in account.lines) else []
+    table = Listing("day", "who asked", "what for", "result", *of, "asked", "of your budget")
+    for line in account.lines:
+        about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
+        share = f"{shown(100 * line.rho / account.budget, 3)} %"
+        table.add(line.time[:10], line.analyst, line.purpose or "", *about, share)
+    return table

@@ -1,0 +1,377 @@
+"""`almoner train` and `almoner predict`: from a table to a private model in a folder, and back."""
+
+import csv
+import io
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from almoner.cli._ending import stopped_in_order
+from almoner.cli._files import check_free, check_new_file, check_picture
+from almoner.cli._images import (
+    Classes,
+    Dimensions,
+    Drawings,
+    Features,
+    Images,
+    Kind,
+    People,
+    Shape,
+    check_options,
+    train_on_images,
+    typed,
+)
+from almoner.cli._json import dumps
+from almoner.cli._misfits import print_misfits
+from almoner.cli._options import (
+    Delta,
+    Epsilon,
+    Force,
+    Json,
+    MaxGradNorm,
+    OptionalNoiseMultiplier,
+    OutFile,
+    OutFolder,
+    PrivatePicture,
+    Steps,
+)
+from almoner.cli._spends import draw_spends, progress_bar
+from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from almoner.training import OnLedger
+    from almoner.training.models import Trained, TrainedOnImages, Tuning
+
+__all__ = ["add", "predict", "train"]
+
+SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of DATA.")]
+
+DESCENT = ("steps", "extra_steps", "pace", "max_grad_norm", "learning_rate", "average")
+
+_NO_SCHEMA = (
+    "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
+    "would tell something about the people in them (the richest person's income is the largest entry). "
+    "`almoner train DATA --target COLUMN --init-schema schema.toml` writes a schema to fill in, with the names of the "
+    "columns only; `almoner init train --example` writes a schema with comments, and data that it fits"
+)
+
+
+class Accounting(StrEnum):
+    """How a training can be counted."""
+
+    gaussian = "gaussian"
+    renyi = "renyi"
+
+
+def add(app: typer.Typer) -> None:
+    """Add the commands of this module to the command line."""
+    tables = "almoner train people.csv --target income --schema schema.toml --epsilon 1 --out model"
+    images = (
+        "almoner train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
+    )
+    app.command(epilog=f"Example: {tables}\n\nExample: {images}", rich_help_panel="Train")(train)
+    app.command(epilog="Example: almoner predict model others.csv --out answers.csv", rich_help_panel="Train")(predict)
+
+
+def train(
+    ctx: typer.Context,
+    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file with the people's data.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None,
+    person: Annotated[
+        str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
+    ] = None,
+    out: OutFolder = None,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    test: Annotated[Path | None, typer.Option(help="A held-out file with labels, for the metrics.")] = None,
+    steps: Steps = 200,
+    extra_steps: Annotated[int, typer.Option(help="Steps more than the noise is planned for.")] = 0,
+    pace: Annotated[
+        float, typer.Option(help="How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.")
+    ] = 1.0,
+    max_grad_norm: MaxGradNorm = 1.0,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Step size on the mean gradient; else as large as the noise allows.")
+    ] = None,
+    average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
+    individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
+    accounting: Annotated[
+        Accounting, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")
+    ] = Accounting.gaussian,
+    noise_multiplier: OptionalNoiseMultiplier = None,
+    stop_when_inactive: Annotated[
+        float | None,
+        typer.Option(help="Stop, after --steps, when noisy counts say that this share of people has no budget left."),
+    ] = None,
+    keep_accounts: Annotated[
+        bool, typer.Option("--keep-accounts", help="PRIVATE: write OUT.accounts, for `almoner statement OUT`.")
+    ] = False,
+    ledger: Annotated[
+        str | None, typer.Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None,
+    analyst: Annotated[str, typer.Option(help="Whose limits on the ledger hold.")] = "training",
+    purpose: Annotated[str | None, typer.Option(help="The purpose whose limits on the ledger hold.")] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            help="Try settings: the expected number of runs, of which the best is kept; all of them are paid for."
+        ),
+    ] = None,
+    tune_learning_rate: Annotated[str, typer.Option(help="The learning rates to try.")] = "1,4,16,64",
+    tune_max_grad_norm: Annotated[str, typer.Option(help="The clips to try.")] = "0.25,1",
+    tune_on: Annotated[
+        Path | None, typer.Option(help="A file of other people, who pay for the scores in place of those in DATA.")
+    ] = None,
+    skip_rows: SkipRows = 0,
+    test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")
+    ] = None,
+    picture: PrivatePicture = None,
+    init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="PRIVATE: only count the entries that cannot be read, then stop.")
+    ] = False,
+    images: Images = None,
+    classes: Classes = None,
+    people: People = None,
+    kind: Kind = None,
+    shape: Shape = None,
+    features: Features = None,
+    dimensions: Dimensions = None,
+    drawings: Drawings = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Train a private logistic regression on a table, or on images, with a privacy budget for every person in it.
+
+    The whole clip can be paid for in every one of --steps; without --noise-multiplier the noise is the least that the
+    budget allows. The folder --out gets the model, its card and its metrics, --picture what each person has spent.
+    With --stop-when-inactive, which needs --extra-steps and a --pace below 1, the counts cost 1 % of each budget.
+    With --tune the best of a random number of runs is kept, by a noisy score. Their number must stay secret, and so
+    must the time that the command takes.
+    With --images, steps, clip and rate are tuned already; the classes, the kind of images and about how many people
+    there are must be stated, because they are public.
+    """
+    if check_options(ctx):
+        _train_on_images(typed(ctx.params))
+        return
+    if data is None or target is None:
+        raise ArgumentError(_missing(data, target))
+    if init_schema is not None or check:
+        _look(data, target, person, schema, init_schema, skip_rows=skip_rows, force=force, as_json=as_json)
+        return
+    if schema is None or out is None:
+        raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
+    tuning = _tuning(ctx)
+    _check_private_picture(picture, out, force=force)
+    from almoner.training.models import train_to_folder
+
+    charged = _on_ledger(ledger, key, analyst, purpose)
+    files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
+    budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting.value, "noise_multiplier": noise_multiplier}
+    descent = {name: ctx.params[name] for name in DESCENT}
+    with stopped_in_order(_stopped(out, ledger, key)), progress_bar(quiet=as_json or tuning is not None) as progress:
+        task = progress.add_task("training", total=steps + extra_steps * individual)
+        trained = train_to_folder(
+            data,
+            out,
+            target=target,
+            schema=schema,
+            person=person,
+            force=force,
+            keep_accounts=keep_accounts,
+            observe=None if tuning else lambda number, _: progress.update(task, completed=number),
+            **files,
+            **budget,
+            **descent,
+            individual=individual,
+            stop_when_inactive=stop_when_inactive,
+            seed=seed,
+            ledger=charged,
+            tune=tuning,
+        )
+    private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
+    _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
+
+
+def _stopped(out: Path | None, ledger: str | None, key: str | None) -> str:
+    """Words for a training that is stopped."""
+    if ledger is None:
+        return f"Stopped: {out} was not written, and nothing about people was told. Run the same command again."
+    return (
+        f"Stopped: {out} was not written. What the steps so far have cost stays charged on {ledger} as {key!r}, and "
+        "the rest was given back. To train again: the same command with another --key"
+    )
+
+
+def _missing(data: Path | None, target: str | None) -> str:
+    if data is None:
+        return f"DATA {'is' if target is not None else 'and --target are'} missing; or give --images"
+    return "--target is missing: the column to predict"
+
+
+def _train_on_images(given: dict[str, Any]) -> None:
+    """The command, with the values of its options by name."""
+    images, out, picture = given["images"], given["out"], given["picture"]
+    if out is not None:
+        _check_private_picture(picture, out, force=given["force"])
+    with stopped_in_order(_stopped(out, None, None)):
+        trained = train_on_images(given)
+    private = draw_spends(trained.holder_report, picture, images.name)
+    _print_trained(trained, out, private, kept=given["keep_accounts"], as_json=given["as_json"])
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A folder that `almoner train` wrote.")],
+    data: Annotated[
+        Path, typer.Argument(help="A file like the one that was trained on, or images; without labels, too.")
+    ],
+    out: OutFile = None,
+    skip_rows: SkipRows = 0,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
+    from almoner.training.models import load
+
+    if out is not None:
+        check_new_file(out, force=force, read=(data,))
+    loaded = load(model)
+    probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
+    rows = [
+        {"predicted": classes[row.argmax()]} | dict(zip(classes, row.tolist(), strict=True)) for row in probabilities
+    ]
+    if as_json:
+        typer.echo(dumps(rows))
+        return
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, ["predicted", *classes], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    if out is None:
+        typer.echo(text.getvalue().encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
+    else:
+        out.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _check_private_picture(picture: Path | None, out: Path, *, force: bool) -> None:
+    """Refuse a private picture inside the folder of the public model, and one that would overwrite a file."""
+    check_picture(picture, makes_folder=True)
+    if picture is None:
+        return
+    if out.resolve() in picture.resolve().parents:
+        raise ArgumentError(f"{picture} is private, and {out} holds what may be given away")
+    for path in (picture, picture.with_suffix(".json")):
+        check_free(path, force=force)
+
+
+def _on_ledger(ledger: str | None, key: str | None, analyst: str, purpose: str | None) -> "OnLedger | None":
+    """Where the training is charged; None where it has a budget of its own."""
+    from almoner.training import OnLedger
+
+    if (ledger is None) != (key is None):
+        raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
+    return None if ledger is None or key is None else OnLedger(ledger, key, analyst, purpose)
+
+
+def _check_tuning(ctx: typer.Context) -> None:
+    """Refuse options of tuning without --tune, and with it those that would be ignored, or would mislead."""
+    tuned = ctx.params["tune"] is not None
+    for parameter in ctx.command.params:
+        name, option = str(parameter.name), parameter.opts[0]
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if name.startswith("tune_") and not tuned:
+            raise ArgumentError(f"{option} needs --tune")
+        if name in ("learning_rate", "max_grad_norm") and tuned:
+            raise ArgumentError(f"{option}: with --tune give the values to try, --tune-{option.removeprefix('--')}")
+        if name == "picture" and tuned:
+            raise ArgumentError("--picture: what people spent in the best run alone is not what they paid with --tune")
+
+
+def _tuning(ctx: typer.Context) -> "Tuning | None":
+    """Which settings are tried; None where those of the other options are taken."""
+    _check_tuning(ctx)
+    given = ctx.params
+    if given["tune"] is None:
+        return None
+    from almoner.training.models import Tuning
+
+    grid = {name: _numbers(given[f"tune_{name}"]) for name in ("learning_rate", "max_grad_norm")}
+    return Tuning(given["tune"], grid, None if given["tune_on"] is None else Path(given["tune_on"]))
+
+
+def _numbers(listed: str) -> list[float]:
+    try:
+        return [float(each) for each in listed.split(",")]
+    except ValueError as error:
+        raise ArgumentError(f"{listed!r} must be numbers with commas between them") from error
+
+
+def _print_trained(
+    trained: "Trained | TrainedOnImages", out: Path, private: list[str], *, kept: bool, as_json: bool
+) -> None:
+    from almoner.training.models import accounts_file
+
+    private = [*private, *([str(accounts_file(out))] if kept else [])]
+    card = trained.card
+    if card.delta * card.divisor > 1:  # the divisor is the public number of people
+        few = "choose a delta far below one in the number of people"
+        print(
+            f"delta = {card.delta:g} allows a model to show one of {card.divisor:g} people in full: {few}",
+            file=sys.stderr,
+        )
+    if as_json:
+        values = {"out": str(out), "metrics": trained.metrics, "card": trained.card.to_dict(), "private": private}
+        typer.echo(dumps(values))
+        return
+    console = Console()
+    console.print(Markdown(trained.card.to_markdown()))
+    if trained.metrics is not None:
+        console.print(f"\nHeld-out file: accuracy {trained.metrics['accuracy']:.2%}, {trained.metrics['note']}.")
+    console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
+
+
+def _look(
+    data: Path,
+    target: str,
+    person: str | None,
+    schema: Path | None,
+    init_schema: Path | None,
+    *,
+    skip_rows: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a schema to fill in, or count the entries that cannot be read by one. Trains nothing."""
+    if init_schema is not None:
+        _write_template(data, target, person, init_schema, force=force, as_json=as_json)
+        return
+    if schema is None:
+        raise ArgumentError(_NO_SCHEMA)
+    from almoner.training.tables import Schema, misfits
+
+    print_misfits(
+        misfits(data, Schema.read(schema, target=target, person=person), skip_rows=skip_rows), as_json=as_json
+    )
+
+
+def _write_template(data: Path, target: str, person: str | None, path: Path, *, force: bool, as_json: bool) -> None:
+    from almoner.training.models import schema_template
+
+    text = schema_template(data, target=target, person=person)
+    check_free(path, force=force)
+    path.write_text(text, encoding="utf-8")
+    if as_json:
+        typer.echo(dumps({"schema": str(path)}))
+    else:
+        typer.echo(f"{path}: fill in what is publicly known about the columns")

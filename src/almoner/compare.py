@@ -1,0 +1,238 @@
+"""Compare all bounds that apply to one mechanism: for rounds fixed in advance, by filters, by odometers.
+
+>>> from almoner import mechanisms
+>>> table = compare(mechanisms.Gaussian(sigma=20.0), rounds=10, delta=1e-5, points=1)
+>>> table.rounds
+(1, 10)
+>>> round(table.bound("exact, rounds fixed in advance").epsilons[-1], 4)
+0.5613
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf, isfinite, sqrt
+
+import numpy as np
+
+from almoner import _check, _search, filters, mechanisms, odometers
+from almoner._units import shown
+from almoner.curves import gaussian, planned, renyi
+from almoner.curves.totals import optimum, totals
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
+
+__all__ = ["Bound", "Comparison", "compare", "optimum"]
+
+_TOLERANCE = 1e-3  # relative: how finely the smallest epsilon that a filter needs is searched, from above
+
+_FIXED = {
+    "privacy loss distributions": "loss distributions, rounds fixed",
+    "Gaussian DP, exact": "exact, rounds fixed in advance",
+    "pure DP, exact": "optimum, rounds fixed in advance",
+    "zCDP": "zCDP, rounds fixed in advance",
+    "Rényi DP": "Rényi, rounds fixed in advance",
+    "basic composition": "basic composition",
+}
+"""The rows of ``curves.totals`` that ``compare`` shows, in its order, and their names there."""
+
+EpsilonAfter = Callable[[int], float]
+"""Number of rounds -> epsilon."""
+
+Running = odometers.Odometer | odometers.FeldmanZrnic | odometers.GaussianRestarts
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One bound along the rounds. Every field is public.
+
+    Attributes:
+        name: the filter, the odometer or the notion of privacy that gives the bound.
+        promise: "fixed" (rounds fixed in advance), "filter" (the smallest epsilon whose filter admits the rounds),
+            "pathwise", "ex-post" (odometers) or "restarts" (a number of filters fixed in advance).
+        epsilons: one for each number of rounds, nats.
+    """
+
+    name: str
+    promise: str
+    epsilons: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Bounds of one mechanism, side by side. Every field is public."""
+
+    mechanism: mechanisms.Mechanism
+    delta: float
+    rounds: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+
+    def bound(self, name: str) -> Bound:
+        """The bound with this name.
+
+        Raises:
+            ArgumentError: there is none; the message lists the names.
+        """
+        for bound in self.bounds:
+            if bound.name == name:
+                return bound
+        raise ArgumentError(f"name={name!r} must be one of {', '.join(repr(bound.name) for bound in self.bounds)}")
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain numbers and lists for JSON; null where a bound is infinite."""
+        bounds = [
+            asdict(bound) | {"epsilons": [epsilon if isfinite(epsilon) else None for epsilon in bound.epsilons]}
+            for bound in self.bounds
+        ]
+        rounds = list(self.rounds)
+        return {"mechanism": repr(self.mechanism), "delta": self.delta, "rounds": rounds, "bounds": bounds}
+
+    def __str__(self) -> str:
+        """A table: one line a bound, one column a number of rounds."""
+        rows = [[shown(epsilon, 4) for epsilon in bound.epsilons] for bound in self.bounds]
+        heads = [str(rounds) for rounds in self.rounds]
+        width = max(len(bound.name) for bound in self.bounds)
+        columns = [max(map(len, column)) + 1 for column in zip(heads, *rows, strict=True)]
+        lines = [f"Epsilon after so many rounds of {self.mechanism!r}, at delta={self.delta:g}:"]
+        labels = [("", "promise"), *((bound.name, bound.promise) for bound in self.bounds)]
+        for (name, promise), numbers in zip(labels, [heads, *rows], strict=True):
+            listed = "".join(f"{number:>{wide}}" for number, wide in zip(numbers, columns, strict=True))
+            lines.append(f"{name:{width}} {promise:8}{listed}")
+        return "\n".join(lines)
+
+
+def compare(
+    mechanism: mechanisms.Mechanism, *, rounds: int, delta: float, points: int = 8, people: int = 100_000
+) -> Comparison:
+    """Every bound that applies to this mechanism, at a geometric list of numbers of rounds.
+
+    Args:
+        mechanism: one round, public.
+        rounds: the most rounds; also the plan of the bounds that are tuned to one.
+        delta: the failure probability of each bound, in (0, 1/2).
+        points: how many numbers of rounds to look at.
+        people: the number of people in the data set, public: only the odometer of Rogers et al. needs it.
+
+    Guarantee: each bound has the promise that its line names, alone. The smallest of several is no bound of any kind
+    unless delta is split between them (theory 1.5).
+    Source: theory 3, 4 and 6.
+    """
+    _check.whole(1, rounds=rounds, points=points)
+    _check.between(0, 0.5, delta=delta)
+    if not isinstance(mechanism, mechanisms.Mechanism):
+        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+    counts = tuple(sorted({int(count) for count in np.geomspace(1, rounds, points).round()} | {rounds}))
+    bounds = _fixed(mechanism, counts, delta)
+    least = [min(bound.epsilons[place] for bound in bounds) for place in range(len(counts))] if bounds else [1.0]
+    starts = dict(zip(counts, least * (1 if bounds else len(counts)), strict=True))
+    for name, promise, epsilon_after in (
+        *_filters(mechanism, delta, starts),
+        *_odometers(mechanism, rounds, delta, people),
+    ):
+        try:
+            bounds.append(Bound(name, promise, tuple(float(epsilon_after(count)) for count in counts)))
+        except (Unsupported, BudgetExceeded):
+            continue  # it does not apply to this mechanism
+    return Comparison(mechanism, delta, counts, tuple(bounds))
+
+
+def _fixed(mechanism: mechanisms.Mechanism, counts: tuple[int, ...], delta: float) -> list[Bound]:
+    epsilons: dict[str, list[float]] = {notion: [] for notion in _FIXED}
+    for count in counts:
+        for row in totals(mechanisms.Repeated(mechanism, count), delta=delta):
+            if row.notion in epsilons:
+                epsilons[row.notion].append(row.epsilon)
+    return [
+        Bound(_FIXED[notion], "fixed", tuple(column))
+        for notion, column in epsilons.items()
+        if len(column) == len(counts)
+    ]
+
+
+def _filters(
+    mechanism: mechanisms.Mechanism, delta: float, starts: Mapping[int, float]
+) -> Iterator[tuple[str, str, EpsilonAfter]]:
+    """The filters by name; ``starts`` holds, for each number of rounds, an epsilon from which to search."""
+    kinds: tuple[tuple[str, Callable[..., filters.Filter]], ...] = (
+        ("filters.Gaussian", filters.Gaussian),
+        ("filters.Residue", filters.Residue),
+        ("filters.Zcdp", filters.Zcdp),
+        ("filters.Renyi", filters.Renyi),
+        ("filters.Approximate (Whitehouse)", filters.Approximate),
+        ("filters.Pure (Feldman & Zrnic)", filters.Pure),
+        ("filters.Rogers", filters.Rogers),
+    )
+
+    def least(fits: Callable[..., bool], count: int) -> float:
+        return _least(partial(fits, mechanisms.Repeated(mechanism, count), delta), starts[count])
+
+    yield "filters.Planned", "filter", partial(least, partial(_plan_fits, mechanism))
+    for name, kind in kinds:
+        yield name, "filter", partial(least, partial(_fits, kind))
+
+
+def _fits(kind: Callable[..., filters.Filter], run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    return kind(epsilon=epsilon, delta=delta).admits(run)
+
+
+def _plan_fits(plan: mechanisms.Mechanism, run: mechanisms.Mechanism, delta: float, epsilon: float) -> bool:
+    if mechanisms.rounds(run) > planned.MOST_ROUNDS:
+        raise Unsupported(f"a plan has at most {planned.MOST_ROUNDS} rounds")
+    try:
+        return filters.Planned(plan, epsilon=epsilon, delta=delta).admits(run)
+    except ArgumentError:  # the plan does not fit once
+        return False
+
+
+def _least(fits: Callable[[float], bool], start: float) -> float:
+    """The smallest epsilon, to a relative 1e-3 from above, that fits; inf above 1e6. The search begins at ``start``."""
+    return _search.least(fits, near=start if start < inf else 1.0, tolerance=_TOLERANCE)
+
+
+def _odometers(
+    mechanism: mechanisms.Mechanism, rounds: int, delta: float, people: int
+) -> Iterator[tuple[str, str, EpsilonAfter]]:
+    plan = mechanisms.Repeated(mechanism, rounds)
+    recommended: tuple[tuple[str, Callable[[], odometers.Odometer]], ...] = (
+        ("odometers.Renyi", lambda: odometers.Renyi(delta=delta)),
+        ("odometers.Renyi, planned", lambda: odometers.Renyi(delta=delta, plan=plan)),
+        ("odometers.Gaussian", lambda: odometers.Gaussian(delta=delta)),
+        ("odometers.Gaussian, planned", lambda: odometers.Gaussian(delta=delta, plan=plan)),
+        ("odometers.Line, planned", lambda: odometers.Line(delta=delta, plan=plan)),
+    )
+    for name, make in recommended:
+        yield name, "pathwise", partial(_pathwise, make, mechanism)
+        yield f"{name}, ex-post", "ex-post", partial(_ex_post, make, mechanism)
+    published: tuple[tuple[str, str, Callable[[], Running]], ...] = (
+        ("odometers.Mixture (Whitehouse)", "pathwise", lambda: odometers.Mixture(delta=delta, plan=plan)),
+        ("odometers.Stitched (Whitehouse)", "pathwise", lambda: odometers.Stitched(delta=delta)),
+        ("odometers.Lecuyer", "pathwise", lambda: odometers.Lecuyer(delta=delta)),
+        ("odometers.Rogers", "pathwise", lambda: odometers.Rogers(delta=delta, people=people)),
+        ("odometers.FeldmanZrnic, ten", "restarts", lambda: _feldman_zrnic(plan, delta)),
+        ("odometers.GaussianRestarts, ten", "restarts", lambda: _restarts(plan, delta)),
+    )
+    for name, promise, other in published:
+        yield name, promise, partial(_pathwise, other, mechanism)
+
+
+def _pathwise(make: Callable[[], Running], mechanism: mechanisms.Mechanism, count: int) -> float:
+    odometer = make()
+    odometer.charge(mechanisms.Repeated(mechanism, count))
+    return odometer.epsilon()
+
+
+def _ex_post(make: Callable[[], odometers.Odometer], mechanism: mechanisms.Mechanism, count: int) -> float:
+    odometer = make()
+    odometer.charge(mechanisms.Repeated(mechanism, count))
+    return odometer.ex_post_epsilon()
+
+
+def _feldman_zrnic(plan: mechanisms.Repeated, delta: float) -> odometers.FeldmanZrnic:
+    """Filters of a tenth of the plan, or of one round if that is more, at the order that is best for the plan."""
+    alpha, _ = renyi.of(plan).order(delta=delta)
+    total, single = (float(renyi.cost(run, alpha)) for run in (plan, plan.mechanism))
+    return odometers.FeldmanZrnic(delta=delta, alpha=alpha, step=max(total / 10, single) * (1 + 1e-9))
+
+
+def _restarts(plan: mechanisms.Repeated, delta: float) -> odometers.GaussianRestarts:
+    total, single = (gaussian.of(run).mu for run in (plan, plan.mechanism))
+    return odometers.GaussianRestarts(delta=delta, step=max(total / sqrt(10), single) ** 2 * (1 + 1e-9))

@@ -1,0 +1,19 @@
+"""WHAT it costs, and what a total means. One module a notion; all pure functions and frozen values.
+
+zcdp         one number, rho, that adds up
+gaussian     Gaussian differential privacy: mu squared adds up, exactly
+renyi        one number per order
+approximate  (epsilon, delta) itself: pure and approximate parts, basic composition
+pairs        dominating pairs: the worst of one round, as a few points of privacy loss
+residue      what a round takes from a Gaussian budget, given what is left of it
+totals       one run in every notion, side by side
+tuning       the best of a random number of runs
+tradeoff     trade-off functions and hockey-stick curves of any promise
+
+Each of the first four has ``cost(mechanism)``, what a mechanism adds to a total, and conversions from a total to
+(epsilon, delta) in which every rounding goes against the spender.
+"""
+
+from almoner.curves import approximate, gaussian, pairs, renyi, residue, totals, tuning, zcdp
+
+__all__ = ["approximate", "gaussian", "pairs", "renyi", "residue", "totals", "tuning", "zcdp"]

@@ -1,0 +1,87 @@
+"""(epsilon, delta) itself: what a mechanism promises alone, and basic composition, in which both add up.
+
+Names and symbols
+    epsilon  ε    nats, >= 0
+    delta    δ    failure probability, in [0, 1]
+
+Source: Dwork & Roth (2014), Thm 3.16; fully adaptive: Rogers, Roth, Ullman & Vadhan (2016), section 3
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+
+import numpy as np
+
+from almoner import _check, mechanisms
+from almoner._units import as_float, exact, times
+from almoner.curves import _discrete
+from almoner.errors import Unsupported
+
+__all__ = ["Approximate", "cost", "of"]
+
+Pair = tuple[Fraction | float, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate:
+    """The guarantee "(epsilon, delta)-DP". Every field is public."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check.within(0, inf, epsilon=self.epsilon)
+        _check.within(0, 1, delta=self.delta)
+
+
+def of(mechanism: mechanisms.Mechanism) -> Approximate:
+    """The (epsilon, delta) of a mechanism, by basic composition of its parts.
+
+    Guarantee: the mechanism is (epsilon, delta)-DP; both are rounded up.
+    Source: theory 2.2 to 2.5; Dwork & Roth (2014), Thm 3.16.
+
+    >>> of(mechanisms.Repeated(mechanisms.Laplace(scale=10.0), 3))
+    Approximate(epsilon=0.30000000000000004, delta=0.0)
+    """
+    epsilon, delta = cost(mechanism)
+    return Approximate(
+        float(np.nextafter(as_float(epsilon), inf)) if epsilon else 0.0,
+        min(1.0, float(np.nextafter(as_float(delta), inf))) if delta else 0.0,
+    )
+
+
+def cost(mechanism: mechanisms.Mechanism) -> Pair:
+    """What a mechanism adds to both totals, exactly: (epsilon, delta).
+
+    Guarantee: the mechanism is (epsilon, delta)-DP, whatever came before it.
+    Source: theory 2.2 (Laplace), 2.3 (pure), 2.4 (approximate), 2.5 (bounded range).
+    """
+    epsilon: Fraction | float = Fraction(0)
+    delta = Fraction(0)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            one, failure = _cost(leaf)
+            epsilon, delta = epsilon + times(count, one), delta + count * failure
+    return epsilon, delta
+
+
+def _cost(leaf: mechanisms.Mechanism) -> Pair:
+    match leaf:
+        case mechanisms.Laplace():
+            return exact(leaf.sensitivity) / exact(leaf.scale), Fraction(0)
+        case mechanisms.Pure() | mechanisms.RandomizedResponse():
+            return _finite(leaf.epsilon), Fraction(0)
+        case mechanisms.Exponential():
+            return _finite(leaf.eta), Fraction(0)
+        case mechanisms.Approximate():
+            return _finite(leaf.epsilon), exact(leaf.delta)
+        case mechanisms.DominatingPair():
+            return _discrete.largest_loss(leaf), _discrete.failure(leaf)
+    raise Unsupported(
+        f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
+    )
+
+
+def _finite(epsilon: float) -> Fraction | float:
+    return inf if epsilon == inf else exact(epsilon)

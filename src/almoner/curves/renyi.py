@@ -1,0 +1,353 @@
+"""Rényi differential privacy: one number per order, and all of them add up.
+
+Names and symbols
+    order, alpha  α    Rényi order, > 1; lam = alpha - 1
+    value         nats, >= 0: the Rényi divergence at that order, the larger of both directions
+    delta         δ    failure probability, in (0, 1)
+
+A curve is known only at its orders and never interpolated downwards.
+
+Source: Mironov (2017), https://arxiv.org/abs/1702.07476
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from almoner import _check, mechanisms
+from almoner._units import as_float, exact, times
+from almoner.curves import _discrete, _sampled, _selection, zcdp
+from almoner.errors import ArgumentError, Unsupported
+
+__all__ = [
+    "ORDERS",
+    "Renyi",
+    "budget",
+    "cost",
+    "costs",
+    "epsilon",
+    "failure",
+    "mironov",
+    "of",
+    "sampled_gaussian",
+    "values",
+    "without_failures",
+]
+
+Floats = NDArray[np.float64]
+
+_GUARD = 1 + 1e-12
+_LEAST = 1e-300  # smaller values are rounded up to this, lest they vanish
+
+ORDERS: tuple[float, ...] = (
+    *(1 + j / 20 for j in range(1, 20)),
+    *(1 + j / 10 for j in range(10, 100)),
+    *(float(j) for j in range(11, 64)),
+    *(float(round(64 * 2 ** (j / 4))) for j in range(33)),
+)
+"""Default orders, 1.05 to 16384: far enough that small contributions do not sit at the edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renyi:
+    """The guarantee "at most values[j] at orders[j]". Every field is public.
+
+    >>> round(Renyi((8.0, 16.0, 32.0), (0.1, 0.2, 0.4)).epsilon(delta=1e-5), 4)
+    0.6278
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check.each_between(1, inf, order=self.orders)
+        _check.each_amount(value=self.values)
+        if not self.orders or len(self.orders) != len(self.values) or any(a >= b for a, b in pairwise(self.orders)):
+            raise ArgumentError(
+                f"orders={self.orders!r} must increase strictly and have as many values={self.values!r}, at least one"
+            )
+
+    def epsilon(self, *, delta: float) -> float:
+        """An epsilon that holds at delta, rounded up; inf when no order has a finite value.
+
+        Guarantee: every mechanism with this curve is (epsilon, delta)-DP.
+        Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12.
+        """
+        return float(epsilon(self.values, self.orders, delta=delta))
+
+    def order(self, *, delta: float) -> tuple[float, bool]:
+        """The order that gives ``epsilon``, and whether it sits at an edge of the grid (then add orders there)."""
+        best = int(np.argmin(_at_orders(np.asarray(self.values), _checked(self.orders), delta)))
+        return self.orders[best], best in (0, len(self.orders) - 1)
+
+
+def of(mechanism: mechanisms.Mechanism, orders: ArrayLike = ORDERS) -> Renyi:
+    """The Rényi curve of a mechanism.
+
+    Guarantee: at every order, in both directions, the divergence is at most the value; values above 1e60 are infinite.
+    Source: theory 2.1 to 2.7.
+    """
+    grid = _checked(orders)
+    if failure(mechanism):
+        raise Unsupported("a mechanism that fails with probability delta has no finite Rényi curve; see failure()")
+    curve = values(mechanism, grid)
+    return Renyi(tuple(map(float, grid)), tuple(map(float, np.where(curve <= 1e60, curve, inf))))
+
+
+def cost(mechanism: mechanisms.Mechanism, order: float) -> Fraction | float:
+    """What a mechanism adds to a total at one order: exact where it is rational, else rounded up.
+
+    Guarantee: in both directions, the divergence at this order is at most the cost, whatever came before.
+    Source: theory 2.1 to 2.7.
+
+    >>> cost(mechanisms.Zcdp(0.0125), 16)
+    Fraction(1, 5)
+    """
+    return costs(mechanism, (order,))[0]
+
+
+def costs(mechanism: mechanisms.Mechanism, orders: Sequence[float]) -> tuple[Fraction | float, ...]:
+    """What a mechanism adds to the totals at several orders; see ``cost``.
+
+    Guarantee: in both directions, the divergence at every order is at most its cost, whatever came before.
+    Source: theory 2.1 to 2.7.
+    """
+    totals: tuple[Fraction | float, ...] = (Fraction(0),) * len(orders)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            totals = tuple(
+                [total + times(count, each) for total, each in zip(totals, _costs(leaf, orders), strict=True)]
+            )
+    return totals
+
+
+def _costs(leaf: mechanisms.Mechanism, orders: Sequence[float]) -> list[Fraction | float]:
+    match leaf:
+        case mechanisms.Gaussian() | mechanisms.DiscreteGaussian() | mechanisms.Zcdp():
+            rho = zcdp.cost(leaf)
+            return [exact(order) * rho if rho != inf else inf for order in orders]
+        case mechanisms.Renyi():
+            known = map(float, _next_order(leaf, _check.floats(orders=orders)))
+            return [exact(value) if value < inf else inf for value in known]
+    return [Fraction(value) if value < inf else inf for value in map(float, values(leaf, orders))]  # exact sums
+
+
+def values(mechanism: mechanisms.Mechanism, orders: ArrayLike) -> Floats:
+    """What a mechanism adds to the totals at these orders, for the rounds in which it does not fail.
+
+    Args:
+        mechanism: what was run.
+        orders: (m,) public, each > 1.
+
+    Returns:
+        (m,) nats, >= 0, rounded up; inf where no finite value is known.
+
+    Guarantee: outside an event of probability ``failure(mechanism)``, in both directions and whatever came before,
+    the divergence at every order is at most the value.
+    Source: theory 2.1 to 2.7.
+    """
+    grid = _checked(orders)
+    total = np.zeros_like(grid)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if count:
+            one = _values(leaf, grid)
+            total = total + np.where(one <= 0, 0.0, one * as_float(count))
+    return total * _GUARD
+
+
+def failure(mechanism: mechanisms.Mechanism) -> Fraction:
+    """The probability, exact, with which a mechanism may reveal everything: the deltas of its parts that may fail.
+
+    Guarantee: an (epsilon, delta)-DP mechanism post-processes "reveal all with probability delta, else randomised
+    response with epsilon"; a dominating pair fails with the probability of an infinite loss.
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015).
+    """
+    failures = Fraction(0)
+    for leaf, count in mechanisms.leaves(mechanism).items():
+        if isinstance(leaf, mechanisms.Approximate):
+            failures += count * exact(leaf.delta)
+        elif isinstance(leaf, mechanisms.DominatingPair):
+            failures += count * _discrete.failure(leaf)
+    return failures
+
+
+def without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
+    """A single round as it is where it does not fail.
+
+    Guarantee: with probability ``failure(leaf)`` the round may reveal everything; else it is no easier to tell apart
+    than what is returned, which cannot fail.
+    Source: theory 2.4, 2.10; Kairouz, Oh & Viswanath (2015); docs/proofs/dominating-pairs.md.
+
+    >>> without_failures(mechanisms.Approximate(0.1, 1e-9))
+    Pure(epsilon=0.1)
+    """
+    if isinstance(leaf, mechanisms.Approximate):
+        return mechanisms.Pure(leaf.epsilon)
+    return _discrete.without_failures(leaf) if isinstance(leaf, mechanisms.DominatingPair) else leaf
+
+
+def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
+    match leaf:
+        case mechanisms.Gaussian() | mechanisms.DiscreteGaussian() | mechanisms.Zcdp():
+            return orders * as_float(zcdp.cost(leaf))
+        case mechanisms.SampledGaussian():
+            return sampled_gaussian(leaf.sample_rate, leaf.sigma / leaf.sensitivity * (1 - 4e-16), orders)
+        case mechanisms.Laplace():
+            return _laplace(leaf.sensitivity / leaf.scale * (1 + 4e-16), orders)
+        case mechanisms.Pure() | mechanisms.RandomizedResponse() | mechanisms.Approximate():
+            return _randomized_response(leaf.epsilon, orders)
+        case mechanisms.Exponential():
+            square = max(leaf.eta**2 / 8, _LEAST) if leaf.eta else 0.0
+            return np.minimum(orders * square, _randomized_response(leaf.eta, orders))
+        case mechanisms.Renyi():
+            return _next_order(leaf, orders)
+        case mechanisms.DominatingPair():
+            return _discrete.renyi(leaf, orders)
+        case mechanisms.BestOf():
+            return _best_of(leaf, orders)
+    raise Unsupported(f"{type(leaf).__name__} has no Rényi cost that we know")
+
+
+def _laplace(epsilon: float, orders: Floats) -> Floats:
+    """theory 2.2, with A - 1 = (a g(lam eps) + lam g(-a eps)) / (2a - 1), g(x) = e^x - 1 - x: nothing cancels."""
+    lam = orders - 1
+    up, down = lam * epsilon, orders * epsilon
+    far = up > 500
+    near = (orders * _expm1_minus(np.where(far, 0.0, up)) + lam * _expm1_minus(-down)) / (2 * orders - 1)
+    log_a = np.where(far, np.log(orders / (2 * orders - 1)) + up + np.exp(-up), np.log1p(near))
+    return np.minimum(log_a / lam, epsilon)
+
+
+def _best_of(best: mechanisms.BestOf, orders: Floats) -> Floats:
+    """theory 8.2: the price of one run at all orders bounds what choosing the best adds at each."""
+    if failure(best.mechanism):
+        raise Unsupported("the best of several runs that may fail has no Rényi curve that we know")
+    grid = np.union1d(orders, ORDERS)
+    return _selection.renyi(best, values(best.mechanism, grid), grid)[np.searchsorted(grid, orders)]
+
+
+def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
+    """The divergence does not decrease in the order, so the value at the next known order above is a bound."""
+    place = np.searchsorted(np.asarray(mechanism.orders), orders, side="left")
+    return np.asarray((*mechanism.values, inf))[place]
+
+
+def _randomized_response(epsilon: float, orders: Floats) -> Floats:
+    """theory 2.3, as A - 1 = tanh(eps/2) sinh(lam eps) + 2 sinh(lam eps / 2)^2: nothing cancels."""
+    if epsilon == inf or not epsilon:
+        return np.full_like(orders, epsilon)
+    lam = orders - 1
+    x = lam * epsilon
+    far = x > 500
+    y = np.where(far, 0.0, x)
+    near = np.log1p(np.tanh(epsilon / 2) * np.sinh(y) + 2 * np.sinh(y / 2) ** 2)
+    return np.maximum(np.minimum(np.where(far, x, near) / lam, epsilon), _LEAST)
+
+
+def _expm1_minus(x: Floats) -> Floats:
+    """e^x - 1 - x without cancellation."""
+    small = np.abs(x) < 0.5
+    v = np.where(small, x, 0.0)
+    series = np.zeros_like(v)
+    for j in range(18, 2, -1):
+        series = (series + 1) * v / j
+    return np.where(small, (series + 1) * v * v / 2, np.expm1(x) - x)
+
+
+def sampled_gaussian(
+    sample_rate: float, noise: ArrayLike, orders: ArrayLike, /, *, direction: str = "remove"
+) -> Floats:
+    """The Rényi curves of the Poisson-sampled Gaussian for arrays of noise levels.
+
+    Args:
+        sample_rate: scalar, public, in (0, 1].
+        noise: (...), relative noise sigma / contribution, > 0; inf (no contribution) costs 0, NaN costs inf.
+        orders: (m,) public, each > 1, whole or fractional.
+        direction: "remove" is never below "add", so it is the cost; "add" is there for comparison.
+
+    Returns:
+        (..., m) nats, rounded up.
+
+    Guarantee: the divergence in the named direction is at most the value; "remove" bounds both.
+    Source: theory 2.6; Mironov, Talwar & Zhang (2019), Thm 5 and section 3.3.
+    """
+    _check.positive(sample_rate=sample_rate)
+    _check.within(0, 1, sample_rate=sample_rate)
+    _check.one_of(("remove", "add"), direction=direction)
+    grid, z = _checked(orders), _check.floats(noise=noise)
+    proper = (z > 0) & (z < inf)
+    safe = np.where(proper, z, 1.0)
+    curve = _sampled.remove if direction == "remove" else _sampled.add
+    with np.errstate(over="ignore"):
+        table = np.maximum(np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1), _LEAST)
+    return np.where(proper[..., None], table, np.where(z[..., None] == inf, 0.0, inf))
+
+
+def epsilon(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
+    """An epsilon that holds at delta, for each person's curve: the best order of a budget fixed in advance.
+
+    Args:
+        values: (..., m), private or public, nats; NaN and negative count as infinite.
+        orders: (m,) public, each > 1.
+        delta: scalar, public, in (0, 1).
+
+    Returns:
+        (...) nats, >= 0, rounded up; inf where no order has a finite value.
+
+    Guarantee: a mechanism with this curve, fixed in advance, is (epsilon, delta)-DP. Read off at a time chosen from
+    the results it is no guarantee: use a filter or an odometer there.
+    Source: theory 3.2; Canonne, Kamath & Steinke (2020), Prop. 12; Koskela, Tobaben & Honkela (2023), Lemma C.4.
+    """
+    bounds = _at_orders(_check.floats(values=values), _checked(orders), delta)
+    best: Floats = np.maximum(np.min(bounds, axis=-1), 0.0)
+    return best
+
+
+def budget(order: float, /, *, epsilon: float, delta: float) -> float:
+    """The largest Rényi divergence at one order that implies (epsilon, delta)-DP; may be negative (then none does).
+
+    Guarantee: a mechanism with at most this divergence at this order, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 3.2, solved for the divergence and rounded down.
+    """
+    _check.between(1, inf, order=order)
+    _check.positive(epsilon=epsilon)
+    _check.between(0, 1, delta=delta)
+    shift, tail = float(np.log1p(-1 / order)), float(-np.log(order * delta) / (order - 1))
+    return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail) + order / (order - 1))
+
+
+def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
+    """As ``epsilon``, by the looser conversion of the papers' tables.
+
+    Guarantee: a mechanism with this curve, fixed in advance, is (epsilon, delta)-DP.
+    Source: theory 3.1; Mironov (2017), Prop. 3; Feldman & Zrnic (2021), Fact 2.4.
+    """
+    _check.between(0, 1, delta=delta)
+    grid, curve = _checked(orders), _known(_check.floats(values=values))
+    best: Floats = np.min((curve - np.log(delta) / (grid - 1)) * _GUARD, axis=-1)
+    return best
+
+
+def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
+    _check.between(0, 1, delta=delta)
+    shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
+    curve = _known(values)
+    rounding = curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)  # the last: both logarithms' arguments
+    bounds: Floats = curve + shift + tail + 1e-15 * rounding
+    return bounds
+
+
+def _known(values: Floats) -> Floats:
+    return np.where(values >= 0, values, inf)
+
+
+def _checked(orders: ArrayLike) -> Floats:
+    grid = _check.floats(orders=orders)
+    if grid.ndim != 1 or not grid.size or not np.all((grid > 1) & (grid < inf)):
+        raise ArgumentError(f"orders={orders!r} must be a list of finite numbers > 1")
+    return grid

@@ -1,0 +1,355 @@
+"""Trade-off functions and hockey-stick curves: what a promise means for someone who guesses whether a person is in.
+
+Names and symbols
+    epsilon, delta   the hockey-stick curve: at every epsilon the least delta that is known to hold
+    alpha      α     false positive rate of a test of "the person is in the data" against "is not", or turned round
+    beta       β     false negative rate; the trade-off function gives the least that any test of rate alpha has
+
+A curve is a list of points (epsilon, delta), all of which hold for the same run. Between two points delta is convex in
+exp(epsilon), so it is at most on the chord; every point is a lower bound on the trade-off function.
+
+Source: Dong, Roth & Su (2022), https://arxiv.org/abs/1905.02383, Propositions 2.4 and 2.12
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from itertools import pairwise
+from math import exp, expm1, inf, log1p, nextafter, prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from almoner import _check, mechanisms
+from almoner._units import as_float, times
+from almoner.curves import _discrete, _selection, _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
+from almoner.errors import ArgumentError, Unsupported
+
+__all__ = ["Curve", "from_epsilons", "least", "of"]
+
+Floats = NDArray[np.float64]
+
+MOST_ROUNDS = 10**7  # of which loss distributions are certified
+FEW_ROUNDS, MOST_POINTS = 12, 2**14  # of which all outcomes are listed
+SMALLEST_DELTA = 1e-12  # down to which curves are worked out
+_ROUND_UP = 1 + 2.0**-48
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points at which (epsilon, delta)-DP holds, all of them for the same run. Every field is public.
+
+    Attributes:
+        epsilons: increasing, nats, >= 0.
+        deltas: not increasing, in [0, 1].
+
+    >>> response = Curve((0.0, 1.0), (0.4621171572600098, 0.0))  # randomised response with epsilon = 1
+    >>> response.beta([0.0, 0.1, 0.5]).round(4).tolist()
+    [1.0, 0.7282, 0.1839]
+    """
+
+    epsilons: tuple[float, ...]
+    deltas: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("epsilons", "deltas"):
+            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        if not self.epsilons or len(self.epsilons) != len(self.deltas):
+            raise ArgumentError(
+                f"epsilons and deltas must be equally long, not {len(self.epsilons)} and {len(self.deltas)}, nor empty"
+            )
+        for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
+            _check.within(0, 1e300, epsilon=epsilon)
+            _check.within(0, 1, delta=delta)
+        if any(a >= b for a, b in pairwise(self.epsilons)) or any(a < b for a, b in pairwise(self.deltas)):
+            raise ArgumentError("epsilons must increase strictly, and deltas must not increase")
+
+    def delta(self, epsilon: ArrayLike, /) -> Floats:
+        """The hockey-stick curve: a delta that holds at each epsilon.
+
+        Args:
+            epsilon: (...) public, nats, >= 0.
+
+        Returns:
+            (...) in [0, 1], rounded up.
+
+        Guarantee: the run is (epsilon, delta)-DP for adding and for removing a person, if the points hold.
+        Source: convexity in exp(epsilon); at 0 the least that a point allows: randomised response with its epsilon,
+            which fails with its delta, dominates both orders (theory 2.3, 2.4).
+        """
+        at = _check.floats(epsilon=epsilon)
+        if not (at >= 0).all():
+            raise ArgumentError("epsilon must be numbers >= 0")
+        points, values = np.asarray(self.epsilons), np.asarray(self.deltas)
+        at_zero = min(1.0, float((values + (1 - values) * np.tanh(points / 2)).min()) * _ROUND_UP)
+        known = slice(int(points[0] == 0), None)
+        points = np.concatenate([[0.0], points[known]])
+        values = np.minimum.accumulate(np.concatenate([[at_zero], values[known]]))
+        place = np.searchsorted(points, at, side="right")
+        left, right = place - 1, np.minimum(place, len(points) - 1)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            share = np.expm1(at - points[left]) / np.expm1(points[right] - points[left])
+        share = np.where(share >= 0, np.minimum(share, 1.0), 0.0) * (1 - 2.0**-48)
+        chord = values[left] * (1 - share) + values[right] * share
+        return np.minimum(np.where(place == len(points), values[-1], chord * _ROUND_UP), 1.0)
+
+    def beta(self, alpha: ArrayLike, /) -> Floats:
+        """The trade-off function: the least false negative rate of any test with each false positive rate.
+
+        Args:
+            alpha: (...) public, in [0, 1].
+
+        Returns:
+            (...) in [0, 1], rounded down.
+
+        Guarantee: every test of whether a person was in the data that has false positive rate at most alpha has false
+            negative rate at least beta, whichever of the two it takes as given, if the points hold.
+        Source: Dong, Roth & Su (2022), Proposition 2.4; Wasserman & Zhou (2010).
+        """
+        rate = _check.floats(alpha=alpha)
+        if not ((rate >= 0) & (rate <= 1)).all():
+            raise ArgumentError("alpha must be numbers in [0, 1]")
+        best = np.zeros(rate.shape)
+        for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
+            factor = np.exp(min(epsilon, 700.0))
+            steep = 1 - delta - factor * rate * _ROUND_UP if epsilon <= 700 else np.where(rate == 0, 1 - delta, 0.0)
+            flat = (1 - delta - rate) * np.exp(-epsilon)
+            best = np.maximum(best, np.maximum(steep, flat))
+        return np.maximum(best * (2 - _ROUND_UP) - 2.0**-50, 0.0)
+
+    def with_failures(self, probability: float, /) -> "Curve":
+        """The curve of a run that may also reveal everything, with a probability of at most this.
+
+        Args:
+            probability: public, in [0, 1].
+
+        Guarantee: the points hold, if those of this curve hold for the run where it does not fail.
+        Source: theory 2.4, 4.5.
+        """
+        _check.within(0, 1, probability=probability)
+        more = probability * _ROUND_UP
+        return (
+            self if not more else _from_points((at, min(1.0, (each + more) * _ROUND_UP)) for at, each in _points(self))
+        )
+
+
+def of(promise: object, /, *, points: int = 128) -> Curve:
+    """The curve of a mechanism or a composition, or of a total in a notion of privacy.
+
+    Args:
+        promise: public; a mechanism (also Repeated or Composed, with all its rounds fixed in advance), or a value of
+            ``curves.gaussian.Gaussian``, ``zcdp.Zcdp``, ``renyi.Renyi`` or ``approximate.Approximate``. What a filter
+            promises is ``filter.tradeoff()``. Odometers have no curve: their bound is not (epsilon, delta)-DP.
+        points: how many points; more come nearer to the truth.
+
+    Returns:
+        Points from the tightest bounds that there are for the mechanism: exact for Gaussian noise, from privacy loss
+        distributions where each round has one, otherwise from zCDP and Rényi DP.
+
+    Raises:
+        Unsupported: nothing is known about the promise.
+
+    Guarantee: the promise is (epsilon, delta)-DP at every point, for adding and for removing a person.
+    Source: theory 3.2, 3.3, 7.2, 2.3 to 2.10.
+
+    >>> curve = of(mechanisms.Repeated(mechanisms.Gaussian(sigma=10.0), 100))
+    >>> curve.delta([0.0, 1.0]).round(3).tolist(), curve.beta(0.05).round(2).item()
+    ([0.383, 0.127], 0.74)
+    """
+    _check.whole(2, points=points)
+    match promise:
+        case mechanisms.Mechanism():
+            return _of_mechanism(promise, points)
+        case gaussian.Gaussian(mu):
+            return _on_grid(lambda at: gaussian.delta(mu, epsilon=at), promise.epsilon(delta=SMALLEST_DELTA), points)
+        case zcdp.Zcdp(rho):
+            return _from_points(_two_outcomes.of_zcdp(rho, points=points) or [(0.0, 1.0)])
+        case renyi.Renyi(orders, values):
+            return _from_points(_two_outcomes.of_orders(np.array(orders), np.array(values), points=points))
+        case approximate.Approximate(epsilon, delta) if epsilon < 1e300:
+            return Curve((epsilon,), (delta,))
+    raise Unsupported(f"{type(promise).__name__} has no curve: give a mechanism, or what curves.*.of returned")
+
+
+def from_epsilons(
+    epsilon: Callable[[float], float], /, *, points: int = 128, deltas: Iterable[float] | None = None
+) -> Curve:
+    """The curve of a promise that is known as an epsilon for each delta.
+
+    Args:
+        epsilon: the epsilon that holds at a delta; infinite, or Unsupported, where there is none.
+        points: how many deltas are asked for, between 1e-12 and 1.
+        deltas: public, in (0, 1): these deltas instead.
+
+    Guarantee: the points hold, if all epsilons hold for the same run.
+    Source: theory 1.4.
+
+    Raises:
+        Unsupported: there is a finite epsilon for none of the deltas.
+    """
+    grid = np.sort(1 / (1 + np.exp(np.linspace(27.6, -3.0, points)))) if deltas is None else sorted(deltas)
+    pairs = []
+    for delta in map(float, grid):
+        _check.between(0, 1, delta=delta)
+        try:
+            pairs.append((float(epsilon(delta)), delta))
+        except Unsupported:
+            continue
+    return _from_points(pairs)
+
+
+def least(*curves: Curve) -> Curve:
+    """The least of several curves of one run.
+
+    Args:
+        curves: public; all of the same run, which was fixed in advance or has all of these promises whatever happens.
+
+    Guarantee: the points hold, if those of all the curves hold for the same run.
+    Source: theory 1.4.
+    """
+    return _from_points(point for curve in curves for point in _points(curve))
+
+
+def _from_points(pairs: Iterable[tuple[float, float]]) -> Curve:
+    """Sort points by epsilon, and drop those that say nothing beside the others: above one before, or above a chord."""
+    kept: list[tuple[float, float]] = []
+    for epsilon, delta in sorted((max(epsilon, 0.0), delta) for epsilon, delta in pairs):
+        if epsilon <= 1e300 and (not kept or (epsilon > kept[-1][0] and delta < kept[-1][1])):
+            while len(kept) > 1 and _above_chord(kept[-1], kept[-2], (epsilon, delta)):
+                kept.pop()
+            kept.append((epsilon, delta))
+    if not kept:
+        raise Unsupported("there is no finite epsilon at any delta")
+    return Curve(tuple(e for e, _ in kept), tuple(d for _, d in kept))
+
+
+def _above_chord(point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
+    """Tell whether a point is above the chord of two others, in exp(epsilon)."""
+    width = right[0] - left[0]
+    share = expm1(point[0] - left[0]) / expm1(width) if width < 700 else exp(point[0] - right[0])
+    return point[1] > left[1] * (1 - share) + right[1] * share
+
+
+def _on_grid(delta: Callable[[float], ArrayLike], end: float, points: int) -> Curve:
+    grid = np.linspace(0.0, end, points) if 0 < end < inf else np.zeros(1)
+    return _from_points([(float(at), min(1.0, float(np.max(delta(at))))) for at in grid.tolist()])
+
+
+def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
+    pairs: list[tuple[float, float]] = []
+    also = {_basic}  # beside another bound; those left out are never much below the others
+    if _smooth(mechanism):
+        also.add(_by_losses)
+    if _selection.only(mechanism) is not None:
+        also.add(_by_renyi)
+    for bound in (_failures, _best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
+        if pairs and bound not in also:
+            continue
+        try:
+            pairs += bound(mechanism, points)
+        except Unsupported:
+            continue
+        if bound is _by_zcdp:
+            also.add(_by_renyi)  # less for rounds that are more than zCDP says
+    return _from_points(pairs)
+
+
+def _smooth(mechanism: mechanisms.Mechanism) -> bool:
+    """Whether few points are far from the truth."""
+    return any(isinstance(leaf, mechanisms.SampledGaussian) for leaf in mechanisms.leaves(mechanism))
+
+
+def _points(curve: Curve) -> list[tuple[float, float]]:
+    return list(zip(curve.epsilons, curve.deltas, strict=True))
+
+
+def _failures(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Of rounds that tell nothing unless they fail, exactly: that one of them fails (theory 2.4)."""
+    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    if not rounds or not all(isinstance(leaf, mechanisms.Approximate) and leaf.epsilon == 0 for leaf in rounds):
+        raise Unsupported("not failures alone")
+    deltas = [(leaf.delta, count) for leaf, count in rounds.items() if isinstance(leaf, mechanisms.Approximate)]
+    if any(delta == 1 for delta, _ in deltas):
+        return [(0.0, 1.0)]
+    logs = sum(count * log1p(-delta) for delta, count in deltas)
+    return [(0.0, min(1.0, -expm1(logs * (1 + len(deltas) * 2.0**-50)) * _ROUND_UP))]
+
+
+def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
+    best = _selection.only(mechanism)
+    if best is None:
+        raise Unsupported("not the best of several runs")
+    curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
+    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
+
+
+def _by_losses(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    if all(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds):
+        return _points(of(gaussian.of(mechanism), points=points))
+    if sum(rounds.values()) > MOST_ROUNDS:
+        raise Unsupported("so many rounds are not composed")
+    counts, kinds = np.array([list(rounds.values())]), list(rounds)
+    end = float(losses.epsilons(counts, kinds, delta=SMALLEST_DELTA)[0])
+    if end == inf:  # mass at infinity: as far as epsilons go
+        ends = [float(losses.epsilons(counts, kinds, delta=delta)[0]) for delta in (1e-9, 1e-6, 1e-3, 0.1, 0.5)]
+        end = next((each for each in ends if each < inf), 0.0)
+    grid = np.linspace(0.0, end, points) if end else np.zeros(1)
+    return list(zip(grid.tolist(), losses.deltas(counts, kinds, epsilon=grid)[:, 0].tolist(), strict=True))
+
+
+def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Few rounds of few points each, composed one by one: at the losses, where the curve has its corners."""
+    rounds = {leaf: count for leaf, count in mechanisms.leaves(mechanism).items() if count}
+    if any(isinstance(leaf, mechanisms.Gaussian) for leaf in rounds) or not 1 <= sum(rounds.values()) <= FEW_ROUNDS:
+        raise Unsupported("no few points")
+    sides = [[_pairs_of(leaf)] * count for leaf, count in rounds.items()]
+    each = [both for same in sides for both in same]
+    if prod(max(len(pair.losses) for pair in both) for both in each) > MOST_POINTS:
+        raise Unsupported("too many points")
+    if len(each) > 1 and max(map(len, each)) > 2:
+        raise Unsupported("one pair for each order is composed")
+    laws = each[0] if len(each) == 1 else tuple(reduce(_composed, [both[side] for both in each]) for side in (0, -1))
+    fails = as_float(renyi.failure(mechanism)) * _ROUND_UP
+    corners = np.unique(np.concatenate([[0.0], *(law.losses for law in laws)]))
+    corners = corners[corners >= 0]
+    if len(corners) > points:
+        corners = np.append(corners[:: len(corners) // points], corners[-1])
+    corners = np.union1d(corners, np.linspace(0.0, corners[-1], points))  # the larger of both orders has others
+    return [(at, min(1.0, max(law.delta(epsilon=at) for law in laws) * _ROUND_UP + fails)) for at in corners.tolist()]
+
+
+def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[pairs.Pair, ...]:
+    """The pairs of one round that does not fail; those of one's own with all their points."""
+    if isinstance(leaf, mechanisms.DominatingPair) and renyi.failure(leaf) < 1:
+        both = _discrete.directions(leaf)
+        return tuple(pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
+    return pairs.of(leaf, cut=SMALLEST_DELTA)
+
+
+def _composed(one: pairs.Pair, other: pairs.Pair) -> pairs.Pair:
+    masses = np.outer(one.masses, other.masses).ravel() * pairs.ROUND_UP
+    losses = np.add.outer(one.losses, other.losses).ravel()
+    losses = losses + 2.0**-50 * np.abs(losses)
+    return pairs.Pair(losses, masses, (one.leak + other.leak) * pairs.ROUND_UP)
+
+
+def _by_zcdp(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    """Points of rounds that may fail, from those of rounds that do not."""
+    counts = mechanisms.leaves(mechanism).items()
+    total = sum((times(count, zcdp.cost(renyi.without_failures(leaf))) for leaf, count in counts), Fraction(0))
+    promise = zcdp.Zcdp(nextafter(as_float(total), inf) if total else 0.0)
+    return _points(of(promise, points=points).with_failures(min(1.0, as_float(renyi.failure(mechanism)))))
+
+
+def _by_renyi(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    fails, values = min(1.0, as_float(renyi.failure(mechanism))), renyi.values(mechanism, renyi.ORDERS)
+    curve = _from_points(_two_outcomes.of_orders(np.array(renyi.ORDERS), values, points=points))
+    return _points(curve.with_failures(fails))
+
+
+def _basic(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
+    return _points(of(approximate.of(mechanism), points=points))

@@ -1,0 +1,400 @@
+"""Give each person a filter: a person with budget left takes part, a person without is left out."""
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property, lru_cache
+from types import ModuleType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from almoner import _check, filters, meaning, mechanisms
+from almoner._arrays import Array, Mask, to_numpy
+from almoner._units import MEASURE, RANGE
+from almoner.errors import ArgumentError, Unsupported
+from almoner.individual._accounts import Accounts, People
+from almoner.individual._costs import Costs, Quadratic, costs_of, search_allowance
+from almoner.individual._fast_charge import charge_all
+from almoner.individual._rests import Rests
+from almoner.individual._shares import checked_shares, guesses, opening, promised
+from almoner.individual._statements import BudgetStatement
+from almoner.notions import MOST
+
+__all__ = ["Filter"]
+
+_BUDGETS: tuple[type[filters.Filter], ...] = (
+    *(filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve),
+    *(filters.Renyi, filters.Residue, filters.Planned),
+)
+
+
+class Filter(Accounts):
+    """One account per person, all with the same budget.
+
+    Args:
+        people: public or private as the caller decides: a whole number n (people are then rows 0 to n-1), or the ids of
+            the people, hashable and different.
+        budget: a fresh filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned: what each person may
+            spend. It is a description here and is never charged itself.
+        shares: (n,) private, in (0, 1]: the part of the budget, in its measure, that each person may spend (of planned
+            rounds, rounded down); fixed by public facts, or by that person's own data and wishes. None: all of it. See
+            :func:`almoner.individual.shares` for epsilons. The budgets are private unless they are public by
+            construction: so is who can still take part.
+        xp: the array library of the accounts (default NumPy); with PyTorch, device= says where they live.
+
+    Every array that goes in or comes out with one entry per person is private: it belongs to the data holder and, row
+    by row, to that person.
+
+    Guarantee: a person who takes part only where ``charge`` returns True, for the contribution that was charged, is
+    protected by the budget: the whole adaptive interaction has the budget's guarantee for adding or removing any one
+    person. A person's contribution may depend on that person's own data and on past outputs, on nothing else: with
+    Residue, Planned and Renyi not on that person's own past samples either (theory 5.6). With shares, each person
+    has the guarantee of their own part of the budget: see :meth:`epsilon`.
+    Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
+    """
+
+    def __init__(
+        self,
+        people: int | Sequence[Hashable],
+        budget: filters.Filter,
+        *,
+        shares: ArrayLike | Array | None = None,
+        xp: ModuleType | None = None,
+        device: object = None,
+    ) -> None:
+        if not isinstance(budget, _BUDGETS):
+            kinds = "filters.Gaussian, Zcdp, RenyiOrder, RenyiCurve, Renyi, Residue or Planned"
+            raise Unsupported(f"budget={budget!r}: accounts need a {kinds}")
+        budget.refuse_if_given()
+        if budget.count:
+            raise ArgumentError(f"budget={budget!r} must be fresh, not charged {budget.count} times")
+        self._budget = budget.fresh()  # the caller's may be charged elsewhere
+        self._shown: filters.Filter | None = None
+        self._notion = self._budget.notion
+        self._most: tuple[int, ...] = self._notion.person_limits()
+        if max(self._most) >= (range_ := RANGE if len(self._most) == 1 else MOST):
+            raise ArgumentError(f"budget={budget!r} must be below {range_ / MEASURE:g} of its measure per person")
+        self._costs = lru_cache(maxsize=64)(lambda step: costs_of(self._notion, step, self._most[0]))
+        self._shares: NDArray[np.float64] | None = None
+        self._over = lru_cache(maxsize=64)(lambda step: self._rests.over(step, self._costs(step)))
+        super().__init__(people, len(self._most), xp, device)
+        if shares is not None:
+            self._shares = checked_shares(shares, self._spent.shape[0])
+            self._spent = self._units(opening(self._notion, self._shares))
+        self._rests = Rests(self._notion, self._xp, self._device, shares=shares is not None)
+
+    def __repr__(self) -> str:
+        return f"individual.Filter(budget={self._budget!r})"  # not even the number of people
+
+    @property
+    def budget(self) -> filters.Filter:
+        """What each person may spend: a filter of its own, which charges nobody. Public."""
+        if self._shown is None:
+            self._shown = self._budget.fresh()
+        return self._shown
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether people have budgets of their own. Public."""
+        return self._shares is not None
+
+    def join(self, people: int | Sequence[Hashable], *, shares: ArrayLike | Array | None = None) -> None:
+        """Open accounts for people who were never here before.
+
+        Args:
+            people: how many rows to append; or new ids. Keep the accounts of people who leave: a returning person must
+                not get a fresh one.
+            shares: (n,) private, of the people who join; if and only if these accounts have shares.
+        """
+        with self._lock:  # what is being charged goes into the accounts that stay
+            before = self._spent.shape[0] if hasattr(self, "_spent") else 0
+            if (shares is None) != (self._shares is None):
+                raise ArgumentError("shares must be given for people who join if these accounts have shares, else not")
+            if shares is None or self._shares is None:
+                return self._join(people)
+            count = int(people) if isinstance(people, int | np.integer) else len(people)
+            own = checked_shares(shares, count)
+            spent = self._units(opening(self._notion, own))
+            self._join(people)
+            self._spent[before:, ...] = spent
+            self._shares = np.concatenate([self._shares, own])
+        return None
+
+    def epsilon(self, people: People | None = None, *, delta: float | None = None) -> NDArray[np.float64]:
+        """(n,) private: the epsilon that each person's own budget promises, rounded up; it does not change.
+
+        Args:
+            people: rows or ids; default all people in order.
+            delta: public, in (0, 1); by default the budget's own.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+
+        Guarantee: all that is ever admitted for a person is together (epsilon, delta)-DP for adding or removing that
+            person.
+        Source: theory 5.10 and 5.1.
+        """
+        rows = self._rows(people)
+        count = self._spent.shape[0] if rows is None else rows.shape[0]
+        if self._shares is None:
+            return np.full(count, self._budget.epsilon(delta=delta))
+        chosen = self._shares if rows is None else self._shares[to_numpy(rows)]
+        return promised(self._notion, chosen, delta)
+
+    def guess(self, people: People | None = None) -> NDArray[np.float64]:
+        """(n,) private: how often a guess whether a person's data were used is right at most, at even odds.
+
+        Args:
+            people: rows or ids; default all people in order.
+
+        Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
+        Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
+        """
+        rows = self._rows(people)
+        if self._shares is None:
+            return np.full(self._spent.shape[0] if rows is None else rows.shape[0], self._common_guess)
+        return guesses(self._notion, self._shares if rows is None else self._shares[to_numpy(rows)])
+
+    @cached_property
+    def _common_guess(self) -> float:
+        return meaning.of(self._notion.person_curve((0,) * len(self._most))).guess()
+
+    def charge(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
+        """Charge each person who can pay; the others are left out and keep what they have.
+
+        Args:
+            step: what will be run, public. Its sensitivity is the promise that no contribution is larger.
+            norms: (n,) private, in the sensitivity's unit and norm: what each person's data contributes. NaN, negative
+                or above the promise: that person is out. For mechanisms without a sensitivity (Pure, Zcdp, ...):
+                bool, who takes part.
+            people: (n,) rows or ids that norms belong to; default all people in order.
+
+        Returns:
+            (n,) bool, private: who takes part. For the mechanism, never for the analyst.
+
+        Raises:
+            ArgumentError, UnknownPerson, Unsupported: nobody was charged.
+
+        Guarantee: for every person, the sum of the costs charged keeps within the budget.
+        Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5.
+        """
+        costs, over = self._costs(step), self._over(step)
+        with self._lock:
+            rows = self._rows(people)
+            given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
+            active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
+            if rows is None and isinstance(costs, Quadratic) and not over and self._is_fast(given):
+                spent = cast(NDArray[np.int64], self._spent)
+                charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
+                return self._like(active, norms)
+            for start in range(0, given.shape[0], self._step()):
+                block = slice(start, min(start + self._step(), given.shape[0]))
+                where = block if rows is None else rows[block]
+                after, active[block] = self._after(costs, given[block], where, over, keep=True)
+                self._set_totals(where, after)
+        return self._like(active, norms)
+
+    def check(self, step: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
+        self._costs(step)
+
+    def write_off(self, step: mechanisms.Mechanism, norms: Array | None = None, people: People | None = None) -> None:
+        """Charge people for a step whose contributions are not known any more, after a crash.
+
+        Args:
+            step: what may have been run, public.
+            norms: (n,) private: the most that each person can have contributed; None: the sensitivity.
+            people: rows or ids; default all people.
+
+        Guarantee: each person is charged at least what any such contribution to the step costs, or has nothing left.
+        Source: theory 5.1; what was reserved counts as spent.
+        """
+        costs = self._costs(step)
+        rows = self._rows(people)
+        shape = (self._spent.shape[0] if rows is None else rows.shape[0],)
+        if norms is None and costs.sensitivity is None:
+            norms = self._xp.ones(shape, dtype=self._xp.bool, device=self._device)
+        elif norms is None:
+            norms = self._xp.full(shape, costs.sensitivity, dtype=self._xp.float64, device=self._device)
+        broke = ~self.charge(step, norms, people)
+        nothing_left = self._notion.person_nothing_left()
+        with self._lock:
+            emptied = self._xp.asarray(nothing_left, dtype=self._xp.int64, device=self._device)
+            where = slice(None) if rows is None else rows
+            self._set_totals(where, self._xp.where(broke[:, None], emptied, self._totals(where)))
+            self._rests.clear(where, self._spent.shape[0], broke)
+
+    def admits(self, step: mechanisms.Mechanism, norms: Array, people: People | None = None) -> Mask:
+        """(n,) bool, private: who could pay. Asking changes nothing; arguments as for ``charge``."""
+        costs = self._costs(step)
+        with self._lock:
+            rows = self._rows(people)
+            given = self._contributions(costs, norms, self._spent.shape[0] if rows is None else rows.shape[0])
+            where = slice(None) if rows is None else rows
+            return self._like(self._after(costs, given, where, self._over(step))[1], norms)
+
+    def allowance(self, step: mechanisms.Mechanism, people: People | None = None) -> Array:
+        """The largest contribution that each person can still pay for in this step: clip to it to spend the remainder.
+
+        Args:
+            step: what will be run, public.
+            people: rows or ids; default all people in order.
+
+        Returns:
+            (n,) float64, private, in the sensitivity's unit, at most the sensitivity; rounded down.
+
+        Guarantee: a person who contributes at most this is admitted by ``charge`` with the same step.
+        Source: theory 5.3; Feldman & Zrnic (2021), Alg. 8, corrected.
+        """
+        costs = self._costs(step)
+        if costs.sensitivity is None:
+            raise Unsupported(f"{step!r} has no sensitivity: it costs each person who takes part the same")
+        rows = self._rows(people)
+        spent = self._spent if rows is None else self._totals(rows)
+        if len(self._most) == 1:
+            allowance = costs.allowance(self._most[0] - spent[:, 0], self._xp)
+            if allowance is not None:
+                return allowance
+        where = slice(None) if rows is None else rows
+        return search_allowance(
+            costs, lambda given: self._after(costs, given, where)[1], spent.shape[0], self._xp, self._device
+        )
+
+    def refundable(self, step: mechanisms.Mechanism) -> bool:
+        """Whether a step has one exact full price, so that ``refund`` can undo it. Public."""
+        return self._costs(step).full is not None
+
+    def refund(self, step: mechanisms.Mechanism, people: Mask) -> None:
+        """Undo the full price of a step that was booked in advance and, for these people, released nothing.
+
+        For rules that book a price before they release anything, such as ``training.stopping.Dropouts``.
+
+        Args:
+            step: what was booked, public, at its full price: a Gaussian mechanism, or one without a sensitivity.
+            people: (n,) bool, private: each was charged the full price of this step, has not been refunded for it, and
+                nothing that was released, or will be, for this step depends on that person's data. The caller proves
+                it. Whether a person is refunded may depend on that person's own data and on past outputs.
+
+        Raises:
+            Unsupported: the step has no exact full price. Nothing is refunded.
+
+        Guarantee: what remains charged to each person covers all that was released about that person.
+        Source: theory 5.8; docs/proofs/dropouts.md.
+        """
+        full = self._costs(step).full
+        if full is None:
+            raise Unsupported(f"{step!r} has no exact full price")
+        xp = self._xp
+        with self._lock:
+            undone = people[:, None] & (self._spent < MOST)  # what was not counted to the end stays so
+            self._spent = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
+            if over := self._over(step):
+                self._spent = self._spent + self._rests.undo(undone, over)
+
+    def spent(self, people: People | None = None) -> Array:
+        """(n,) or, with several orders, (n, m) float64, private: what was spent, in the budget's measure."""
+        chosen = self._chosen(people)
+        if self._shares is None:
+            return self._notion.person_spent(chosen, self._xp.zeros_like(chosen), self._xp)
+        rows = self._rows(people)
+        own = self._shares if rows is None else self._shares[to_numpy(rows)]
+        return self._notion.person_spent(chosen, self._units(opening(self._notion, own)), self._xp)
+
+    def left(self, people: People | None = None) -> Array:
+        """(n,) or, with several orders, (n, m) float64, private: what is left, in the budget's measure."""
+        return self._notion.person_left(self._chosen(people), self._xp)
+
+    def used(self, people: People | None = None) -> NDArray[np.float64]:
+        """(n,) private, in [0, 1]: the share of each person's own budget that is spent.
+
+        With totals at several orders, of which one alone must keep within its budget (``filters.Renyi``), the share at
+        the order with the most left; else the largest.
+        """
+        spent, left = (np.asarray(to_numpy(part), dtype=np.float64) for part in (self.spent(people), self.left(people)))
+        most = spent + left
+        shares: NDArray[np.float64] = np.divide(spent, most, out=np.full_like(spent, np.inf), where=most > 0)
+        if shares.ndim > 1:
+            shares = shares.min(axis=1) if isinstance(self._budget, filters.Renyi) else shares.max(axis=1)
+        return np.asarray(np.minimum(shares, 1.0))
+
+    def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement:
+        """What this person may be told: private, to be disclosed to this person alone.
+
+        Args:
+            person: a row or an id.
+            delta: public, in (0, 1); by default the budget's own.
+
+        Raises:
+            ArgumentError: no delta is given, and the budget has none of its own.
+            UnknownPerson: there is no such account.
+
+        Guarantee: that of ``epsilon``: what the person's whole budget promises. What is spent so far is no bound by
+            itself, because it depends on results: ``individual.Odometer`` has bounds for every moment.
+        Source: theory 5.1, 5.9.
+        """
+        stated = self._budget.delta if delta is None else delta
+        epsilon = float(self.epsilon([person], delta=delta)[0])
+        guess = float(self.guess([person])[0])
+        return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
+
+    def _units(self, units: NDArray[np.int64]) -> Array:
+        """In the accounts' array library."""
+        return self._xp.asarray(units, device=self._device)
+
+    def _chosen(self, people: People | None) -> Array:
+        """The totals of some people, in their order."""
+        rows = self._rows(people)
+        return self._spent if rows is None else self._totals(rows)
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
+        with self._lock:
+            return {
+                "budget": self._budget.state(),
+                "ids": None if self._rows_of is None else list(self._rows_of),
+                "spent": to_numpy(self._spent).copy(),
+                **({} if self._shares is None else {"shares": self._shares.copy()}),
+                **({} if self._notion.person_units() is None else {"units": self._notion.person_units()}),
+                **self._rests.state(),
+            }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], *, xp: ModuleType | None = None, device: object = None) -> Self:
+        """The accounts that ``state()`` described, to the last unit."""
+        _check.saved(state, "budget", "ids", "spent")
+        _check.saved(state["budget"], "filter", "parameters", "spent", "count")
+        kinds = {kind.__name__: kind for kind in _BUDGETS}
+        _check.one_of(tuple(kinds), filter=state["budget"]["filter"])
+        budget = kinds[state["budget"]["filter"]].from_state(state["budget"])
+        spent = np.asarray(state["spent"])
+        people = len(spent) if state["ids"] is None else state["ids"]
+        accounts = cls(people, budget, shares=state.get("shares"), xp=xp, device=device)
+        if spent.shape != tuple(accounts._spent.shape) or spent.dtype != np.int64 or np.any(spent < 0):
+            raise ArgumentError("state: spent must be int64, >= 0, with a row for each person")
+        if not accounts._notion.person_holds(spent) or np.any(spent < to_numpy(accounts._spent)):
+            raise ArgumentError("state: spent must fit the budget it came from")
+        if state.get("units") != accounts._notion.person_units():
+            raise ArgumentError("state: its change is counted in other units: go on where the state was saved")
+        accounts._spent = accounts._xp.asarray(spent.copy(), device=device)
+        accounts._rests.restore(state, len(spent))
+        return accounts
+
+    def _is_fast(self, given: Array) -> bool:
+        """Whether ``charge_all`` applies: one total, NumPy, and twice the budget does not overflow."""
+        return isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62
+
+    def _after(
+        self, costs: Costs, given: Array, where: slice | Array, over: int = 0, *, keep: bool = False
+    ) -> tuple[Array, Mask]:
+        """What would be spent, and who fits; a person who does not fit keeps what was spent before."""
+        spent = self._totals(where)
+        cost, known = costs(given, spent, self._xp)
+        cost = self._xp.where(known[:, None], cost, RANGE)
+        if not over or costs.full is None:
+            return self._notion.person_fits(spent, cost, self._xp)
+        rest = self._rests.of(where, self._spent.shape[0])
+        cost, paid = self._rests.lessen(cost, costs.full[0], over, rest)
+        after, fits = self._notion.person_fits(spent, cost, self._xp)
+        if keep:
+            self._rests.keep(where, self._xp.where(fits[:, None], paid, rest))
+        return after, fits

@@ -1,0 +1,355 @@
+"""Convert mechanisms to and from the events of Google's dp_accounting (extra ``interop``).
+
+An event does not say which data sets are neighbours. Almoner reads every event under its own relation, add or remove
+one person with all of that person's records; an event that only has a meaning under another relation is refused.
+
+    NoOp              Composed(())                    Composed        Composed
+    Gaussian          Gaussian                        SelfComposed    Repeated
+    Laplace           Laplace                         ZCDp, xi = 0    Zcdp
+    DiscreteLaplace   Pure                            ZCDp, xi > 0    Renyi
+    PoissonSampled of Gaussian                        SampledGaussian
+    PoissonSampled of Laplace or DiscreteLaplace      Pure
+    RepeatAndSelect                                   BestOf
+    MixtureOfGaussians, TruncatedSubsampledGaussian   SampledGaussian
+    SingleEpochTreeAggregation, null records only     Gaussian
+    RandomizedResponse, null records only             Pure
+
+``accountant`` drives their interface: ``calibrate_dp_mechanism`` finds noise for our bounds.
+
+Classes are compared exactly: a subclass may mean something else, so it is refused like every unknown event.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import expm1, fsum, inf, log1p, nextafter, sqrt
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from almoner import _check, _extras, mechanisms
+from almoner.errors import ArgumentError, Unsupported
+from almoner.interop._accountant import NOTIONS, accountant_of
+from almoner.interop._loss_lists import of_a_pair
+
+if TYPE_CHECKING:
+    from dp_accounting import PrivacyAccountant, dp_event
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+__all__ = ["NOTIONS", "accountant", "from_event", "from_pld", "to_event"]
+
+_SUPPORTED = (
+    "NoOpDpEvent, GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, ZCDpEvent, PoissonSampledDpEvent of a "
+    "GaussianDpEvent, LaplaceDpEvent or DiscreteLaplaceDpEvent, SelfComposedDpEvent, ComposedDpEvent, "
+    "RepeatAndSelectDpEvent, MixtureOfGaussiansDpEvent, TruncatedSubsampledGaussianDpEvent, and with null records "
+    "SingleEpochTreeAggregationDpEvent and RandomizedResponseDpEvent"
+)
+_OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
+_ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
+
+
+def accountant(notion: str = "tightest", *, null_records: bool = False) -> "PrivacyAccountant":
+    """A fresh accountant in the interface of dp_accounting, for ``calibrate_dp_mechanism`` and the like.
+
+    Args:
+        notion: public, one of ``NOTIONS``: "tightest" of all, "losses" (certified privacy loss distributions),
+            "gaussian", "zcdp", "renyi" or "basic".
+        null_records: public. Neighbours are data where one person's records are null, in place of absent: their
+            REPLACE_SPECIAL; else ADD_OR_REMOVE_ONE.
+
+    Returns:
+        A ``PrivacyAccountant``: ``compose``, ``supports``, ``ledger``, ``get_epsilon``. It adds up a run that was fixed
+        in advance; it is no filter and no odometer. Without noise epsilon is infinite, as in their accountants, and a
+        sample of rate 0 costs nothing, whatever is in it; ``from_event`` refuses both.
+
+    Guarantee: what was composed, if fixed in advance, is (epsilon, delta)-DP with the epsilon that it gives.
+    Source: theory 2, 3 and 7, by notion.
+    """
+
+    def read(event: object) -> mechanisms.Mechanism | None:
+        return None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
+
+    return accountant_of(notion, read, null_records=null_records)
+
+
+def from_event(event: object) -> mechanisms.Mechanism:
+    """The mechanism that an event describes; noise is in units of the sensitivity, which is 1.
+
+    Raises:
+        Unsupported: the event, or one inside it, has no mechanism here; the message names its class.
+        ArgumentError: a parameter of the event breaks a rule (a negative noise multiplier, a rate above 1).
+
+    Guarantee: what the event says was run, was run by the mechanism: no cost is lost.
+    Source: the docstrings of dp_accounting.dp_event, version 0.6; theory 2.1, 2.2, 2.6.
+    """
+    return _read(event, null_records=False)
+
+
+def _read(event: object, *, null_records: bool) -> mechanisms.Mechanism:
+    """The mechanism of an event, for neighbours without a person or with null records."""
+    reader, events = _readers().get(type(event)), _events()
+    inside: Any = event
+    if type(event) is events.SelfComposedDpEvent:
+        return mechanisms.Repeated(_read(inside.event, null_records=null_records), inside.count)
+    if type(event) is events.ComposedDpEvent:
+        return mechanisms.Composed(tuple(_read(part, null_records=null_records) for part in inside.events))
+    if type(event) is events.RepeatAndSelectDpEvent:
+        return _best_of(inside, _read(inside.event, null_records=null_records))
+    if type(event) is events.SingleEpochTreeAggregationDpEvent and null_records:
+        return _tree(inside)
+    if type(event) is events.RandomizedResponseDpEvent and null_records:
+        return _randomized_response(inside)
+    if reader is None:
+        name = type(event).__name__
+        why = "; it has a meaning for replaced records only" if name in _OTHER_RELATION else ""
+        raise Unsupported(f"{name} has no mechanism in Almoner{why}; supported are {_SUPPORTED}")
+    return reader(event)
+
+
+def _exposes(event: Any) -> bool:
+    """Tell whether an event tells all about a person, because it has no noise."""
+    events, kind = _events(), type(event)
+    if kind is events.NonPrivateDpEvent:
+        return True
+    if kind is events.ComposedDpEvent:
+        return any(map(_exposes, event.events))
+    if kind is events.SelfComposedDpEvent:
+        return bool(event.count) and _exposes(event.event)
+    if kind is events.PoissonSampledDpEvent:
+        return bool(event.sampling_probability) and _exposes(event.event)
+    if kind is events.RepeatAndSelectDpEvent:
+        return _exposes(event.event)
+    if kind is events.MixtureOfGaussiansDpEvent:
+        chances = zip(event.sensitivities, event.sampling_probs, strict=False)
+        return bool(event.standard_deviation == 0) and any(chance and each for each, chance in chances)
+    if kind is events.TruncatedSubsampledGaussianDpEvent:
+        return bool(event.noise_multiplier == 0 and event.sampling_probability)
+    if kind is events.RandomizedResponseDpEvent:
+        return bool(event.noise_parameter == 0 and event.num_buckets != 1)
+    noisy = (events.GaussianDpEvent, events.LaplaceDpEvent, events.SingleEpochTreeAggregationDpEvent)
+    return kind in noisy and bool(event.noise_multiplier == 0)
+
+
+def _without_idle(event: Any) -> Any:
+    """An event without samples of rate 0, which take nobody, and without what is repeated 0 times."""
+    events, kind = _events(), type(event)
+    if kind is events.PoissonSampledDpEvent and event.sampling_probability == 0:
+        return events.NoOpDpEvent()
+    if kind is events.TruncatedSubsampledGaussianDpEvent and event.sampling_probability == 0:
+        return events.NoOpDpEvent()
+    if kind is events.SelfComposedDpEvent:
+        return (
+            events.SelfComposedDpEvent(_without_idle(event.event), event.count) if event.count else events.NoOpDpEvent()
+        )
+    if kind is events.ComposedDpEvent:
+        return events.ComposedDpEvent([_without_idle(part) for part in event.events])
+    return event
+
+
+def to_event(mechanism: mechanisms.Mechanism) -> "dp_event.DpEvent":
+    """The event that describes a mechanism; noise multipliers are rounded down.
+
+    Raises:
+        Unsupported: the mechanism, or one inside it, has no event; the message names its class.
+
+    Guarantee: the event costs at least what the mechanism costs.
+    Source: the docstrings of dp_accounting.dp_event, version 0.6.
+    """
+    events = _events()
+    match mechanism:
+        case mechanisms.Gaussian(sigma, sensitivity):
+            return events.GaussianDpEvent(_ratio(sigma, sensitivity))
+        case mechanisms.SampledGaussian(sigma, sensitivity, rate):
+            return events.PoissonSampledDpEvent(rate, events.GaussianDpEvent(_ratio(sigma, sensitivity)))
+        case mechanisms.Laplace(scale, sensitivity):
+            return events.LaplaceDpEvent(_ratio(scale, sensitivity))
+        case mechanisms.Zcdp(rho):
+            return events.ZCDpEvent(rho)
+        case mechanisms.Repeated(inner, count):
+            return events.SelfComposedDpEvent(to_event(inner), count)
+        case mechanisms.BestOf(inner, runs, shape) if shape >= 0:
+            return events.RepeatAndSelectDpEvent(to_event(inner), runs, shape)
+        case mechanisms.Composed(()):
+            return events.NoOpDpEvent()
+        case mechanisms.Composed(parts):
+            return events.ComposedDpEvent([to_event(part) for part in parts])
+    raise Unsupported(
+        f"{type(mechanism).__name__} has no event in dp_accounting; supported are Gaussian, SampledGaussian, Laplace, "
+        "Zcdp, Repeated and Composed"
+    )
+
+
+def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
+    """The mechanism that a pessimistic privacy loss distribution of dp_accounting bounds, composed or not.
+
+    What rounding and Fourier transforms leave in it is taken against the spender: masses below zero count as zero, and
+    lists of losses that belong to no pair of laws become those of one that dominates them. At epsilon >= 0 its deltas
+    stay as they are, but for more than 100,000 losses, which are spread over fewer.
+
+    Raises:
+        Unsupported: the distribution is an optimistic estimate.
+
+    Guarantee: the pair dominates what the distribution bounds, in both directions, as far as that is pessimistic.
+    Source: Doroshenko et al. (2022), https://arxiv.org/abs/2207.04380; theory 2.10.
+    """
+    with _extras.need("dp_accounting", extra="interop"):
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    if not isinstance(pld, PrivacyLossDistribution):
+        raise ArgumentError(f"pld must be a PrivacyLossDistribution, not {type(pld).__name__}")
+    orders = []
+    for pmf in (pld._pmf_remove, pld._pmf_add):
+        if not pmf._pessimistic_estimate:
+            raise Unsupported("an optimistic estimate is no bound: pessimistic_estimate must be True")
+        dense = pmf.to_dense_pmf()
+        masses = np.asarray(dense._probs, np.float64)
+        losses = (dense._lower_loss + np.arange(masses.size)) * float(dense._discretization)
+        found, weights, infinity = of_a_pair(losses, masses, float(dense._infinity_mass))
+        orders.append((found.tolist(), weights.tolist(), infinity))
+    (losses, masses, infinity), (losses_add, masses_add, infinity_add) = orders
+    return mechanisms.DominatingPair.from_losses(
+        losses, masses, infinity=infinity, losses_add=losses_add, masses_add=masses_add, infinity_add=infinity_add
+    )
+
+
+def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
+    events = _events()
+    return {
+        events.NoOpDpEvent: lambda event: mechanisms.Composed(()),
+        events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
+        events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
+        events.DiscreteLaplaceDpEvent: _discrete_laplace,
+        events.ZCDpEvent: _zcdp,
+        events.PoissonSampledDpEvent: _sampled,
+        events.MixtureOfGaussiansDpEvent: _mixture,
+        events.TruncatedSubsampledGaussianDpEvent: _truncated,
+    }
+
+
+def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
+    """Its Rényi value at an order alpha is at most xi + rho alpha."""
+    if event.xi == 0:
+        return mechanisms.Zcdp(event.rho)
+    _check.amount(rho=event.rho, xi=event.xi)
+    return mechanisms.Renyi(_ORDERS, tuple((event.xi + event.rho * order) * _UP for order in _ORDERS))
+
+
+_UP = 1 + 1e-15
+_LARGEST_EXPONENT = 700.0  # of exp in doubles
+
+
+def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Mechanism:
+    """Two whole numbers that are so far apart differ in probability by at most the exponential of the product."""
+    _check.positive(noise_parameter=event.noise_parameter, sensitivity=event.sensitivity)
+    return mechanisms.Pure(event.noise_parameter * event.sensitivity * _UP)
+
+
+def _best_of(event: "dp_event.RepeatAndSelectDpEvent", one: mechanisms.Mechanism) -> mechanisms.Mechanism:
+    """One expected run, of a law that never has none, is one run."""
+    if event.mean == 1 and 0 <= event.shape < inf:
+        return one
+    return mechanisms.BestOf(one, event.mean, event.shape)
+
+
+def _randomized_response(event: "dp_event.RandomizedResponseDpEvent") -> mechanisms.Mechanism:
+    """The largest ratio of two buckets' probabilities; a null record, which gives a uniform bucket, is between them."""
+    _check.whole(1, num_buckets=event.num_buckets)
+    _check.within(0, 1, noise_parameter=event.noise_parameter)
+    if event.noise_parameter == 0 and event.num_buckets > 1:
+        raise Unsupported("RandomizedResponseDpEvent with noise_parameter=0 is not private; it has no finite cost")
+    if event.noise_parameter in (0, 1) or event.num_buckets == 1:
+        return mechanisms.Composed(())
+    ratio = (1 - event.noise_parameter) * event.num_buckets / event.noise_parameter
+    return mechanisms.Pure(log1p(ratio * (1 + 1e-14)) * (1 + 1e-14))
+
+
+def _mixture(event: "dp_event.MixtureOfGaussiansDpEvent") -> mechanisms.Mechanism:
+    """Sensitivities >= 0: one for each that is not 0 moved up to the largest, which raises both curves.
+
+    The likelihood ratio increases with the output, so the best events are half-lines, and moving the mean to the right
+    helps both directions. With sensitivities of both signs: the average of Gaussians, none worse than the largest.
+    """
+    _check.noise(standard_deviation=event.standard_deviation)
+    sensitivities, chances = list(event.sensitivities), list(event.sampling_probs)
+    _check.number(**{f"sensitivities[{place}]": each for place, each in enumerate(sensitivities)})
+    for chance in chances:
+        _check.within(0, 1, sampling_probs=chance)
+    if len(sensitivities) != len(chances) or not abs(fsum(chances) - 1) <= 1e-9:
+        raise ArgumentError("sampling_probs must add up to 1, one for each of sensitivities")
+    most = max(map(abs, sensitivities))
+    if most == 0:
+        return mechanisms.Composed(())
+    moved = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if each)
+    still = fsum(chance for chance, each in zip(chances, sensitivities, strict=True) if not each)
+    rate = min(1.0, max(moved, 1 - still) * (1 + 1e-14)) if min(sensitivities) >= 0 else 1.0
+    return mechanisms.gaussian_step(event.standard_deviation, most, rate) if rate else mechanisms.Composed(())
+
+
+def _truncated(event: "dp_event.TruncatedSubsampledGaussianDpEvent") -> mechanisms.Mechanism:
+    """A person who is sampled may take the place of another: then the sum moves by two clips.
+
+    Couple the samples of the other people; given these, the batch stays as it is, or gains the person, or has one
+    other person replaced. Where the batch holds everybody nobody is replaced.
+    """
+    _check.whole(0, dataset_size=event.dataset_size)
+    _check.whole(0, truncated_batch_size=event.truncated_batch_size)
+    _check.within(0, 1, sampling_probability=event.sampling_probability)
+    noise = _noise(event)
+    if event.sampling_probability == 0:
+        mechanisms.Gaussian(noise)  # refuses what is no noise
+        return mechanisms.Composed(())
+    most = 1.0 if event.truncated_batch_size > event.dataset_size else 2.0
+    return mechanisms.gaussian_step(noise, most, event.sampling_probability)
+
+
+def _tree(event: "dp_event.SingleEpochTreeAggregationDpEvent") -> mechanisms.Mechanism:
+    """A null record moves the nodes above one leaf, of the tallest tree: as many as its steps have binary digits."""
+    counts = event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
+    if not counts:
+        return mechanisms.Composed(())
+    for count in counts:
+        _check.whole(1, step_counts=count)
+    most = sqrt(max(int(count).bit_length() for count in counts)) * _UP
+    return mechanisms.Gaussian(_noise(event), most)
+
+
+def _sampled(event: "dp_event.PoissonSampledDpEvent") -> mechanisms.Mechanism:
+    """Rate 1 takes all people, rate 0 nobody; the inner event is read first, so it may be refused at any rate."""
+    inner, rate = from_event(event.event), event.sampling_probability
+    if not 0 <= rate <= 1:
+        raise ArgumentError(f"sampling_probability={rate!r} of PoissonSampledDpEvent must be in [0, 1]")
+    if rate == 1:
+        return inner
+    if rate == 0 or inner == mechanisms.Composed(()):
+        return mechanisms.Composed(())
+    if isinstance(inner, mechanisms.Gaussian):
+        return mechanisms.SampledGaussian(inner.sigma, inner.sensitivity, rate)
+    if isinstance(inner, mechanisms.Laplace | mechanisms.Pure):
+        epsilon = inner.epsilon if isinstance(inner, mechanisms.Pure) else inner.sensitivity / inner.scale
+        if epsilon > _LARGEST_EXPONENT:
+            return mechanisms.Pure(epsilon * _UP)  # without the gain of sampling
+        # Balle, Barthe & Gaboardi (2018), Theorem 8
+        return mechanisms.Pure(log1p(rate * expm1(epsilon * _UP)) * (1 + 1e-14))
+    raise Unsupported(
+        f"PoissonSampledDpEvent of {type(event.event).__name__} has no mechanism in Almoner; supported is "
+        "PoissonSampledDpEvent of GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent or NoOpDpEvent"
+    )
+
+
+def _noise(event: Any) -> float:
+    if event.noise_multiplier == 0:
+        raise Unsupported(f"{type(event).__name__} with noise_multiplier=0 is not private; it has no finite cost")
+    return float(event.noise_multiplier)
+
+
+def _ratio(noise: float, sensitivity: float) -> float:
+    """The noise divided by the sensitivity, rounded down."""
+    ratio = noise / sensitivity
+    too_large = Fraction(ratio) * Fraction(sensitivity) > Fraction(noise)
+    return nextafter(ratio, 0.0) if too_large else ratio
+
+
+def _events() -> ModuleType:
+    with _extras.need("dp_accounting", extra="interop"):
+        from dp_accounting import dp_event
+    events: ModuleType = dp_event
+    return events

@@ -1,0 +1,215 @@
+"""An optimizer for Opacus that charges and clips each person at that person's own bound."""
+
+from math import inf, prod
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from torch.utils.data import DataLoader, default_collate
+
+from almoner import _check, filters, mechanisms
+from almoner.errors import ArgumentError, Unsupported
+from almoner.individual import AccountsPerPerson, Filter
+from almoner.interop.opacus._hook import Hook
+from almoner.interop.opacus._loader import SPLIT, Loader
+from almoner.interop.opacus._rules import (
+    RAND_ON_EMPTY,
+    SHUFFLED,
+    forget_gradients,
+    rate,
+    refuse_accumulation,
+    steps_that_fit,
+)
+
+__all__ = ["IndividualOptimizer", "individual"]
+
+OWN_PAST = (filters.RenyiOrder, filters.RenyiCurve)
+"""The budgets for which bounds may depend on a person's own past samples (theory 5.6)."""
+
+PIECE = 2**10  # coordinates whose squares are added up in single precision
+ROUNDING = 1e-5  # contributions are kept this far below their bounds: far more than float32 products are off
+
+
+def individual(
+    optimizer: DPOptimizer,
+    data_loader: DPDataLoader,
+    people: Filter,
+    *,
+    slack: float = 1.1,
+    collate_keeps_order: bool = False,
+    max_physical_batch_size: int | None = None,
+) -> tuple["IndividualOptimizer", DataLoader[Any]]:
+    """Charge each person's account for that person's clipping bound.
+
+    Args:
+        optimizer: public. The DPOptimizer from ``PrivacyEngine.make_private``: flat clipping, one process, gradients
+            per record (not ghost).
+        data_loader: private. The DPDataLoader from the same call: Poisson samples, each record a person.
+        people: private. As many accounts as the data set has records, in their order.
+        slack: public, > 0. A bound is this many times the person's norm when last sampled.
+        collate_keeps_order: public. Whether your own ``collate_fn`` keeps every record, in the given order.
+        max_physical_batch_size: public. The loader splits larger batches into pieces of so many records, for memory;
+            the optimizer steps after the last piece, as with Opacus's BatchMemoryManager. The number of pieces is
+            private: a scheduler must not count them.
+
+    Returns:
+        The optimizer and the loader to use from here on, in place of the arguments.
+
+    Where a person whose gradients are always clipped can pay for less than an epoch, the logger
+    ``almoner.interop.opacus`` gets a warning with the number of steps.
+
+    Gradients must come in the loader's order: a loop that sorts, mixes or drops records of a batch before the backward
+    pass charges the wrong people, and this cannot be detected. Empty accounts are not reported: stop after a number of
+    steps that was fixed in advance.
+
+    Guarantee: each person is charged at every step, sampled or not, for a bound that is fixed before that person is
+        sampled for the step, from the person's own data and past and from past outputs; a contribution has at most that
+        norm, and a person who cannot pay contributes nothing. So the parameters after every step keep the promise of
+        the accounts' budget.
+    Source: theory 5.1, 5.2, 5.6.
+    """
+    _check.positive(slack=slack)
+    if max_physical_batch_size is not None:
+        _check.whole(1, max_physical_batch_size=max_physical_batch_size)
+    if type(optimizer) is not DPOptimizer:
+        kind = type(optimizer).__name__
+        raise Unsupported(f"optimizer: {kind} is not a plain DPOptimizer, as make_private gives it (flat, no ghost)")
+    _check_loader(data_loader, collate_keeps_order=collate_keeps_order)
+    if not isinstance(getattr(people, "budget", None), filters.Filter):
+        raise ArgumentError("people must be accounts per person: individual.Filter(len(data_set), budget)")
+    if not len(people.spent()) == len(data_loader.dataset) == data_loader.batch_sampler.num_samples:
+        raise ArgumentError("people must have one account for each record of the data set")
+    step = mechanisms.gaussian_step(optimizer.noise_multiplier, 1.0, rate(data_loader.batch_sampler.sample_rate))
+    steps_that_fit(people.budget, step, len(data_loader))  # for a person who is always clipped
+    loader = Loader(data_loader, max_physical_batch_size)
+    return IndividualOptimizer(optimizer, loader, people, slack), loader
+
+
+def _check_loader(data_loader: DPDataLoader, *, collate_keeps_order: bool) -> None:
+    """Refuse batches that are no Poisson samples, or whose records cannot be told apart."""
+    sampler = getattr(data_loader, "batch_sampler", None)
+    if type(sampler) is not UniformWithReplacementSampler:
+        raise Unsupported(SHUFFLED.format(f"{type(data_loader).__name__} with {type(sampler).__name__}"))
+    if not isinstance(data_loader.collate_fn, CollateFnWithEmpty) or data_loader.collate_fn.rand_on_empty:
+        raise Unsupported(RAND_ON_EMPTY)
+    if not collate_keeps_order and data_loader.collate_fn.wrapped_collator_fn is not default_collate:
+        raise Unsupported("data_loader: its collate_fn may sort or drop records: if not, say collate_keeps_order=True")
+
+
+class IndividualOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimizer with a clipping bound for each person in place of one clip. ``individual`` makes it."""
+
+    def __init__(self, optimizer: DPOptimizer, loader: Loader, people: Filter, slack: float) -> None:
+        if any(p.dtype not in (torch.float32, torch.float64) for p in optimizer.params):
+            raise Unsupported("optimizer: parameters must be float32 or float64, for sums that keep to their bounds")
+        super().__init__(
+            optimizer.original_optimizer,
+            noise_multiplier=optimizer.noise_multiplier,
+            max_grad_norm=optimizer.max_grad_norm,
+            expected_batch_size=optimizer.expected_batch_size,
+            loss_reduction=optimizer.loss_reduction,
+            generator=optimizer.generator,
+            secure_mode=optimizer.secure_mode,
+        )
+        self.step_hook, optimizer.step_hook = optimizer.step_hook, _refuse_replaced
+        self._loader, self._slack = loader, slack
+        self._people: AccountsPerPerson = people
+        self._own_past = isinstance(people.budget, OWN_PAST)
+        self._bounds = np.full(len(people.spent()), inf)
+        self._paid = np.zeros(len(self._bounds))
+        self._sigma: float | None = None
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """(n,) PRIVATE: the norm that each person's next contribution is clipped to, and charged for."""
+        return np.asarray(np.minimum(self._bounds, self.max_grad_norm))
+
+    def assign(self, norms: ArrayLike) -> None:
+        """Set the bounds, between two steps, from a pass over all people at the present parameters.
+
+        Args:
+            norms: (n,) private. Each person's gradient norm, a function of that person's data and past outputs alone;
+                NaN: the person is out until the next bound.
+        """
+        new = np.asarray(norms, dtype=np.float64)
+        if new.shape != self._bounds.shape:
+            raise ArgumentError("norms must have shape (n,), with one entry for each person")
+        if self._loader.waiting:
+            raise ArgumentError("assign: bounds are fixed before a batch is drawn, and one is waiting for its step")
+        self._bounds = new * self._slack
+
+    def clip_and_accumulate(self) -> None:
+        """Charge each person at a batch's first piece, then sum the contributions of those who paid."""
+        if self._step_skip_queue:
+            raise Unsupported(SPLIT)
+        refuse_accumulation(self)
+        for p in self.params:
+            _check_processed_flag(p.grad_sample)
+        gradients = self.grad_samples
+        rows, first, last = self._loader.take()
+        self._sigma = None if first else self._sigma
+        if len(rows) != len(gradients[0]):
+            raise ArgumentError("the gradients are not those of the batch that the loader gave last")
+        if first:
+            self._begin()
+        if self._sigma != self.noise_multiplier * self.max_grad_norm:
+            raise ArgumentError("the batch was not paid for: its first piece was refused, or noise or clip changed")
+        norms = _norms(gradients)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = np.minimum(1.0, self._paid[rows] * (1 - ROUNDING) / norms)
+        weights[~np.isfinite(norms)] = 0.0  # a gradient that is no number contributes nothing
+        _sum_up(self.params, gradients, np.nan_to_num(weights))
+        if self._own_past:
+            seen = np.isfinite(norms)
+            self._bounds[rows[seen]] = norms[seen] * self._slack
+        self.signal_skip_step(not last)
+
+    def _begin(self) -> None:
+        """Charge each person for a batch, at the noise that its last piece must have."""
+        if any(p.summed_grad is not None for p in self.params) and not self._is_last_step_skipped:
+            raise ArgumentError("optimizer: call zero_grad() between two steps")
+        for p in self.params:
+            p.summed_grad = None  # a batch whose pieces were not all drawn: paid for, not released
+        bounds = self.bounds
+        sigma = self.noise_multiplier * self.max_grad_norm
+        step = mechanisms.gaussian_step(sigma, self.max_grad_norm, rate(self._loader.sample_rate))
+        if isinstance(self.step_hook, Hook):
+            self.step_hook.refuse(self)
+        active = np.asarray(self._people.charge(step, bounds))
+        self._paid, self._sigma = np.where(active, bounds, 0.0), sigma
+
+
+def _refuse_replaced(optimizer: DPOptimizer) -> NoReturn:
+    """Refuse a step of the optimizer that ``individual`` has replaced."""
+    forget_gradients(optimizer)
+    raise ArgumentError("optimizer: this one charges nobody any more; use the one that individual() returned")
+
+
+def _norms(gradients: list[torch.Tensor]) -> NDArray[np.float64]:
+    """(batch,) the L2 norm of each record's gradient over all parameters."""
+    squares = torch.zeros(len(gradients[0]), dtype=torch.float64)
+    for gradient in gradients:
+        flat = gradient.detach().reshape(len(gradient), prod(gradient.shape[1:]))
+        flat = flat if flat.dtype == torch.float64 else flat.float()
+        even = flat.shape[1] // PIECE * PIECE
+        pieces = flat[:, :even].reshape(len(flat), even // PIECE, PIECE).norm(dim=2) if even else flat[:, :0]
+        rest = flat[:, even:].norm(dim=1)
+        squares += ((pieces.double() ** 2).sum(1) + rest.double() ** 2).cpu()
+    return np.asarray(squares.sqrt().numpy())
+
+
+def _sum_up(parameters: list[Any], gradients: list[torch.Tensor], weights: NDArray[np.float64]) -> None:
+    """Add the weighted sum of each parameter's gradients to its ``summed_grad``."""
+    used = np.flatnonzero(weights)
+    for p, gradient in zip(parameters, gradients, strict=True):
+        chosen = gradient if len(used) == len(weights) else gradient[torch.from_numpy(used).to(gradient.device)]
+        factors = torch.from_numpy(weights[used]).to(gradient.device, p.dtype)
+        # no product of matrices: that would be rounded more coarsely where TF32 or autocast allow it
+        total = (chosen.to(p.dtype) * factors.reshape(-1, *(1,) * (chosen.dim() - 1))).sum(0)
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+        _mark_as_processed(p.grad_sample)

@@ -1,0 +1,63 @@
+"""THE RECORD: what was asked, what it cost each person, what was answered; durable and append-only.
+
+The ledger belongs to the data holder. It is one DuckDB file, or a schema of a PostgreSQL database, with
+
+    record      one entry for each event, chained by hashes: who asked what, the worst-case price, the noisy answer
+    accounts    what each person has spent, in whole units of the budget's measure; people who left keep theirs
+    charges     what each question cost each person
+    shares      what each person has spent on an analyst or a purpose that is limited
+"""
+
+from almoner.ledger._backup import backup, restore
+from almoner.ledger._compact import Size, compact, size
+from almoner.ledger._datasets import Dataset, Domain
+from almoner.ledger._erase import erase
+from almoner.ledger._history import Answered
+from almoner.ledger._holds import Hold, Training, new_claim, trainings, write_off
+from almoner.ledger._ledger import Ledger
+from almoner.ledger._periods import Periods
+from almoner.ledger._protect import protect
+from almoner.ledger._record import Entry
+from almoner.ledger._stores.store import on_a_server
+from almoner.ledger._streams import Stream, Updates, last_update, streams
+from almoner.ledger._summary import Summary, check_export_file, left_at_worst, summary
+from almoner.ledger._turn import Admission, Turn
+from almoner.ledger._verify import Finding, check_export, export, verify
+from almoner.ledger._watch import Watch
+
+__all__ = [
+    "Admission",
+    "Answered",
+    "Dataset",
+    "Domain",
+    "Entry",
+    "Finding",
+    "Hold",
+    "Ledger",
+    "Periods",
+    "Size",
+    "Stream",
+    "Summary",
+    "Training",
+    "Turn",
+    "Updates",
+    "Watch",
+    "backup",
+    "check_export",
+    "check_export_file",
+    "compact",
+    "erase",
+    "export",
+    "last_update",
+    "left_at_worst",
+    "new_claim",
+    "on_a_server",
+    "protect",
+    "restore",
+    "size",
+    "streams",
+    "summary",
+    "trainings",
+    "verify",
+    "write_off",
+]

@@ -1,0 +1,193 @@
+"""How people are named in a ledger's tables and record: as in the data, or by a keyed hash of it.
+
+A keyed hash is the first 128 bits of HMAC-SHA256 of the name (whole numbers in decimal digits, text in UTF-8), under a
+key that is in a file beside the data and never in the ledger. Nobody who reads the ledger without the key learns a name
+from it, or can try names out. It is computed where the rows are, so a server never gets a name.
+
+Source: FIPS 198-1 (HMAC), FIPS 180-4 (SHA-256); docs/ledger.md, "Pseudonyms"
+"""
+
+import errno
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from almoner._disk import PRIVATE_FILE, sync
+from almoner.errors import ArgumentError, LedgerError
+
+__all__ = ["Names", "Person", "check_of", "checked_key", "key_of", "new_key"]
+
+Person = int | str
+"""A person's name, as the data have it or as the record says it."""
+
+HASHED = "BLOB"
+"""The type of a keyed hash in tables."""
+
+_BITS = 128
+_BLOCK = 64  # bytes, of SHA-256
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What file systems without hard links say."""
+_CHECKED = b"\xffthe key of a ledger"  # no name in UTF-8 begins with this byte
+
+
+class Units(Protocol):
+    """Names of units and their numbers."""
+
+    def number_of(self, unit: str) -> int:
+        """The number of a unit."""
+
+    def unit_of(self, number: int) -> str:
+        """The unit of a number."""
+
+
+class Names:
+    """How people are named in the tables of a ledger. Private.
+
+    Args:
+        kind: how the data name them: BIGINT or VARCHAR; or the type of the numbers of units.
+        units: people in periods, whose numbers are stored in place of their names; None: names are stored.
+        key: of the keyed hashes; None: they are stored as the data name them.
+    """
+
+    def __init__(self, kind: str, key: bytes | None = None, units: "Units | None" = None) -> None:
+        self._kind, self._key, self._units = kind, key, units
+
+    def __repr__(self) -> str:
+        return f"Names({self._kind!r})"
+
+    @property
+    def hashed(self) -> bool:
+        """Whether names are kept as keyed hashes. Public."""
+        return self._key is not None
+
+    @property
+    def kind(self) -> str:
+        """The type of the names in the tables of a file, as SQL. Public."""
+        return self._kind if self._key is None else HASHED
+
+    def token(self, person: Person) -> Person:
+        """A person's name as the record says it."""
+        return person if self._key is None else _hash(self._key, str(person).encode()).hex()
+
+    def stored(self, person: Person) -> Any:
+        """A person's name as the tables have it."""
+        if self._units is not None:
+            return self._units.number_of(str(person))
+        return person if self._key is None else _hash(self._key, str(person).encode())
+
+    def named(self, stored: Any) -> Person:
+        """What ``token`` gives, of a name as the tables have it."""
+        if self._key is not None:
+            return bytes(stored).hex()
+        if self._units is not None:
+            return self._units.unit_of(int(stored))
+        name: Person = stored
+        return name
+
+    def listed(self, token: Person) -> Any:
+        """A name as the tables have it, of what ``token`` gave."""
+        return bytes.fromhex(str(token)) if self._key is not None else self.stored(token)
+
+    def sql(self, person: str) -> str:
+        """The stored name, as SQL over SQL of the name as the data have it. Private: the key is in it."""
+        if self._key is None:
+            return person
+        inner, outer = (bytes(byte ^ pad for byte in self._key.ljust(_BLOCK, b"\0")).hex() for pad in (0x36, 0x5C))
+        message = f"encode(CAST({person} AS VARCHAR))"
+        digest = f"sha256(unhex('{outer}') || unhex(sha256(unhex('{inner}') || {message})))"
+        return f"unhex(substr({digest}, 1, {_BITS // 4}))"
+
+
+def new_key(path: Path) -> bytes:
+    """The key in a file, which is made if it is not there: for its owner alone.
+
+    Raises:
+        LedgerError: it cannot be made, or holds no key.
+    """
+    whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # nobody ever finds half a key under the name
+    try:
+        if not path.exists():
+            _write(whole, secrets.token_hex(32) + "\n")
+            with suppress(FileExistsError):  # another process was faster: then its key is the one
+                _name(whole, path)
+            sync(path.parent)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be made: {error.strerror}", reason="forbidden") from None
+    finally:
+        with suppress(OSError):
+            whole.unlink(missing_ok=True)
+    return key_of(path)
+
+
+def _name(whole: Path, path: Path) -> None:
+    """Give a whole file its name, which nobody else may have; where there are no hard links, write it once more there.
+
+    Then a crash can leave half a key under the name: it is refused, and no ledger was made with it.
+    """
+    try:
+        os.link(whole, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _write(path, whole.read_text(encoding="ascii"))
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file, for its owner alone, on the disk when this returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    try:
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def key_of(path: Path) -> bytes:
+    """The key in a file.
+
+    Raises:
+        LedgerError: it is missing, cannot be read, or holds no key.
+    """
+    try:
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        raise LedgerError(
+            f"{path}, the key of this ledger's pseudonyms, is missing: nobody's account can be found without it. If it "
+            "is elsewhere now, say where: pseudonyms=",
+            reason="missing",
+        ) from None
+    except OSError as error:
+        raise LedgerError(
+            f"{path}, the key of this ledger's pseudonyms, cannot be read: {error.strerror}. Give this user the right "
+            "to read it; or, if it is elsewhere, say where: pseudonyms=",
+            reason="forbidden",
+        ) from None
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise LedgerError(f"{path} holds no key: it is a line of 64 hexadecimal digits", reason="damaged")
+    return key
+
+
+def check_of(key: bytes) -> str:
+    """What the ledger says of its key, by which another one is refused. Public."""
+    return hmac.digest(key, _CHECKED, "sha256").hex()
+
+
+def checked_key(path: Path, check: str) -> bytes:
+    """The key in a file, if it is the one that a ledger says.
+
+    Raises:
+        ArgumentError: it is another ledger's.
+    """
+    key = key_of(path)
+    if not hmac.compare_digest(check_of(key), check):
+        raise ArgumentError(f"pseudonyms={str(path)!r} holds another key than the one that this ledger was made with")
+    return key
+
+
+def _hash(key: bytes, name: bytes) -> bytes:
+    return hmac.digest(key, name, "sha256")[: _BITS // 8]

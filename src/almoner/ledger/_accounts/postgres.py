@@ -1,0 +1,178 @@
+"""Accounts on a server, while the rows are in the workspace: charges go there, who takes part comes back.
+
+People named by text are kept as the bytes of their names in UTF-8, so that no collation and no encoding of the server's
+can take two people for one, or lose an account.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from almoner._workspace import Query
+from almoner.errors import LedgerError
+from almoner.ledger._accounts.names import Names, Person
+from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
+from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
+
+__all__ = ["PostgresAccounts"]
+
+_BLOCK = 50_000
+_BY_PERSON = " ORDER BY person"  # charges of a question lie together, and those of a person are found in its index
+
+
+class PostgresAccounts(TableAccounts):
+    """Accounts in tables of a PostgreSQL server."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._by_text = False
+
+    def open(self, store: Store, names: Names) -> None:
+        super().open(store, names)
+        self._by_text = names.kind == "VARCHAR"
+
+    def prepare(self, charges: object) -> Offer:
+        """Work everything out in the workspace, number the rows, and send number, person and units to the server."""
+        return _SentOffer(self._server, query_of(charges), self._names)
+
+    def charged(self) -> str:
+        """Bring all charges to the workspace."""
+        workspace = self._server.workspace
+        sent, kind, person = (
+            ("encode(person, 'hex')", "VARCHAR", "decode(unhex(split_part(line, chr(9), 2)))")
+            if self._by_text
+            else ("encode(person, 'hex')", "BLOB", "unhex(split_part(line, chr(9), 2))")
+            if self._names.hashed
+            else ("person", "BIGINT", "CAST(split_part(line, chr(9), 2) AS BIGINT)")
+        )
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE charged(question BIGINT, person {kind}, units BIGINT)")
+        self._server.fetch(
+            f"SELECT question, {sent}, units FROM ledger.charges",
+            lambda lines: workspace.run(
+                f"INSERT INTO charged SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), {person}, "
+                "CAST(split_part(line, chr(9), 3) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
+                [lines],
+            ),
+        )
+        return "SELECT question, person, units FROM charged"
+
+    def stored(self, person: Person) -> object:
+        stored = super().stored(person)
+        return stored.encode() if isinstance(stored, str) else stored
+
+    def named(self, stored: Any) -> Person:
+        return super().named(stored.decode() if self._by_text else stored)
+
+
+class _SentOffer:
+    """What a question charges each person: worked out in the workspace, and sent to the server."""
+
+    def __init__(self, server: Postgres, charges: Query, names: Names) -> None:
+        self._server = server
+        self._offered = server.workspace.fresh_name("offered")  # in the workspace and on the server
+        self._tables = [table.name for table in charges.tables]
+        try:
+            self._send(charges, names)
+        except BaseException:
+            with suppress(LedgerError):
+                self.close()
+            raise
+
+    def _send(self, charges: Query, names: Names) -> None:
+        server, workspace = self._server, self._server.workspace
+        kind = "BIGINT" if names.kind == "BIGINT" else "BYTEA"
+        with about_the_data(server):
+            workspace.make(charges.tables)
+            workspace.run(
+                f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
+                f"FROM ({charges.sql}) c WHERE c.units > 0",
+                charges.parameters,
+            )
+            server.run(f"CREATE TEMP TABLE {self._offered}(place BIGINT, person {kind}, units BIGINT)")
+            stored = {"BIGINT": "person", "VARCHAR": r"'\\x' || hex(encode(person))"}
+            person = stored.get(names.kind, rf"'\\x' || hex({names.sql('person')})")
+            line = f"place || chr(9) || {person} || chr(9) || units || chr(10)"
+            server.send(f"pg_temp.{self._offered}", self._blocks(line))
+            server.run(f"ANALYZE pg_temp.{self._offered}")
+
+    def _blocks(self, line: str) -> Iterator[str]:
+        rows = self._server.workspace.run(
+            f"SELECT string_agg({line}, '') FROM {self._offered} GROUP BY place // {_BLOCK:d}"
+        )
+        while row := rows.fetchone():
+            yield row[0]
+
+    def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> TableAdmitted:
+        """Choose on the server, and bring to the workspace who was chosen."""
+        offered, admitted = f"pg_temp.{self._offered}", self._offered.replace("offered", "admitted")
+        joins, left, scopes = left_of(most, shares, "c.person")
+        pays = payment.sql(left, divide="/")
+        with about_the_data(self._server):
+            self._server.run(
+                f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
+                f"SELECT c.place, c.person, {pays.units} AS units, a.person IS NULL AS fresh, "
+                f"{pays.units} <> c.units + {payment.fixed:d} AS shrunk "
+                f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins} "
+                f"WHERE {pays.taken} AND NOT coalesce(a.gone, FALSE)",
+                scopes,
+            )
+            self._take_back(offered, admitted, payment)
+        paid = (
+            f"SELECT c.units AS wanted, coalesce(t.units - {payment.fixed:d}, 0) AS paid FROM {offered} c "
+            f"LEFT JOIN pg_temp.{admitted} t ON t.place = c.place "
+            "LEFT JOIN ledger.accounts a ON a.person = c.person WHERE NOT coalesce(a.gone, FALSE)"
+        )
+        return TableAdmitted(self._server, admitted, f"pg_temp.{admitted}", paid, payment, order=_BY_PERSON)
+
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+        """Give back on the server what was reserved beside what was sent."""
+        return refunded(self._server, f"pg_temp.{self._offered}", entry, of, scopes)
+
+    def _take_back(self, offered: str, admitted: str, payment: Payment) -> None:
+        """Make the table of those admitted in the workspace, out of the numbers of their rows, or of all others.
+
+        What they pay comes back for those who pay for less than all of their contribution.
+        """
+        workspace = self._server.workspace
+        sizes = f"SELECT (SELECT count(*) FROM {offered}), (SELECT count(*) FROM pg_temp.{admitted})"
+        ((all_people, admitted_people),) = self._server.run(sizes)
+        places, join = f"SELECT place FROM pg_temp.{admitted}", "SEMI"
+        if 2 * admitted_people > all_people:  # those left out are fewer
+            places, join = f"SELECT place FROM {offered} WHERE place NOT IN ({places})", "ANTI"
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE places_of_{admitted}(place BIGINT)")
+        self._server.fetch(
+            places,
+            lambda lines: workspace.run(
+                f"INSERT INTO places_of_{admitted} SELECT CAST(unnest(string_split(?, chr(10))) AS BIGINT)", [lines]
+            ),
+        )
+        shrunk = f"shrunk_of_{admitted}"
+        workspace.run(f"CREATE OR REPLACE TEMP TABLE {shrunk}(place BIGINT, units BIGINT)")
+        self._server.fetch(
+            f"SELECT place, units FROM pg_temp.{admitted} WHERE shrunk",
+            lambda lines: workspace.run(
+                f"INSERT INTO {shrunk} SELECT CAST(split_part(line, chr(9), 1) AS BIGINT), "
+                "CAST(split_part(line, chr(9), 2) AS BIGINT) FROM (SELECT unnest(string_split(?, chr(10))) AS line)",
+                [lines],
+            ),
+        )
+        units = f"coalesce(s.units - {payment.fixed:d}, o.units)"
+        paid = f"{units} + {payment.fixed:d} AS units"
+        if payment.pace is not None:
+            paid += f", {payment.factor_sql(units, 'o')} AS factor"
+        workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {admitted} AS SELECT o.* REPLACE ({paid}) "
+            f"FROM {self._offered} o LEFT JOIN {shrunk} s ON s.place = o.place "
+            f"{join} JOIN places_of_{admitted} p ON p.place = o.place"
+        )
+        if workspace.run(f"SELECT count(*) FROM {admitted}").fetchall() != [(admitted_people,)]:
+            raise LedgerError("who takes part got lost on the way")
+
+    def close(self) -> None:
+        admitted = self._offered.replace("offered", "admitted")
+        self._server.workspace.drop(
+            [self._offered, admitted, f"places_of_{admitted}", f"shrunk_of_{admitted}", *self._tables]
+        )
+        if not self._server.closed:
+            self._server.run(f"DROP TABLE IF EXISTS pg_temp.{self._offered}")

@@ -1,0 +1,90 @@
+"""How is a ledger made in a store, which accounts belong to it, and how are people named there?"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from almoner._spelling import EXACT
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger._accounts.names import Names, check_of, checked_key, new_key
+from almoner.ledger._accounts.parquet import ParquetAccounts
+from almoner.ledger._accounts.postgres import PostgresAccounts
+from almoner.ledger._accounts.tables import TableAccounts
+from almoner.ledger._periods import Periods
+from almoner.ledger._record import START, read_rows, sealed
+from almoner.ledger._stores.postgres import Postgres
+from almoner.ledger._terms import TABLES, Terms
+from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
+
+__all__ = ["accounts_of", "create_in", "names_of", "terms_of"]
+
+
+def create_in(
+    store: Store,
+    terms: Terms | None,
+    *,
+    create: bool,
+    pseudonyms: Path | None = None,
+    witness: Path | str | None = None,
+) -> None:
+    """Make a ledger that is not there, and the key of its pseudonyms, if it has them and the key is missing.
+
+    Raises:
+        LedgerError: it should be there: nobody said that it is new, or its witness has seen it.
+    """
+    if witness is not None and Path(witness).exists():
+        raise LedgerError(
+            f"there is no ledger at {store.name}, but its witness {witness} is there: the ledger got lost. Restore a "
+            "backup (`almoner ledger restore-backup`); a new ledger, with a fresh budget for everybody, needs another "
+            "witness",
+            reason="missing",
+        )
+    if witness is not None and create and not Path(witness).absolute().parent.is_dir():
+        raise LedgerError(f"witness={str(witness)!r}: its folder must be there before the ledger", reason="missing")
+    if not create:
+        raise LedgerError(
+            f"there is no ledger at {store.name}. If it is new, write create=True, or on the command line `almoner "
+            "ledger create FILE`, with the file of questions or the policy; if it got lost, restore a backup: a new "
+            "ledger has a fresh budget for everybody",
+            reason="missing",
+        )
+    if terms is None:
+        why = "is not there, and cannot be made without a budget and a kind of names"
+        raise LedgerError(f"{store.name} {why}", reason="missing")
+    if terms.accounts != TABLES and terms.spelling != EXACT:
+        raise ArgumentError(f"spelling={terms.spelling!r}: accounts in Parquet files name people letter by letter")
+    if pseudonyms is None:
+        whole = terms.periods is not None and terms.names == "BIGINT"
+        if whole and terms.accounts == TABLES and not isinstance(store, Postgres):
+            terms = replace(terms, person=Periods.NUMBERS)
+        store.create(terms.person, sealed(0, START, terms.public, {}))
+        return
+    if terms.accounts != TABLES:
+        raise ArgumentError("pseudonyms: accounts in Parquet files name people as the data do")
+    where = pseudonyms.absolute()
+    key = new_key(where)
+    hashed = replace(terms, pseudonyms=check_of(key))
+    store.create(Names(terms.person, key).kind, sealed(0, START, hashed.public, {"key": str(where)}))
+
+
+def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
+    """How people are named in a ledger: as in the data, or by hashes with the key that it was made with."""
+    if terms.pseudonyms is None:
+        if pseudonyms is not None:
+            raise ArgumentError(
+                f"pseudonyms={str(pseudonyms)!r}: {store.name} was made without, and names people as the data do"
+            )
+        return Names(terms.person, units=terms.periods if terms.person == Periods.NUMBERS else None)
+    recorded = read_rows(store.run, "number = 0")[0].entry(private=True).private["key"]
+    return Names(terms.person, checked_key(Path(recorded) if pseudonyms is None else pseudonyms, terms.pseudonyms))
+
+
+def terms_of(store: Store) -> Terms:
+    """What a ledger was made for, as its first entry says."""
+    return Terms.read(read_rows(store.run, "number = 0")[0].entry().public)
+
+
+def accounts_of(store: Store, writer: AccountWriter | None, kind: str) -> AccountStore:
+    """The accounts of a ledger: in tables beside its record, or in files."""
+    if writer is not None or kind == ParquetAccounts.kind:
+        return ParquetAccounts(writer)
+    return PostgresAccounts(store) if isinstance(store, Postgres) else TableAccounts()

@@ -1,0 +1,126 @@
+"""How a question is paid for, and how sure it is that everybody can."""
+
+from typing import NamedTuple
+
+from almoner._units import to_float
+from almoner.errors import BudgetExceeded
+
+__all__ = ["MASS", "Payment", "PaymentSql"]
+
+MASS = 1024
+"""Parts of the longest contribution in which missing mass is counted."""
+_ALMOST = "CAST('0.99999999' AS DOUBLE)"  # so that rounding never makes a shrunk contribution cost more than is paid
+
+
+class PaymentSql(NamedTuple):
+    """What one person pays, as SQL expressions over ``c``, a row of what was offered. Public."""
+
+    units: str
+    """What the person is charged."""
+    part: str
+    """What of it is for the contribution."""
+    factor: str
+    """What the person's contribution is multiplied by before it is added up."""
+    taken: str
+    """Whether the person takes part."""
+
+
+class Payment(NamedTuple):
+    """How a question is paid for: a fixed part, and a part for what a person contributes. Public.
+
+    Guarantee: a person is charged at most ``allowed(left)``, where ``left`` is what that person has left: the least
+        over the budget and over every limit that applies. What a person is charged covers ``fixed`` and what the
+        person's contribution costs after it was multiplied by the factor and rounded towards zero; it depends on
+        nothing but that person's own account and rows, and public numbers.
+    Source: theory 5.1 to 5.3; docs/proofs/individual-filter.md, "Shrinking to what is left".
+    """
+
+    pace: int | None = None
+    """A person may pay one part in so many of what is left, and a contribution that costs more shrinks to what that
+    pays for; None where a person pays in full or is left out."""
+    fixed: int = 0
+    """Units that each person who takes part pays, whatever they contribute; who cannot pay them is left out."""
+    linear: bool = False
+    """Whether the price of a contribution grows with its length (Laplace noise), not with the square of it."""
+
+    def allowed(self, left: int) -> int:
+        """The most that a person with so much left may pay, units, rounded down; 0 where nothing is left."""
+        return max(0, left) // (self.pace or 1)
+
+    def floor(self, left: int, price: int) -> int:
+        """Units, at most the price, that every person can pay where everybody has so much left, or more.
+
+        Guarantee: a person whose contribution costs no more, the fixed part included, takes part in full. Where it is
+            the price, nobody is shrunk or left out for lack of budget; where the question has a pace, the contribution
+            of each other person shrinks to no less than what it pays for.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return min(price, self.allowed(left))
+
+    def refuse_uncertain(self, left: int, price: int, budget: int, symbol: str) -> None:
+        """Refuse a question that a person cannot pay for who paid the highest price of every question so far.
+
+        With a pace of 2 or more it is enough if such a person can pay a part of it: that pace says that people are
+        shrunk, so that something is always left. A pace of 1 takes all that is left.
+
+        Args:
+            left: units that such a person has left, public.
+            price: units, public.
+            budget: of each person, units.
+            symbol: of the measure, for the message.
+
+        Raises:
+            BudgetExceeded: nothing is certain about how many people an answer would lack; by public facts alone.
+        """
+        floor = self.floor(left, price)
+        if floor >= price or (self.pace is not None and self.pace > 1 and floor > self.fixed):
+            return
+        left = max(0, left)
+        amounts = {"asked": to_float(price), "spent": to_float(budget - left), "left": to_float(left, down=True)}
+        raise BudgetExceeded(
+            f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget, and a person who paid the highest "
+            f"price of every question so far has {amounts['left']:.6g} left: people may be missing from the answer, "
+            "and nothing tells how many. To have it all the same, ask with anyway=True (in TOML and JSON: true)",
+            **amounts,
+        )
+
+    def after(self, spent: int, most: int, price: int) -> int:
+        """The most that a person can have spent who had spent so much, or less, before this question; units.
+
+        Guarantee: an upper bound for everyone who had spent at most ``spent``.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return spent + min(price, self.allowed(most - spent))
+
+    def sql(self, left: str, *, divide: str) -> PaymentSql:
+        """What a person pays, as SQL.
+
+        Args:
+            left: SQL of the units that the person has left; ``c`` has the ``units`` that the contribution costs in full
+                and, where the question has a pace, the ``factor`` that it is multiplied by in any case.
+            divide: the engine's division of whole numbers.
+        """
+        if self.pace is None:
+            taken = f"c.units <= ({left}) - {self.fixed:d}"
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.units", "c.factor", taken)
+        allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
+        part = f"least(c.units, {allowed})"
+        return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
+
+    def mass_sql(self, price: int) -> str:
+        """What is missing from the contributions of people who cannot pay in full, as SQL over wanted and paid.
+
+        In parts of which the longest contribution has ``MASS``; each person's are rounded up, and are ``MASS`` at most.
+        ``wanted`` is what a contribution costs in full, ``paid`` what was paid for it.
+        """
+        worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
+        wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
+        return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"
+
+    def factor_sql(self, units: str, row: str) -> str:
+        """The factor of a contribution of which units are paid, without the fixed part, as SQL."""
+        share = f"CAST({units} AS DOUBLE) / CAST({row}.units AS DOUBLE)"
+        return (
+            f"CASE WHEN {units} >= {row}.units THEN {row}.factor ELSE "
+            f"{row}.factor * {_ALMOST} * {share if self.linear else f'sqrt({share})'} END"
+        )

@@ -1,0 +1,80 @@
+"""The tables of a ledger, their version, and the steps from older versions.
+
+Every step is run once, in one transaction with all others that are due, and is noted with its time in the table
+``ledger_format``. A ledger of a newer version is refused.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from almoner.errors import LedgerError
+from almoner.ledger._record import insert
+
+__all__ = ["STEPS", "TABLES", "VERSION", "check_version", "make", "migrate"]
+
+TABLES = """
+CREATE TABLE ledger.ledger_format(version INTEGER NOT NULL, since {text});
+CREATE TABLE ledger.record(number BIGINT NOT NULL{key}, kind {text} NOT NULL, key {text} UNIQUE, analyst {text},
+    purpose {text}, reserved {text}, public {text} NOT NULL, private {text} NOT NULL, hash {text} NOT NULL);
+CREATE TABLE ledger.accounts(person {person} NOT NULL{key}, spent BIGINT NOT NULL, gone BOOLEAN NOT NULL){often};
+CREATE TABLE ledger.shares(scope {text} NOT NULL, person {person} NOT NULL, spent BIGINT NOT NULL{scoped}){often};
+CREATE TABLE ledger.charges(question BIGINT NOT NULL, person {person} NOT NULL, units BIGINT NOT NULL{asked});
+"""
+"""Of the version below. The engine says how texts and people are stored, and which keys it checks."""
+
+Run = Callable[..., Any]
+
+
+def _reservations(run: Run) -> None:
+    """Version 2: the record says in a column of its own which reservation an answer used."""
+    run("ALTER TABLE ledger.ledger_format ADD COLUMN since VARCHAR")
+    run("ALTER TABLE ledger.record ADD COLUMN reserved VARCHAR")
+    for number, public in run("SELECT number, public FROM ledger.record WHERE kind = 'answered'"):
+        used = json.loads(public).get("reserved")
+        if used is not None:
+            run("UPDATE ledger.record SET reserved = ? WHERE number = ?", [used, number])
+
+
+STEPS: tuple[tuple[int, Callable[[Run], None]], ...] = ((2, _reservations),)
+"""(the version that it leads to, the step), in order."""
+
+VERSION = STEPS[-1][0]
+"""Of the tables that this program reads and writes."""
+
+
+def make(run: Run, first: Sequence[object], **spelling: str) -> None:
+    """Make the tables, and write the row of the record's first entry; inside a transaction of the caller's.
+
+    Args:
+        run: executes SQL with parameters.
+        first: the row.
+        spelling: how the engine spells the places of ``TABLES``; what is not given is left out.
+    """
+    places = dict.fromkeys(("key", "often", "scoped", "asked"), "")
+    for statement in TABLES.format(**places | spelling).split(";"):
+        if statement.strip():
+            run(statement)
+    noted(run, VERSION)
+    insert(run, first)
+
+
+def check_version(name: str, version: object) -> None:
+    """Refuse the tables of a newer version; name is the ledger's, for the message."""
+    if not isinstance(version, int) or version > VERSION:
+        raise LedgerError(f"{name} is of version {version}; this program reads up to {VERSION}")
+
+
+def migrate(run: Run, version: int) -> None:
+    """Bring the tables from an older version to this program's, inside a transaction of the caller's."""
+    for leads_to, step in STEPS:
+        if leads_to > version:
+            step(run)
+            noted(run, leads_to)
+
+
+def noted(run: Run, version: int) -> None:
+    """Note that the tables are of a version from now on."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run("INSERT INTO ledger.ledger_format(version, since) VALUES (?, ?)", [version, now])

@@ -1,0 +1,164 @@
+"""A mechanism of your own, described by a discrete pair of laws that dominates it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import exp, fsum, inf, log
+from typing import Self
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.mechanisms._rounds import Mechanism
+
+__all__ = ["DominatingPair"]
+
+_MOST = 100_000  # outcomes of a pair
+_TOLERANCE = 1e-9  # by which probabilities may miss one
+_ROUNDING = 1e-12  # up to here what misses is rounding
+_SHOWN = 6  # outcomes in a repr
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DominatingPair(Mechanism):
+    """Any mechanism that a discrete pair of laws dominates, P and Q, given as probabilities of the same outcomes.
+
+    P is the law with the person, Q the law without, and the pair dominates the mechanism if at every real epsilon
+    (below zero too) and for every two such data sets the hockey-stick divergence of the mechanism is at most that of
+    the pair. Then the mirror image, Q against P, dominates the other order, and nothing more is needed. Where a better
+    pair is known for the other order, P_add is its law without the person and Q_add its law with.
+
+    Whether a pair dominates cannot be checked here: it is your promise, as a sensitivity is. An outcome with q = 0 has
+    infinite loss, and counts as a failure (theory 2.4). Probabilities that miss one by at most 1e-12 are rounding,
+    and taken against the spender: what is missing is added to the largest loss, what is too much is taken from the
+    least. Up to 1e-9, what is missing counts as an infinite loss. More is refused.
+
+    Args:
+        p, q: (k,) public, probabilities of the outcomes.
+        p_add, q_add: (j,) public, of other outcomes; both or neither.
+
+    >>> DominatingPair(p=(0.75, 0.25), q=(0.25, 0.75))  # randomised response with epsilon = log 3
+    DominatingPair(p=(0.75, 0.25), q=(0.25, 0.75))
+    """
+
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    p_add: tuple[float, ...] | None = None
+    q_add: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.p_add is None) != (self.q_add is None):
+            raise ArgumentError("p_add and q_add must be given together, or not at all")
+        for field in fields(self):
+            values = getattr(self, field.name)
+            if values is not None:
+                object.__setattr__(self, field.name, _floats(field.name, values))
+        for p, q in (("p", "q"), ("p_add", "q_add")):
+            if getattr(self, p) is not None:
+                _check_law(p, getattr(self, p))
+                _check_law(q, getattr(self, q))
+                if len(getattr(self, p)) != len(getattr(self, q)):
+                    raise ArgumentError(
+                        f"{p} and {q} must be equally long, not {len(getattr(self, p))} and {len(getattr(self, q))}"
+                    )
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={_shown(getattr(self, field.name))}"
+            for field in fields(self)
+            if getattr(self, field.name) is not None
+        ]
+        return f"DominatingPair({', '.join(shown)})"
+
+    @classmethod
+    def from_losses(
+        cls,
+        losses: Sequence[float],
+        masses: Sequence[float],
+        *,
+        infinity: float = 0.0,
+        losses_add: Sequence[float] | None = None,
+        masses_add: Sequence[float] | None = None,
+        infinity_add: float = 0.0,
+    ) -> Self:
+        """The pair that a privacy loss distribution describes.
+
+        Args:
+            losses: (k,) public, nats, finite: log P/Q of the outcomes, P the law with the person.
+            masses: (k,) public, their probabilities under P.
+            infinity: public, the probability under P of an infinite loss.
+            losses_add, masses_add, infinity_add: the same for the other order, P the law without the person. Without
+                them the other order is the mirror image.
+
+        Raises:
+            ArgumentError: a loss is not finite; masses and infinity do not add up to one; or the losses belong to no
+                pair of laws: the sum of masses * exp(-losses), which is the probability that is left for Q, is above
+                one. Such losses do not dominate any mechanism in the other order.
+
+        >>> DominatingPair.from_losses([0.0], [0.75], infinity=0.25)
+        DominatingPair(p=(0.75, 0.25, 0.0), q=(0.75, 0.0, 0.25))
+        """
+        if (losses_add is None) != (masses_add is None) or (losses_add is None and infinity_add):
+            raise ArgumentError("losses_add and masses_add must be given together, or not at all")
+        p, q = _laws("", losses, masses, infinity)
+        if losses_add is None or masses_add is None:
+            return cls(p, q)
+        return cls(p, q, *_laws("_add", losses_add, masses_add, infinity_add))
+
+
+def _floats(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentError(f"{name} must be a list of numbers")
+    numbers = [each.item() if getattr(each, "ndim", None) == 0 else each for each in values]
+    for number in numbers:
+        _check.number(**{name: number})
+    if not 1 <= len(numbers) <= _MOST:
+        raise ArgumentError(f"{name} must have 1 to {_MOST} numbers, not {len(numbers)}")
+    return tuple(map(float, numbers))
+
+
+def _check_law(name: str, probabilities: tuple[float, ...]) -> None:
+    for probability in probabilities:
+        _check.within(0, 1, **{name: probability})
+    _check_sum(name, fsum(probabilities))
+
+
+def _check_sum(name: str, total: float) -> None:
+    if not abs(total - 1) <= _TOLERANCE:
+        raise ArgumentError(f"{name} must add up to 1 (to 1e-9), not to {total!r}")
+
+
+def _laws(
+    ending: str, losses: Sequence[float], masses: Sequence[float], infinity: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """P and Q of a privacy loss distribution; what is left for Q is an outcome that P does not have."""
+    points, weights = _floats(f"losses{ending}", losses), _floats(f"masses{ending}", masses)
+    if len(points) != len(weights):
+        raise ArgumentError(
+            f"losses{ending} and masses{ending} must be equally long, not {len(points)} and {len(weights)}"
+        )
+    for loss in points:
+        _check.between(-inf, inf, **{f"losses{ending}": loss})
+    for mass in weights:
+        _check.within(0, 1, **{f"masses{ending}": mass})
+    _check.within(0, 1, **{f"infinity{ending}": infinity})
+    _check_sum(f"masses{ending} and infinity{ending}", fsum((*weights, infinity)))
+    without = [mass * exp(-loss) if loss > -700 else inf for loss, mass in zip(points, weights, strict=True) if mass]
+    total = fsum(without) if inf not in without else inf
+    if not total <= 1 + _TOLERANCE:
+        more = f"; add {log(total)!r} to every loss" if total < inf else ""
+        raise ArgumentError(
+            f"losses{ending} and masses{ending} belong to no pair of laws: masses{ending} * exp(-losses{ending}) add "
+            f"up to {total!r}, above one{more}"
+        )
+    p, q = [mass for mass in weights if mass], without
+    if infinity:
+        p, q = [*p, float(infinity)], [*q, 0.0]
+    if 1 - total > _ROUNDING:
+        p, q = [*p, 0.0], [*q, 1 - total]
+    return tuple(p), tuple(q)
+
+
+def _shown(probabilities: tuple[float, ...]) -> str:
+    if len(probabilities) <= _SHOWN:
+        return repr(probabilities)
+    first = ", ".join(map(repr, probabilities[: _SHOWN - 2]))
+    return f"({first}, ... {len(probabilities)} outcomes)"

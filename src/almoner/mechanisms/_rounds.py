@@ -1,0 +1,301 @@
+"""Single rounds, and how rounds are put together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import inf
+from numbers import Integral
+from typing import TypeVar
+
+from almoner import _check
+from almoner.errors import ArgumentError
+
+__all__ = [
+    "PDP",
+    "Approximate",
+    "Composed",
+    "DiscreteGaussian",
+    "Exponential",
+    "Gaussian",
+    "Laplace",
+    "Mechanism",
+    "Pure",
+    "RandomizedResponse",
+    "Renyi",
+    "Repeated",
+    "SampledGaussian",
+    "Zcdp",
+    "gaussian_step",
+    "in_order",
+    "leaves",
+    "repeated",
+    "rounds",
+]
+
+Value = TypeVar("Value")
+
+_MOST = 10**30  # rounds in one Repeated; nested ones may count further
+
+
+class Mechanism:
+    """What was run. Every field of every mechanism is public."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian(Mechanism):
+    """A sum plus Gaussian noise of standard deviation sigma; theory 2.1."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian(Mechanism):
+    """A sum over a Poisson sample of people, plus Gaussian noise; theory 2.6.
+
+    Only true Poisson sampling counts: shuffled or fixed-size batches do not.
+    """
+
+    sigma: float
+    sensitivity: float = 1.0
+    sample_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
+        _check.positive(sample_rate=self.sample_rate)
+        _check.within(0, 1, sample_rate=self.sample_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian(Mechanism):
+    """An integer sum plus discrete Gaussian noise: zCDP, but not Gaussian DP; theory 2.7."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.noise(sigma=self.sigma, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class Laplace(Mechanism):
+    """A sum plus Laplace noise; sensitivity is in L1; theory 2.2."""
+
+    scale: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.noise(scale=self.scale, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomizedResponse(Mechanism):
+    """One bit, told truthfully with probability e^epsilon / (1 + e^epsilon); theory 2.3."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.positive(epsilon=self.epsilon)
+        _check.amount(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Pure(Mechanism):
+    """Any epsilon-DP mechanism; theory 2.3."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.amount(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate(Mechanism):
+    """Any (epsilon, delta)-DP mechanism; theory 2.4."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.amount(epsilon=self.epsilon)
+        _check.within(0, 1, delta=self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class PDP(Approximate):
+    """Any mechanism of (epsilon, delta)-probabilistic DP: |loss| > epsilon has probability delta at most; theory 2.4.
+
+    So it is under both data sets. It is (epsilon, delta)-DP, and is priced as such, except by odometers whose bound is
+    on the loss itself (pathwise): they take it as it is, where an ``Approximate`` one has to be converted.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Mechanism):
+    """The exponential mechanism, or any mechanism of bounded range eta; theory 2.5.
+
+    With score sensitivity s and weights exp(epsilon * score / (2 s)), eta is epsilon (and less for one-sided
+    scores). Bounded range eta implies eta-DP.
+    """
+
+    eta: float
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.amount(eta=self.eta)
+
+
+@dataclass(frozen=True, slots=True)
+class Zcdp(Mechanism):
+    """Any rho-zCDP mechanism."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _check.amount(rho=self.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class Renyi(Mechanism):
+    """Any mechanism whose Rényi curve is known at some orders: at orders[j] at most values[j], in both directions.
+
+    Between its orders a curve is never interpolated: the value at the next order above is used, which is larger.
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "orders", tuple(map(_whole, self.orders)))
+        object.__setattr__(self, "values", tuple(map(_whole, self.values)))
+        if not self.orders or len(self.orders) != len(self.values):
+            raise ArgumentError(
+                f"orders and values must be equally long and not empty, not {len(self.orders)} and {len(self.values)}"
+            )
+        _check.each_between(1, inf, order=self.orders)
+        _check.each_amount(value=self.values)
+        if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):
+            raise ArgumentError(f"orders={self.orders!r} must increase strictly")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(Mechanism):
+    """The same mechanism, count times, with fresh noise each time."""
+
+    mechanism: Mechanism
+    count: int
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        if not isinstance(self.mechanism, Mechanism):
+            raise ArgumentError(f"mechanism={self.mechanism!r} must be a mechanism")
+        _check.whole(0, count=self.count)
+        if self.count > _MOST:
+            raise ArgumentError(f"count={self.count!r} must be at most {_MOST}")
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Mechanism):
+    """Several mechanisms, one after the other; empty means that nothing was run."""
+
+    mechanisms: tuple[Mechanism, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
+        for mechanism in self.mechanisms:
+            if not isinstance(mechanism, Mechanism):
+                raise ArgumentError(f"mechanisms: {mechanism!r} must be a mechanism")
+
+
+def leaves(mechanism: Mechanism) -> dict[Mechanism, int]:
+    """The single rounds that a mechanism consists of, each with how often it is run; nested ones are flattened.
+
+    >>> leaves(Repeated(Composed((Pure(0.1), Repeated(Pure(0.2), 3))), 2))
+    {Pure(epsilon=0.1): 2, Pure(epsilon=0.2): 6}
+    """
+    counts: dict[Mechanism, int] = {}
+    _count(mechanism, 1, counts)
+    return counts
+
+
+def _count(mechanism: Mechanism, times: int, counts: dict[Mechanism, int]) -> None:
+    inner, repeats = repeated(mechanism)
+    if isinstance(inner, Composed):
+        for part in inner.mechanisms:
+            _count(part, times * repeats, counts)
+    else:
+        counts[inner] = counts.get(inner, 0) + times * repeats
+
+
+def repeated(mechanism: Mechanism) -> tuple[Mechanism, int]:
+    """What is repeated, and how often: nested Repeated are flattened, a Composed is not taken apart.
+
+    >>> repeated(Repeated(Repeated(Pure(0.2), 3), 2))
+    (Pure(epsilon=0.2), 6)
+    """
+    count = 1
+    while isinstance(mechanism, Repeated):
+        count *= mechanism.count
+        mechanism = mechanism.mechanism
+    if not isinstance(mechanism, Mechanism):
+        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
+    return mechanism, count
+
+
+def in_order(mechanism: Mechanism) -> Iterator[tuple[Mechanism, int]]:
+    """The single rounds in the order in which they are run, as (round, how often in a row).
+
+    >>> list(in_order(Repeated(Composed((Pure(0.1), Repeated(Pure(0.2), 3))), 2)))[:2]
+    [(Pure(epsilon=0.1), 1), (Pure(epsilon=0.2), 3)]
+    """
+    inner, repeats = repeated(mechanism)
+    if not isinstance(inner, Composed):
+        if repeats:
+            yield inner, repeats
+        return
+    if repeats == 1:
+        for part in inner.mechanisms:
+            yield from in_order(part)
+        return
+    runs = [run for part in inner.mechanisms for run in in_order(part)] if repeats else []
+    if len(runs) == 1:
+        yield runs[0][0], runs[0][1] * repeats
+    elif runs:
+        for _ in range(repeats):
+            yield from runs
+
+
+@lru_cache(maxsize=1024)
+def rounds(mechanism: Mechanism) -> int:
+    """How many rounds a mechanism stands for: 1, or the sum over its parts."""
+    return sum(leaves(mechanism).values())
+
+
+def _settle(mechanism: Mechanism) -> None:
+    for field in fields(mechanism):  # type: ignore[arg-type]
+        object.__setattr__(mechanism, field.name, _whole(getattr(mechanism, field.name)))
+
+
+def _whole(value: Value) -> Value | int:
+    """NumPy's whole numbers as Python's: products of the former come round again at 2^63."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def gaussian_step(sigma: float, sensitivity: float = 1.0, sample_rate: float = 1.0) -> Gaussian | SampledGaussian:
+    """One noisy sum over everyone, or below rate 1 over a Poisson sample, as in a step of DP-SGD."""
+    if sample_rate == 1:
+        return Gaussian(sigma, sensitivity)
+    return SampledGaussian(sigma, sensitivity, sample_rate)

@@ -1,0 +1,63 @@
+"""Mechanisms as plain values, and back."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from almoner.errors import ArgumentError
+from almoner.mechanisms import _best_of, _pair, _rounds
+from almoner.mechanisms._rounds import Mechanism
+
+__all__ = ["from_fields", "to_fields"]
+
+_KINDS: dict[str, type[Mechanism]] = {
+    name: kind
+    for module in (_rounds, _pair, _best_of)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Mechanism) and kind is not Mechanism
+}
+
+
+def to_fields(mechanism: Mechanism) -> dict[str, object]:
+    """A mechanism as its kind and its parameters: plain values, which JSON can hold.
+
+    >>> from almoner.mechanisms import Pure, Repeated
+    >>> to_fields(Repeated(Pure(0.1), 2))
+    {'kind': 'Repeated', 'mechanism': {'kind': 'Pure', 'epsilon': 0.1}, 'count': 2}
+    """
+    described: dict[str, object] = {"kind": type(mechanism).__name__}
+    for field in fields(mechanism):  # type: ignore[arg-type]
+        value = getattr(mechanism, field.name)
+        if isinstance(value, Mechanism):
+            value = to_fields(value)
+        elif isinstance(value, tuple):
+            value = [to_fields(each) if isinstance(each, Mechanism) else each for each in value]
+        described[field.name] = value
+    return described
+
+
+def from_fields(described: Mapping[str, object]) -> Mechanism:
+    """The mechanism that :func:`to_fields` described.
+
+    Raises:
+        ArgumentError: there is no such mechanism, or its parameters break a rule.
+
+    >>> from_fields({"kind": "Repeated", "mechanism": {"kind": "Pure", "epsilon": 0.1}, "count": 2})
+    Repeated(mechanism=Pure(epsilon=0.1), count=2)
+    """
+    kind = described.get("kind")
+    make = _KINDS.get(kind) if isinstance(kind, str) else None
+    if make is None:
+        raise ArgumentError(f"described: kind={kind!r} must be the name of a mechanism")
+    parameters: dict[str, object] = {}
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            value = from_fields(value)
+        elif isinstance(value, list | tuple):
+            value = tuple(from_fields(each) if isinstance(each, Mapping) else each for each in value)
+        if name != "kind":
+            parameters[name] = value
+    try:
+        mechanism = make(**parameters)
+    except TypeError as error:
+        raise ArgumentError(f"described: {kind} has other parameters") from error
+    return mechanism

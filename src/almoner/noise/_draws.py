@@ -1,0 +1,299 @@
+"""Draw many numbers at once, in whole-number arithmetic; what its 64 bits do not decide is decided one by one.
+
+A draw from a law (see ``_exact``): a cell j by the probabilities exp(-f(j/parts)), a uniform place w in it, accepted
+with probability exp(f(j/parts) - f((j+w)/parts)). Then x = (j+w)/parts has the law, and the bits of w that were not
+needed are still uniform. A scale times x is rounded by the 128-bit product of the scale's 53 bits and of j and w.
+"""
+
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import factorial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.noise._exact import EXPONENTIAL, GAUSSIAN, Bits, Law, Uniform, accepts, cell_of, cumulative, exp_bounds
+
+__all__ = ["discrete_laplace", "rounded_gaussian"]
+
+_BLOCK = 8192
+_PREFIX = 15  # bits of the cell, and 16 of the acceptance, that are drawn for every number
+_BEYOND = 2**62
+_LARGEST_SCALE = 2**53
+_MARGIN = 2.0**-43
+_TERMS = [(-1) ** k / factorial(k) for k in range(20)]
+_LOW = np.uint64(2**32 - 1)
+_32, _48, _49, _11 = np.uint64(32), np.uint64(48), np.uint64(49), np.uint64(11)
+
+Words = NDArray[np.uint64]
+Places = NDArray[np.intp]
+Whole = NDArray[np.int64]
+
+
+def rounded_gaussian(sigma: float | Fraction | NDArray[np.float64], *, size: int) -> Whole:
+    """Normal random numbers, each rounded to the nearest whole number.
+
+    Args:
+        sigma: the standard deviation before rounding, public, in (0, 2**53); or (size,), one for each number.
+        size: how many.
+
+    Returns:
+        (size,) int64; beyond 2**62, which no draw in 10**50000 is, they are cut off there.
+
+    Raises:
+        ArgumentError: sigma or size is out of its range.
+
+    Guarantee: each number is k with probability Phi((k + 1/2) / sigma) - Phi((k - 1/2) / sigma) exactly, independently
+        of the others, if the operating system's random bits are independent and fair. Added to whole numbers that move
+        by at most s in L2 norm, the noise is (s / sigma)-GDP and (s**2 / (2 sigma**2))-zCDP.
+    Source: docs/proofs/noise.md, Theorems 1 and 2.
+    """
+    return _rounded(sigma, size, os.urandom)
+
+
+def discrete_laplace(scale: float | Fraction, *, size: int) -> Whole:
+    """Random whole numbers k with probabilities proportional to exp(-abs(k) / scale).
+
+    Args:
+        scale: public, in (0, 2**53).
+        size: how many.
+
+    Returns:
+        (size,) int64; beyond 2**62, which no draw in 10**200 is, they are cut off there.
+
+    Raises:
+        ArgumentError: scale or size is out of its range.
+
+    Guarantee: the probabilities are exact, and the numbers independent, if the operating system's random bits are
+        independent and fair. Added to whole numbers that move by at most s in L1 norm, the noise is (s / scale)-DP.
+    Source: docs/proofs/noise.md, Theorems 1 and 3.
+    """
+    if isinstance(scale, np.ndarray):
+        raise ArgumentError("scale must be one number, not an array")
+    return _laplace(scale, size, os.urandom)
+
+
+def _rounded(sigma: float | Fraction | NDArray[np.float64], size: int, bits: Bits) -> Whole:
+    """``rounded_gaussian`` with given bits."""
+    numbers, negative = _draw(GAUSSIAN, _scale("sigma", sigma, size, GAUSSIAN), size, bits)
+    np.negative(numbers, out=numbers, where=negative)
+    return numbers
+
+
+def _laplace(scale: float | Fraction, size: int, bits: Bits) -> Whole:
+    """``discrete_laplace`` with given bits: an exponential number rounded down, and a sign; zero has only one."""
+    numbers = np.empty(0, np.int64)
+    scales = _scale("scale", scale, size, EXPONENTIAL)
+    while len(numbers) < size:
+        sizes, negative = _draw(EXPONENTIAL, scales, size - len(numbers), bits)
+        np.negative(sizes, out=sizes, where=negative)
+        numbers = np.concatenate([numbers, sizes[(sizes != 0) | ~negative]])
+    return numbers
+
+
+class _Scale(NamedTuple):
+    """A scale as mantissa * 2**-(shift + 64) * parts, where only the shift is cut off; scalars, or one for each number.
+
+    Fields:
+        exactly: the scale, or all of them.
+        mantissa: 53 bits, rounded down.
+        shift: in [1, 63]; 63 also stands for more, where every number of a table is rounded to 0.
+        rounded: whether the mantissa was rounded.
+    """
+
+    exactly: Fraction | NDArray[np.float64]
+    mantissa: Words
+    shift: Words
+    rounded: bool
+
+    def part(self, start: int, count: int) -> "_Scale":
+        """The scales of some numbers."""
+        if isinstance(self.exactly, Fraction):
+            return self
+        some = slice(start, start + count)
+        return _Scale(self.exactly[some], self.mantissa[some], self.shift[some], self.rounded)
+
+    def at(self, place: int) -> Fraction:
+        """The scale of one number."""
+        return self.exactly if isinstance(self.exactly, Fraction) else Fraction(float(self.exactly[place]))
+
+
+def _scale(name: str, value: float | Fraction | NDArray[np.float64], size: int, law: Law) -> _Scale:
+    """Check and take apart a scale, or one for each number."""
+    _check.whole(0, size=size)
+    if isinstance(value, np.ndarray):
+        if value.shape != (size,) or value.dtype != np.float64:
+            raise ArgumentError(f"{name}: {value.dtype} of shape {value.shape} must be float64 of shape ({size},)")
+        if not bool(np.all((value > 0) & (value < _LARGEST_SCALE))):
+            raise ArgumentError(f"{name}: each entry must be in (0, 2**53)")
+        parts, exponents = np.frexp(value)
+        mantissa = np.ldexp(parts, 53).astype(np.uint64)
+        return _Scale(value, mantissa, _shift(exponents, law), rounded=False)
+    if not isinstance(value, Fraction):
+        _check.number(**{name: value})
+    if not 0 < value < _LARGEST_SCALE:
+        raise ArgumentError(f"{name}={value!r} must be in (0, 2**53)")
+    exactly = Fraction(value)
+    exponent = exactly.numerator.bit_length() - exactly.denominator.bit_length() + 1
+    exponent -= exactly < Fraction(2) ** (exponent - 1)  # now 2**(exponent - 1) <= scale < 2**exponent
+    whole = exactly * Fraction(2) ** (53 - exponent)
+    mantissa = np.asarray(int(whole), np.uint64)
+    return _Scale(exactly, mantissa, _shift(np.asarray(exponent), law), rounded=whole.denominator > 1)
+
+
+def _shift(exponents: NDArray[np.integer], law: Law) -> Words:
+    """By how much the upper words are shifted, for scales below 2**exponents."""
+    shift: Words = np.clip(53 + law.parts.bit_length() - 1 - exponents, 1, 63).astype(np.uint64)
+    return shift
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What the first bits decide, for one law.
+
+    Fields:
+        lows, highs: (cells,) uint64; C_j is in [low, high] / 2**64 for j = 1, 2, ...
+        cell: (2**15,) int16; the cell, if the first 15 bits decide it, else -1.
+        quick: (cells + 1,) uint16; a number in the cell is accepted wherever it is if the 16 bits are below. 0 at -1.
+    """
+
+    lows: Words
+    highs: Words
+    cell: NDArray[np.int16]
+    quick: NDArray[np.uint16]
+
+
+@lru_cache(maxsize=2)
+def _table(law: Law) -> _Table:
+    bounds = [(low, high) for low, high in zip(*cumulative(law, 64), strict=True) if high < 2**64]
+    lows, highs = (np.array(ends, np.uint64) for ends in zip(*bounds, strict=True))
+    prefixes = np.arange(2**_PREFIX, dtype=np.uint64) << _49
+    first = np.searchsorted(highs, prefixes, side="right")
+    last = np.searchsorted(lows, prefixes | np.uint64(2**49 - 1), side="right")
+    decided = (first == last) & (first < len(highs))
+    quick = [exp_bounds(law.rise(cell, Fraction(1)), 16)[0] for cell in range(len(highs))]
+    return _Table(lows, highs, np.where(decided, first, -1).astype(np.int16), np.array([*quick, 0], np.uint16))
+
+
+class _Draws(NamedTuple):
+    """Numbers (cell + where / 2**64) / parts of a law, each with a sign.
+
+    Fields:
+        cell, where: (n,) uint64.
+        negative: (n,) bool.
+        single: by place, the numbers that were decided one by one: their cell, and where in it.
+    """
+
+    cell: Words
+    where: Words
+    negative: NDArray[np.bool_]
+    single: dict[int, tuple[int, Uniform]]
+
+
+def _draws(law: Law, count: int, bits: Bits) -> _Draws:
+    """Propose so many numbers; return those that are accepted, in their order."""
+    table = _table(law)
+    drawn = bits(12 * count)
+    where = np.frombuffer(drawn, np.uint64, count)
+    others = np.frombuffer(drawn, np.uint32, count, 8 * count)
+    cell = table.cell[(others >> np.uint32(16)) & np.uint32(2**_PREFIX - 1)].astype(np.intp)
+    accepted = (others & np.uint32(2**16 - 1)) < table.quick[cell]
+    open_places = np.flatnonzero(~accepted)
+    cells, decisions, single = _decided(law, where[open_places], others[open_places], bits)
+    cell[open_places], accepted[open_places] = cells, decisions
+    before = np.cumsum(accepted) if single else accepted
+    return _Draws(
+        cell[accepted].astype(np.uint64),
+        where[accepted],
+        (others[accepted] >> np.uint32(31)).astype(np.bool_),
+        {int(before[open_places[place]]) - 1: number for place, number in single.items()},
+    )
+
+
+def _decided(
+    law: Law, where: Words, others: NDArray[np.uint32], bits: Bits
+) -> tuple[Places, NDArray[np.bool_], dict[int, tuple[int, Uniform]]]:
+    """Decide with 64 bits for the cell and for the acceptance, and one by one what these leave open.
+
+    Returns:
+        The cells, whether each number is accepted, and by place those accepted one by one.
+    """
+    count, table, power = len(where), _table(law), law.power
+    more = np.frombuffer(bits(16 * count), np.uint64)
+    first = others.astype(np.uint64)
+    choice = (first >> np.uint64(16)) << _49 | more[:count] >> np.uint64(_PREFIX)  # the sign is shifted out
+    chance = first << _48 | more[count:] >> np.uint64(16)
+    cell = np.searchsorted(table.highs, choice, side="right")
+    known = (np.searchsorted(table.lows, choice, side="right") == cell) & (cell < len(table.highs))
+    place = (where >> _11) * 2.0**-53
+    rise = (2.0 * cell + place) * place / (2.0 * law.parts**2) if power == 2 else place / law.parts
+    total = np.full(count, _TERMS[-1])
+    for term in reversed(_TERMS[:-1]):
+        total = total * rise + term
+    difference = (chance >> _11) * 2.0**-53 - total
+    accepted = known & (difference < -_MARGIN)
+    single = {}
+    for at in np.flatnonzero(~known | (np.abs(difference) <= _MARGIN)):
+        chosen = cell_of(law, Uniform(int(choice[at]), 64, bits))
+        number = Uniform(int(where[at]), 64, bits)
+        accepted[at] = accepts(law, chosen, number, Uniform(int(chance[at]), 64, bits))
+        cell[at] = 0
+        if accepted[at]:
+            single[int(at)] = chosen, number
+    return cell, accepted, single
+
+
+def _draw(law: Law, scale: _Scale, size: int, bits: Bits) -> tuple[Whole, NDArray[np.bool_]]:
+    """Sizes of scaled numbers of a law, rounded to the nearest if it is Gaussian and else down; and signs."""
+    numbers, negative, done = np.empty(size, np.int64), np.empty(size, np.bool_), 0
+    while done < size:
+        draws = _draws(law, min(_BLOCK, int((size - done) * 1.06) + 8), bits)
+        count = min(len(draws.cell), size - done)
+        here = slice(done, done + count)
+        numbers[here] = _scaled(law, scale.part(done, count), draws, count, bits)
+        negative[here] = draws.negative[:count]
+        done += count
+    return numbers, negative
+
+
+def _scaled(law: Law, scale: _Scale, draws: _Draws, count: int, bits: Bits) -> Whole:
+    """Scale numbers and round them, by the 128 bits of the scale's mantissa times (cell * 2**64 + where).
+
+    That product is below 2**126; the number is it over 2**(shift + 64), and the upper 64 bits decide nearly always.
+    """
+    cell, where = draws.cell[:count], draws.where[:count]
+    low, high = scale.mantissa & _LOW, scale.mantissa >> _32
+    where_low, where_high = where & _LOW, where >> _32
+    middle, bottom = low * where_high, low * where_low
+    carried = (bottom >> _32) + (middle & _LOW) + high * where_low
+    upper = scale.mantissa * cell + high * where_high + (middle >> _32) + (carried >> _32)
+    lower = carried << _32 | bottom & _LOW
+    # what the next place gives: one mantissa more; a mantissa that was rounded is short by less than 1
+    beyond = cell + np.uint64(2) if scale.rounded else (lower + scale.mantissa < lower).astype(np.uint64)
+    half = law.power == 2
+    if half:
+        upper += np.uint64(1) << scale.shift - np.uint64(1)
+    whole = upper >> scale.shift
+    numbers: Whole = whole.astype(np.int64)
+    open_places = np.flatnonzero(upper + beyond >> scale.shift != whole)
+    single = {int(at): (int(cell[at]), Uniform(int(where[at]), 64, bits)) for at in open_places}
+    for at, (chosen, number) in {**single, **draws.single}.items():
+        if at < count:
+            numbers[at] = _scaled_one(law, scale.at(at), chosen, number, half=half)
+    return numbers
+
+
+def _scaled_one(law: Law, scale: Fraction, cell: int, where: Uniform, *, half: bool) -> int:
+    """Scale and round a number; bits of it are drawn until the result is certain."""
+    step, more = scale / law.parts, Fraction(1, 2) if half else 0
+    while True:
+        lowest = (cell + where.low) * step + more
+        highest = (cell + where.high) * step + more  # which the number does not reach
+        if highest <= lowest.__floor__() + 1:
+            return min(lowest.__floor__(), _BEYOND)
+        where.more()

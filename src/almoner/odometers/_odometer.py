@@ -1,0 +1,87 @@
+"""Charge and read: an account with a boundary that is right at every moment at once."""
+
+from typing import ClassVar
+
+from almoner import mechanisms
+from almoner.errors import ArgumentError
+from almoner.notions import Account, Boundary, Totals
+
+__all__ = ["Odometer"]
+
+
+class Odometer(Account[Boundary]):
+    """An account with a boundary that is right at every moment at once. ``charge`` is the only method that changes it.
+
+    Weights, orders and scales are fixed before the first charge, and so is ``sum_delta``, the part of delta that is
+    kept for rounds with a delta of their own. By default it is half of delta if the first mechanism charged may fail
+    (which is known before there is a result), otherwise a thousandth: the same rule as that of filters.
+    """
+
+    KIND: ClassVar[str] = "odometer"
+    _SAVED: ClassVar[tuple[str, ...]] = ("totals", "excess", "failures")
+
+    @property
+    def delta(self) -> float:
+        """The failure probability of the promise. Public."""
+        return self._notion.delta
+
+    def charge(self, mechanism: mechanisms.Mechanism) -> None:
+        """Count a mechanism, before it is run.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
+        """
+        with self._lock:
+            after = self._notion.after(self._totals, mechanism)
+            self._notion, self._totals = self._notion.settle(mechanism, after)
+            self._count += mechanisms.rounds(mechanism)
+
+    def check(self, mechanism: mechanisms.Mechanism) -> None:
+        """Raise what ``charge`` would raise for a mechanism; nothing is counted.
+
+        Raises:
+            Unsupported: no theorem gives this mechanism a cost here.
+        """
+        notion, totals = self._now()
+        notion.after(totals, mechanism)
+
+    def epsilon(self, *, delta: float | None = None) -> float:
+        """The pathwise bound now; see the class for what it promises. Reading changes nothing.
+
+        Args:
+            delta: another failure probability, in (0, 1), chosen without looking at the results; public.
+        """
+        notion, totals = self._now()
+        return notion.epsilon(totals, notion.delta if delta is None else delta, ex_post=False)
+
+    def ex_post_epsilon(self, *, delta: float | None = None, after: mechanisms.Mechanism | None = None) -> float:
+        """The ex-post bound now; see the class for what it promises. Reading changes nothing.
+
+        Args:
+            delta: another failure probability, in (0, 1), chosen without looking at the results; public.
+            after: the bound if this mechanism were charged as well; by default nothing.
+        """
+        notion, totals = self._now()
+        if after is not None:
+            totals = notion.after(totals, after)
+        return notion.epsilon(totals, notion.delta if delta is None else delta, ex_post=True)
+
+    def _now(self) -> tuple[Boundary, Totals]:
+        with self._lock:
+            return self._notion, self._totals
+
+    def _saved(self) -> dict[str, list[int | float]]:
+        width, totals = self._notion.width, list(self._totals)
+        return {
+            "totals": totals[:width],
+            "excess": totals[width + 1 : -1],
+            "failures": [totals[width], totals[-1]],
+        }
+
+    def _restore(self, *parts: Totals) -> None:
+        costs, excess, failures = parts
+        width = self._notion.width
+        for name, part, length in (("totals", costs, width), ("excess", excess, width), ("failures", failures, 2)):
+            if len(part) != length:
+                raise ArgumentError(f"state: {name} must have the length that the parameters imply")
+        self._totals = (*costs, failures[0], *excess, failures[1])

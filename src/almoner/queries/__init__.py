@@ -1,0 +1,64 @@
+"""Statistics over a table about people, with a durable privacy account for every person.
+
+Questions describe; a ``Session`` (the data holder's) has rows and accounts; an ``Analyst`` (from it) asks.
+
+The language of row filters, ``where=``:
+
+    country = 'France' and (amount between 1 and 9.5 or not returned) and day in ('2011-12-08', '2011-12-09')
+    "a column's name with blanks" is not null
+
+Comparisons ``= != < <= > >=``, ``in``, ``between``, ``like``, ``is null``, ``and``, ``or``, ``not`` and brackets;
+columns by name, or in double quotes; numbers, texts in single quotes, ``true`` and ``false``; dates and times are
+texts; arithmetic, ``case`` and functions. An expression may also stand in place of a column:
+``Mean("hours > 12", 0, 1)``.
+"""
+
+from almoner.queries._analyst import Analyst
+from almoner.queries._answers import Answer, Quote, write_csv
+from almoner.queries._engines.view_check import ViewCheck
+from almoner.queries._kinds.bins import Histogram, Quantiles
+from almoner.queries._kinds.counts import Count, People
+from almoner.queries._kinds.entries import Mean, Sum, Variance
+from almoner.queries._kinds.moments import Covariance, Regression
+from almoner.queries._kinds.ratios import Ratio
+from almoner.queries._kinds.tops import Top
+from almoner.queries._kinds.values import Distinct, Keys
+from almoner.queries._question import Question
+from almoner.queries._ranges import ranges
+from almoner.queries._recommend import Recommendation, recommend
+from almoner.queries._session import Session
+from almoner.queries._so_far import SoFar
+from almoner.queries._statements import Line, Statement, statement
+from almoner.queries._tables import Lookup, Table
+
+__all__ = [
+    "Analyst",
+    "Answer",
+    "Count",
+    "Covariance",
+    "Distinct",
+    "Histogram",
+    "Keys",
+    "Line",
+    "Lookup",
+    "Mean",
+    "People",
+    "Quantiles",
+    "Question",
+    "Quote",
+    "Ratio",
+    "Recommendation",
+    "Regression",
+    "Session",
+    "SoFar",
+    "Statement",
+    "Sum",
+    "Table",
+    "Top",
+    "Variance",
+    "ViewCheck",
+    "ranges",
+    "recommend",
+    "statement",
+    "write_csv",
+]

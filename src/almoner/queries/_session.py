@@ -1,0 +1,399 @@
+"""A table about people, a ledger with each person's budget, and two views: the data holder's and the analyst's."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from almoner import _check
+from almoner._spelling import EXACT
+from almoner._uncopyable import Uncopyable
+from almoner._units import budget as rounded_down
+from almoner._units import up
+from almoner.errors import ArgumentError, DataReason
+from almoner.filters import Basic, Gaussian, Zcdp
+from almoner.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
+from almoner.queries._analyst import Analyst
+from almoner.queries._asking import Asking
+from almoner.queries._datasets import check_shared, fitting, named_alone
+from almoner.queries._engines import sources
+from almoner.queries._engines.duckdb_engine import DuckDB
+from almoner.queries._engines.given import Given, changed
+from almoner.queries._engines.rows import Rows
+from almoner.queries._engines.spark_accounts import SparkWriter
+from almoner.queries._engines.spark_engine import Spark, is_data_frame
+from almoner.queries._engines.view_check import ViewCheck
+from almoner.queries._misfits import Misfit, refuse, tell
+from almoner.queries._noise import laplace
+from almoner.queries._opening import SAMPLE, prepared, view_checked
+from almoner.queries._periods import in_periods, in_spelling, refuse_other_names
+from almoner.queries._replay import replayed
+from almoner.queries._statements import Statement, statement
+from almoner.queries._tables import Lookup, given_tables
+
+__all__ = ["Session"]
+
+
+class Session(Uncopyable):
+    """The data holder's view: rows, accounts, statements. Analysts get what ``analyst`` returns, and nothing else."""
+
+    def __init__(self, ledger: Ledger, rows: Rows, datasets: Mapping[str, Dataset] | None = None) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._asking = Asking(ledger, rows, datasets or {})
+        self._shares_ledger = False
+        self._given: list[Given] = []
+        self._checks: dict[str | None, ViewCheck] = {}
+
+    @classmethod
+    def open(
+        cls,
+        data: Any = None,
+        *,
+        tables: Mapping[str, Any] | None = None,
+        public: Mapping[str, Lookup] | None = None,
+        person: str | Mapping[str, str],
+        budget: Zcdp | Gaussian | Basic | None = None,
+        ledger: Path | str | Ledger,
+        dataset: str | None = None,
+        table: str | None = None,
+        view: str | None = None,
+        check_view: bool = True,
+        types: Mapping[str, str] | None = None,
+        keys_delta: float | None = None,
+        pseudonyms: Path | str | None = None,
+        periods: Periods | None = None,
+        spelling: str | None = None,
+        witness: Path | str | None = None,
+        create: bool = False,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """Open a table, or several, and the ledger of the people in it.
+
+        Args:
+            data: a Parquet, CSV or DuckDB file, a folder, list or pattern (``visits-*.csv.gz``) of Parquet or CSV
+                files, a table in memory (pandas, Polars, Arrow), a connection to DuckDB, or a data frame of Spark; one
+                row for each event, private.
+            tables: several such tables by name, in place of ``data``, each its data or a ``Table``: a question is about
+                the rows of one (``Question.table``), and may use columns of others.
+            public: tables that hold nobody's data, by name, in which rows look up columns, each a ``Lookup``.
+            person: the column that says whose row it is: text, whole numbers or dates. Rows without a name are in no
+                answer.
+                Of several tables: one column for all, or {table: column}.
+            budget: what each person may spend, public. ``filters.Gaussian(epsilon=, delta=)`` gives the least noise for
+                many questions, ``filters.Basic(epsilon=)`` for a few (``recommend`` says which). None for what the
+                ledger was made for.
+            ledger: the ledger's file, or ``postgresql://user@server/database`` for several writers at once. Or an open
+                ``Ledger``, which several sessions of one process share, and which stays open when they are closed.
+            dataset: which of the ledger's data sets ``data`` is, as ``Ledger.dataset`` declared it; it is the name of
+                their table to questions. Of several ``tables``, each is the data set of its own name. None where the
+                ledger knows none.
+            table: which table or view of a DuckDB file or connection; that of a connection is read once.
+            view: SQL over ``data`` that gives the rows that questions see: by the data holder, run as it is. What it
+                does to a person's rows must depend on that person's rows alone.
+            check_view: whether to run the view over the rows of single people too, a few drawn at random, and refuse it
+                where that gives them other rows; for at most a few seconds. ``session.view_check`` says what was
+                compared. What no drawn person shows is not found.
+            types: of the columns of CSV files, such as ``{"hours": "number"}``: text (where none is given), whole,
+                number, "decimal comma" (1.234,5), "decimal point" (1,234.5), bool, date or time; also of columns of
+                text elsewhere. Entries that are spelled otherwise are missing: ``misfits`` counts them, and a column of
+                nothing else is refused. Without it types of CSV files are guessed from all entries, so that one
+                person's can change them.
+            keys_delta: what all questions for ``Keys`` together may cost in delta, public, beside the budget: all
+                answers together keep what the budget promises but for this probability. Without it no keys can be asked
+                for. It is fixed when the ledger is made; None for what the ledger was made for.
+            pseudonyms: a file with a key, beside the data: a ledger that is made with it holds keyed hashes in place of
+                people's names; see ``Ledger.open``.
+            periods: ``ledger.Periods("day", every="month", first=..., last=...)``: each period of the rows brings every
+                person a budget. They are fixed when the ledger is made, and must be given again each time.
+            spelling: which spellings of a text name one person, public: "exact" (letter by letter; so it is where
+                nothing is given), "nfc" (Unicode's normal form C) or "caseless" (the same, and capital letters are
+                small ones). It is fixed when the ledger is made, and must be given again each time.
+            witness: a file on another volume that remembers the ledger's newest entry; see ``Ledger.open``.
+            create: make the ledger where there is none. Without it a missing one is refused: a new one has a fresh
+                budget for everybody.
+            memory_limit, threads: what DuckDB may use, for example "4GB" and 2.
+
+        Guarantee: all answers together, to all analysts, are rho-zCDP at the budget (mu-GDP for ``filters.Gaussian``,
+            epsilon-DP for ``filters.Basic``) for adding or removing any person with all their rows, whatever is asked,
+            in whatever order, however the questions depend on earlier answers; with ``keys_delta``, but for that
+            probability. With ``periods``, for adding or removing a person's rows of one period; for all of them see
+            ``ledger.Periods``.
+        Source: theory 2.9, 4.2, 4.3, 4.5, 5.1 and 5.13; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/unknown-keys.md;
+            docs/proofs/periods.md.
+        """
+        reading = sources.ReadOptions(table, view, types)
+        if dataset is not None:
+            tables, data = named_alone(dataset, data, tables, reading), None
+            reading = sources.ReadOptions()
+        if isinstance(ledger, Ledger):
+            periods, spelling = periods or ledger.periods, spelling or ledger.spelling
+        spelling = spelling or EXACT
+        given = in_spelling(in_periods(given_tables(data, person, tables, public, reading), periods), spelling)
+        kind, given, checks = prepared(given, check=check_view)
+        if isinstance(ledger, Ledger):
+            check_shared(
+                ledger,
+                given,
+                {"pseudonyms": pseudonyms, "witness": witness, "memory_limit": memory_limit, "threads": threads},
+            )
+            terms: dict[str, Any] = {"keys_delta": keys_delta, "periods": periods, "spelling": spelling}
+            ledger.refuse_other(budget=budget, person=kind, **terms)
+            return cls._over(ledger, given, checks, dataset=dataset, shared=True)
+        frame = given[0].data
+        writer = SparkWriter(frame.sparkSession) if is_data_frame(frame) else None
+        book = Ledger.open(
+            ledger,
+            budget=budget,
+            person=kind,
+            keys_delta=keys_delta,
+            pseudonyms=pseudonyms,
+            periods=periods,
+            spelling=spelling,
+            witness=witness,
+            create=create,
+            memory_limit=memory_limit,
+            threads=threads,
+            writer=writer,
+        )
+        try:
+            refuse_other_names(book, periods, spelling)
+            return cls._over(book, given, checks, dataset=dataset, writer=writer)
+        except BaseException:
+            book.close()
+            raise
+
+    @classmethod
+    def _over(
+        cls,
+        book: Ledger,
+        given: list[Given],
+        checks: dict[str | None, ViewCheck],
+        *,
+        dataset: str | None,
+        writer: SparkWriter | None = None,
+        shared: bool = False,
+    ) -> Self:
+        """The session of these tables on an open ledger."""
+        with book.store.lock:
+            rows = DuckDB.open(book, given) if writer is None else Spark.open(book, given, writer)
+            try:
+                misfits = [misfit for each in given for misfit in each.misfits or ()]
+                refuse(misfits)
+                session = cls(book, rows, fitting(book, given, rows.schema, dataset=dataset))
+            except BaseException:
+                rows.close()
+                raise
+        session._given, session._checks, session._shares_ledger = given, checks, shared
+        tell(misfits)
+        return session
+
+    @property
+    def misfits(self) -> list[Misfit]:
+        """Numbers of entries that don't fit the type that was given for their column, and where the first are. PRIVATE.
+
+        Such entries count as missing in every answer. A column of which no entry fits is refused at opening. When rows
+        of Parquet, DuckDB or a view are read anew for a question, nothing is counted again.
+        """
+        return [misfit for each in self._given for misfit in each.misfits or ()]
+
+    @property
+    def view_check(self) -> ViewCheck | None:
+        """What the check of the view came to when the session was opened: how many people, and why no more.
+
+        None where there was no view, or no check; of several tables with views, the one of fewest people. For the data
+        holder.
+        """
+        return min(self._checks.values(), key=lambda each: each.people, default=None)
+
+    def check_view(
+        self, view: str | None = None, *, table: str | None = None, sample: int = SAMPLE, seconds: float = 60.0
+    ) -> ViewCheck:
+        """Check again, with a sample of your own, that a view gives each person rows of that person's rows alone.
+
+        Args:
+            view: SQL over ``data``, the rows that were given for the table; None for the view that it was opened with.
+            table: the name of the table, of several.
+            sample: of how many people, drawn at random.
+            seconds: after which the check stops, and says so.
+
+        Returns:
+            Of how many people rows were compared, and why no more. For the data holder.
+
+        Raises:
+            ArgumentError: there is no view, or the tables are in Spark.
+            DataError: the view gives a person rows that depend on other people's, or cannot be read.
+        """
+        _check.whole(1, sample=sample)
+        _check.within(0.1, 86_400, seconds=seconds)
+        listed = [each.name or "data" for each in self._given]
+        which = listed.index(self._rows.schema.name(table))
+        given = self._given[which]
+        connection = self._ledger.store.workspace.connection
+        if not isinstance(self._rows, DuckDB):
+            raise ArgumentError("check_view: a view over a data frame is made in Spark, and cannot be checked here")
+        if view is None and given.reading.view is None:
+            raise ArgumentError(f"check_view: {given.label('the data')} has no view: give view=")
+        self._rows.check_files()
+        with self._ledger.store.lock:
+            place = self._rows.places[which]
+            return view_checked(connection, given, place, sample=sample, seconds=seconds, view=view)
+
+    @property
+    def changed_files(self) -> dict[str, DataReason]:
+        """The tables whose files are not what they were when the session was opened: each "away" or "changed".
+
+        For the data holder. Questions are answered as long as the rows are in memory, as those of CSV files are; see
+        ``refused_files``.
+        """
+        return changed(self._given)
+
+    @property
+    def refused_files(self) -> dict[str, DataReason]:
+        """Tables of ``changed_files`` that every question reads, of Parquet or DuckDB: until they are what they were,
+        questions are refused. For the data holder.
+        """
+        return changed([each for each in self._given if each.read_each_time is not None])
+
+    def __repr__(self) -> str:
+        return f"Session({self._ledger!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, *, ledger: bool = True) -> None:
+        """Close the data, and the ledger if the session opened it; that not where ``ledger`` is False."""
+        try:
+            self._asking.close()
+        finally:
+            if ledger and not self._shares_ledger:
+                self._ledger.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record and the accounts. Private."""
+        return self._ledger
+
+    @property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """The ledger's data sets that the tables of people are, by name; empty where none is declared. Public."""
+        return self._asking.datasets
+
+    @property
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The tables of people, and the columns of each: their kinds, or types that questions can't use. Public."""
+        return {name: dict(table.kinds) for name, table in self._rows.schema.people.items()}
+
+    @property
+    def public_columns(self) -> dict[str, dict[str, str]]:
+        """The tables that hold nobody's data, and their columns with their kinds. Public."""
+        return {name: dict(table.kinds) for name, table in self._rows.schema.public.items()}
+
+    def analyst(self, name: str, *, purpose: str | None = None) -> Analyst:
+        """What an analyst may hold: questions and answers."""
+        return Analyst(self._asking, name, purpose)
+
+    def limit(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> None:
+        """The most that one analyst, or all questions for one purpose, may cost each person; pure budgets: epsilon."""
+        self._ledger.limit(rounded_down(self._amount(rho, epsilon)), analyst=analyst, purpose=purpose)
+
+    def reserve(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        key: str,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> None:
+        """Set a part of each person's budget aside; a question asked with ``reserved=key`` may use it.
+
+        By this analyst, or for this purpose, where given; else by any analyst who knows the key. In rho, or epsilon in
+        pure budgets.
+        """
+        self._ledger.reserve(int(up(self._amount(rho, epsilon))), key=key, analyst=analyst, purpose=purpose)
+
+    def _amount(self, rho: float | None, epsilon: float | None) -> float:
+        """An amount in the ledger's measure."""
+        amounts = {"rho": rho, "epsilon": epsilon}
+        amount = amounts.pop(self._ledger.symbol)
+        if amount is None or any(other is not None for other in amounts.values()):
+            raise ArgumentError(f"give {self._ledger.symbol}=, which is what this ledger counts")
+        _check.positive(**{self._ledger.symbol: amount})
+        return amount
+
+    def release(self, key: str) -> None:
+        """Give back what was reserved."""
+        self._ledger.release(key)
+
+    def watch(
+        self,
+        people: int | None = None,
+        *,
+        epsilon: float,
+        mass: int | None = None,
+        analyst: str | None = None,
+        purpose: str | None = None,
+    ) -> Watch:
+        """Have every answer tell whether too many people are missing from it, because they could not pay in full.
+
+        From now on each answer's ``complete`` is True, until one question from which about that many people, or so
+        much, was missing; from there on it is False, for good, and totals are not to be trusted. People who have left,
+        and questions with ``spare``, do not matter. Who is shrunk counts as missing, with ``mass`` for a part. There
+        may be one watch over all questions, and one for each analyst and each purpose, each at its own price.
+
+        Args:
+            people: how many may be missing, public; or
+            mass: how many full clips may be missing of all contributions together, public.
+            epsilon: the watch's own, public; its ``Watch.price`` is set aside from each person's budget now.
+            analyst, purpose: public. Watch the questions of an analyst, or for a purpose, alone: what is missing from
+                others does not make it speak.
+
+        Returns:
+            The watch; its ``margin`` tells how sharp it is. Before anything is paid it is that of
+            ``ledger.Watch(people, epsilon)``, or of ``ledger.Watch(mass, epsilon, mass=True)``.
+
+        Raises:
+            BudgetExceeded: by public facts alone, a person may not have that much left: begin early.
+        """
+        threshold = people if mass is None else mass
+        if threshold is None or (people is not None and mass is not None):
+            raise ArgumentError("give either people= or mass=")
+        watch = Watch(threshold, epsilon, mass=mass is not None)
+        self._ledger.watch(replace(watch, noise=laplace(watch.scales[0])), analyst=analyst, purpose=purpose)
+        return watch
+
+    def retire(self, person: object) -> None:
+        """A person leaves: in no later answer. The account is kept, so that nobody returns with a fresh one."""
+        self._ledger.retire(person)
+
+    def restore(self, person: object) -> None:
+        """A person returns to the account as it was left."""
+        self._ledger.restore(person)
+
+    def statement(self, person: object, *, delta: float | None = None) -> Statement:
+        """Every question that charged a person, the total, and what it means. Private."""
+        return self._ledger.snapshot(lambda: statement(self._ledger, person, delta=delta))
+
+    def verify(self, *, head: str | None = None, replay: bool = False) -> list[Finding]:
+        """Check the ledger; with ``replay``, charge every question again from the data and compare the accounts.
+
+        A replay differs if rows were added, changed or removed since a question was asked.
+        """
+
+        def work() -> list[Finding]:
+            findings = verify(self._ledger, head=head)
+            return [*findings, replayed(self._ledger, self._rows)] if replay else findings
+
+        return self._ledger.snapshot(work)

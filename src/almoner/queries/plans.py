@@ -1,0 +1,382 @@
+"""A file of questions: where the rows are, whose budget, and what to ask under which keys.
+
+::
+
+    data = "events.parquet"          # relative to the file; also table = and view =
+    dataset = "orders"               # may be left out: which of the ledger's data sets it is, where some are declared
+    types = { units = "whole" }      # of columns of text; of a CSV file, those that are not named are text
+    person = "customer"
+    ledger = "people.ledger"         # relative to the file, or "postgresql://server/database"; it must be there
+    witness = "/backup/people.head"  # may be left out: a file elsewhere that remembers the ledger's newest entry
+    epsilon = 1.0                    # or rho = 0.02, or mu =
+    delta = 1e-6
+    budget = "zcdp"                  # may be left out: zcdp, gaussian, or pure (epsilon without delta)
+    analyst = "ann"
+    purpose = "weekly figures"       # may be left out
+    spark = "local[*]"               # may be left out: the master, for Parquet files that Spark is to read
+    keys_delta = 1e-8                # may be left out: for questions that ask = "keys"
+    pseudonyms = "people.key"        # may be left out: a key, with which the ledger holds hashes of names
+    spelling = "caseless"            # may be left out: "nfc" or "caseless" where ids are spelled in several ways
+    periods = { column = "day", every = "month", first = 2026-01-01, last = 2030-12-31 }   # may be left out
+
+    [[questions]]
+    key = "2011-12-08: rows by country"
+    ask = "count"                    # count, people, sum, mean, ratio, variance, covariance, regression, histogram, ...
+    where = "day = '2011-12-08'"
+    by = { country = ["France", "Spain"] }      # or "country", where the data set declares its keys; so bounds
+    clip = 10
+    sigma = 200                      # or rho =; with a pure budget, epsilon =
+    pace = 1                         # may be left out; or "rest" for a series, or "none"
+    anyway = true                    # may be left out: ask also where people may be missing for lack of budget
+
+``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
+time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end
+before today are counted, and asked later.
+
+Several tables are each a table of the file, in place of ``data``; a question says which one it is about (``table =``),
+and may use columns of others, such as ``customers.age``::
+
+    [tables.orders]
+    data = "orders.parquet"          # also table =, view = and types =; and person =, where they differ
+
+    [tables.customers]
+    data = "customers.parquet"
+    one_row = true                   # each person has at most one row here
+    columns = ["age"]                # may be left out: the columns that questions may use
+
+    [public.products]                # a table that holds nobody's data
+    data = "products.csv"
+    key = "product_id"               # and on =: the column that holds the key, where it is called otherwise
+
+A question can be written once for many days and names::
+
+    [[questions]]
+    every = "day"                    # or week (from Monday), month
+    from = 2011-01-01
+    to = 2011-12-31                  # may be left out: until the last one that ended before today, in UTC
+    for = { country = ["France", "Spain"] }                        # may be left out: each combination of names
+    key = "{day}: people in {country}"
+    ask = "people"
+    where = "country = '{country}' and at >= '{from}' and at < '{until}'"      # {until} is the day after
+    sigma = 20
+
+{day}, {week} (2011-W09) or {month} (2011-01), {from}, {until} and the names of ``for`` stand in any text of the
+question; a text that is one of them alone becomes its value, so ``clip = "{clip}"`` works. A bracket itself is
+written twice.
+
+Asking everything again gives the answers that are there and asks what is new: the file may be run every night, and
+run again after a crash.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from almoner import _check
+from almoner.errors import ArgumentError, BudgetExceeded, DataError
+from almoner.filters import Basic, Gaussian, Zcdp
+from almoner.ledger import Finding, Ledger, Periods, on_a_server
+from almoner.queries._analyst import Analyst
+from almoner.queries._answers import Answer, Quote
+from almoner.queries._misfits import Misfit
+from almoner.queries._plan_tables import check_tables, tables_of
+from almoner.queries._question import Question
+from almoner.queries._questions import described, question
+from almoner.queries._session import Session
+from almoner.queries._templates import written_out
+
+__all__ = ["Plan", "described", "question"]
+
+_NEEDED = {"ledger": str, "analyst": str, "questions": list}
+_OPTIONAL: dict[str, type] = {
+    "data": str,
+    "person": str,
+    "tables": dict,
+    "public": dict,
+    "epsilon": float,
+    "delta": float,
+    "rho": float,
+    "mu": float,
+    "budget": str,
+    "purpose": str,
+    "table": str,
+    "view": str,
+    "types": dict,
+    "memory_limit": str,
+    "spark": str,
+    "witness": str,
+    "keys_delta": float,
+    "pseudonyms": str,
+    "periods": dict,
+    "spelling": str,
+    "dataset": str,
+}
+_BUDGETS: dict[str, tuple[type[Zcdp] | type[Gaussian] | type[Basic], set[str]]] = {
+    "zcdp": (Zcdp, {"epsilon", "delta", "rho"}),
+    "gaussian": (Gaussian, {"epsilon", "delta", "mu"}),
+    "pure": (Basic, {"epsilon"}),
+}
+_REST = "rest"
+_NAMES = {float: "a number", str: "text", bool: "true or false", dict: "a table"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a file of questions says. Every field is public."""
+
+    folder: Path
+    settings: Mapping[str, Any] = field(repr=False)  # a connection string may hold a password
+    questions: tuple[tuple[str, Question], ...]
+    """Each with its key."""
+
+    @classmethod
+    def read(cls, path: Path | str, *, ledger: str | None = None, today: date | None = None) -> "Plan":
+        """The plan in a TOML file.
+
+        Args:
+            path: the file.
+            ledger: if given, stands in place of the file's.
+            today: templates go to the last period that ended before it; None for today in UTC.
+        """
+        path = Path(path)
+        try:
+            settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is not a TOML file: {error}") from None
+        if ledger is not None:
+            settings["ledger"] = ledger if on_a_server(ledger) else str(Path(ledger).absolute())
+        _check_settings(settings)
+        questions = _questions(settings["questions"], today or datetime.now(UTC).date())
+        return cls(path.parent, settings, questions)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], folder: Path) -> "Plan":
+        """The data, ledger and budget that such a file names, without questions.
+
+        Args:
+            settings: as in the file, but for ``analyst`` and ``questions``.
+            folder: that paths start from.
+        """
+        _check_settings({**settings, "analyst": "", "questions": []})
+        return cls(folder, settings, ())
+
+    @property
+    def budget(self) -> Zcdp | Gaussian | Basic:
+        """What each person may spend."""
+        amounts = {name: self.settings[name] for name in ("epsilon", "delta", "rho", "mu") if name in self.settings}
+        kind = self.settings.get("budget", "zcdp")
+        _check.one_of(tuple(_BUDGETS), budget=kind)
+        make, takes = _BUDGETS[kind]
+        for name in amounts:
+            if name not in takes:
+                raise ArgumentError(f"{name}={amounts[name]!r} is nothing that budget={kind!r} takes")
+        if kind == "pure" and "epsilon" not in amounts:
+            raise ArgumentError("budget='pure' needs epsilon=")
+        return make(**amounts)
+
+    @property
+    def periods(self) -> Periods | None:
+        """The periods of the rows that bring every person a budget; None: there is one for good."""
+        given = self.settings.get("periods")
+        if given is None:
+            return None
+        names = ("column", "every", "first", "last")
+        if set(given) != set(names):
+            raise ArgumentError(f"periods must have {', '.join(names)}, and nothing else")
+        return Periods(**given)
+
+    @property
+    def ledger(self) -> Path | str:
+        """Where the accounts are: a file beside this one, or a server."""
+        name = str(self.settings["ledger"])
+        return name if on_a_server(name) else self.folder / name
+
+    @property
+    def files(self) -> list[Path]:
+        """Where the rows are, of people and of public tables."""
+        tables = [
+            self.settings,
+            *(each for what in ("tables", "public") for each in self.settings.get(what, {}).values()),
+        ]
+        return [self.folder / each["data"] for each in tables if "data" in each]
+
+    @property
+    def witness(self) -> Path | None:
+        """The file that remembers the ledger's newest entry; None where the plan names none."""
+        return self.folder / self.settings["witness"] if "witness" in self.settings else None
+
+    def open(self, *, create: bool = False, over: Ledger | None = None) -> Session:
+        """The data holder's session.
+
+        Args:
+            create: make the ledger where there is none; else a missing one is refused.
+            over: the plan's ledger, where it is open already; it stays open when the session is closed.
+
+        Raises:
+            AlmonerError: the ledger is not there and was not to be made, or a question can't be asked whatever the
+                data: none is made.
+        """
+        if over is not None:
+            return self._open(over)
+        if create and self.questions and not Ledger.exists(self.ledger):
+            with self.look() as session:
+                self.check(session)
+        return self._open(self.ledger, create=create)
+
+    @contextmanager
+    def look(self) -> Iterator[Session]:
+        """A session in which nothing will be asked: it makes no ledger, and has an empty one if there is none.
+
+        Raises:
+            LedgerError: the ledger is not there, but its witness is: it got lost.
+        """
+        if Ledger.exists(self.ledger) or (self.witness is not None and self.witness.exists()):
+            with self.open() as session:
+                yield session
+            return
+        with self._empty() as session:
+            yield session
+
+    @contextmanager
+    def _empty(self) -> Iterator[Session]:
+        """A session with an empty ledger."""
+        with TemporaryDirectory() as folder, self._open(Path(folder) / "ledger", create=True) as session:
+            yield session
+
+    def _open(self, ledger: Path | str | Ledger, *, create: bool = False) -> Session:
+        opened, own = isinstance(ledger, Ledger), ledger == self.ledger  # an empty one to look at needs no key
+        return Session.open(
+            budget=self.budget,
+            ledger=ledger,
+            keys_delta=self.settings.get("keys_delta"),
+            pseudonyms=self.folder / self.settings["pseudonyms"] if own and "pseudonyms" in self.settings else None,
+            periods=self.periods,
+            spelling=self.settings.get("spelling"),
+            witness=self.witness if own else None,
+            create=create,
+            memory_limit=None if opened else self.settings.get("memory_limit"),
+            dataset=self.settings.get("dataset") if own or opened else None,
+            **tables_of(self.settings, self.folder),
+        )
+
+    def misfits(self) -> list[Misfit]:
+        """Numbers of entries that don't fit the types the plan gives their columns: ``Session.misfits``. PRIVATE."""
+        with self._empty() as session:
+            return session.misfits
+
+    def analyst(self, session: Session) -> Analyst:
+        """The plan's analyst, who asks for its purpose."""
+        return session.analyst(self.settings["analyst"], purpose=self.settings.get("purpose"))
+
+    def quote(self, session: Session) -> dict[str, Quote]:
+        """What each question would cost at worst."""
+        analyst = self.analyst(session)
+        return {key: analyst.quote(asked) for key, asked in self.questions}
+
+    def check(self, session: Session) -> None:
+        """Refuse questions that could not be asked whatever the data. Asks nothing.
+
+        Raises:
+            ArgumentError: a question does not fit the data's columns, or its key was used for another one.
+            BudgetExceeded: it costs more than the whole budget.
+        """
+        analyst = self.analyst(session)
+        for key, asked in self.questions:
+            analyst.check(asked, key=key)
+
+    def ask(self, session: Session) -> dict[str, Answer]:
+        """Every question's answer, in order; those asked before cost nothing.
+
+        A question that ``check`` refuses stops all before the first is charged.
+
+        Raises:
+            BudgetExceeded: a question does not certainly fit, and does not say ``anyway``. The answers to those before
+                it are stored.
+        """
+        self.check(session)
+        analyst, answers = self.analyst(session), dict[str, Answer]()
+        for key, asked in self.questions:
+            try:
+                answers[key] = analyst.ask(asked, key=key)
+            except BudgetExceeded as refused:
+                amounts = {"asked": refused.asked, "spent": refused.spent, "left": refused.left}
+                raise BudgetExceeded(f"question {key!r}: {refused}", **amounts) from None
+        return answers
+
+    def verify(self, ledger: Path | str, *, head: str | None = None) -> list[Finding]:
+        """Check a ledger against the data: every charge is computed again from the rows. Makes no ledger.
+
+        Args:
+            ledger: the file or the server that should be checked; it must be the plan's.
+            head: what ``ledger.head`` said at some time in the past.
+
+        Raises:
+            ArgumentError: the plan is about another ledger.
+        """
+        own = self.ledger
+        same = own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger
+        if not same:
+            raise ArgumentError("the file of questions is about another ledger")
+        with self.open() as session:
+            return session.verify(head=head, replay=True)
+
+
+def _questions(entries: list[Any], today: date) -> tuple[tuple[str, Question], ...]:
+    """Each question with its key, templates written out."""
+    listed: list[tuple[int, dict[str, Any], bool]] = []
+    for place, entry in enumerate(entries, start=1):
+        try:
+            listed += [(place, fields, now) for fields, now in _written(entry, today)]
+        except ArgumentError as error:
+            raise ArgumentError(f"question {place}: {error}") from None
+    rest = sum(fields.get("pace") == _REST for _, fields, _ in listed)
+    questions: dict[str, Question] = {}
+    for place, fields, now in listed:
+        if fields.get("pace") == _REST:
+            fields["pace"], rest = rest, rest - 1
+        elif fields.get("pace") == "none":
+            fields["pace"] = None
+        if not now:
+            continue
+        key = fields.pop("key", None)
+        if not isinstance(key, str) or not key or key in questions:
+            raise ArgumentError(f"question {place}: needs a key of its own")
+        try:
+            questions[key] = question(fields)
+        except ArgumentError as error:
+            raise ArgumentError(f"question {key!r}: {error}") from None
+    return tuple(questions.items())
+
+
+def _written(entry: object, today: date) -> list[tuple[dict[str, Any], bool]]:
+    """Each question that an entry stands for, and whether it is asked now; of a series all are counted."""
+    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    if fields.get("pace") != _REST or "every" not in fields:
+        return [(each, True) for each in written_out(fields, today)]
+    if "to" not in fields:
+        raise ArgumentError("pace='rest' needs to=: where a series without an end stops is not known")
+    ended = written_out({name: value for name, value in fields.items() if name != "to"}, today)
+    return [(each, each in ended) for each in written_out(fields, today)]
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for name, kind in _NEEDED.items():
+        if not isinstance(settings.get(name), kind):
+            raise ArgumentError(f"{name} is missing, or is no {'list' if kind is list else 'text'}")
+    for name, value in settings.items():
+        if name in _NEEDED:
+            continue
+        if name not in _OPTIONAL:
+            raise ArgumentError(f"{name!r} is not known; known are {', '.join(sorted({**_NEEDED, **_OPTIONAL}))}")
+        wanted = _OPTIONAL[name]
+        right = isinstance(value, (int, float) if wanted is float else wanted)
+        if not right or (isinstance(value, bool) and wanted is not bool):
+            raise ArgumentError(f"{name}={value!r} must be {_NAMES[wanted]}")
+    check_tables(settings)

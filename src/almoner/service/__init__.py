@@ -1,0 +1,11 @@
+"""A service for analysts who are not in the data holder's process: `almoner serve` (extra ``service``).
+
+Analysts reach it over HTTP with a token. They see public facts and their own answers; the data holder has another port.
+``policies`` says what a data holder allows; docs/service.md says what the service protects against, and what not.
+"""
+
+from almoner.service._explain import explain
+from almoner.service._server import Doors, opened, serve
+from almoner.service._tokens import hash_of, new_token
+
+__all__ = ["Doors", "explain", "hash_of", "new_token", "opened", "serve"]

@@ -1,0 +1,201 @@
+"""JSON in and out: strict on the way in, and finite on the way out."""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from almoner.errors import ArgumentError
+from almoner.queries import Answer, Question, Quote
+from almoner.queries.plans import described, question
+from almoner.service._problems import Refused
+
+__all__ = ["ASKS", "FIELDS", "MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
+
+MOST_TEXT = 4_000
+"""Characters of all texts of a question together, but for public keys."""
+
+ASKS = (
+    "count", "people", "sum", "mean", "ratio", "variance", "covariance", "regression", "histogram", "quantiles", "top",
+    "distinct", "keys",
+)  # fmt: skip
+"""The kinds of questions."""
+
+_TEXT, _NUMBER, _WHOLE, _LIST, _TABLE, _FLAG = "string", "number", "integer", "array", "object", "boolean"
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "ask": (_TEXT,),
+    "table": (_TEXT,),
+    "where": (_TEXT,),
+    "by": (_TABLE, _LIST, _TEXT),
+    "clip": (_NUMBER, _TEXT),
+    "at_most": (_NUMBER,),
+    "report": (_NUMBER,),
+    "per_group": (_NUMBER,),
+    "sigma": (_NUMBER,),
+    "rho": (_NUMBER,),
+    "epsilon": (_NUMBER,),
+    "error": (_NUMBER, _TEXT),
+    "level": (_NUMBER,),
+    "each_person": (_TABLE, _LIST),
+    "pace": (_WHOLE,),
+    "anyway": (_FLAG,),
+    "spare": (_NUMBER,),
+    "column": (_TEXT,),
+    "low": (_NUMBER, _TEXT),
+    "high": (_NUMBER, _TEXT),
+    "per": (_TEXT,),
+    "edges": (_LIST,),
+    "levels": (_LIST,),
+    "step": (_NUMBER,),
+    "correlated": (_FLAG,),
+    "numerator": (_TEXT,),
+    "denominator": (_TEXT,),
+    "columns": (_TABLE, _LIST),
+    "target": (_TEXT,),
+    "k": (_WHOLE,),
+    "among": (_LIST,),
+    "count": (_TEXT,),
+    "delta": (_NUMBER,),
+    "most": (_WHOLE,),
+    "top": (_WHOLE,),
+    "bounds_hold": (_FLAG,),
+    "widest": (_LIST,),
+    "numerator_bounds": (_LIST,),
+    "denominator_bounds": (_LIST,),
+    "numerator_where": (_TEXT,),
+    "denominator_where": (_TEXT,),
+}
+"""The types that the fields of questions may have in JSON, by the names of JSON Schema."""
+
+_IS = {
+    _TEXT: lambda value: isinstance(value, str),
+    _NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    _WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    _LIST: lambda value: isinstance(value, list),
+    _TABLE: lambda value: isinstance(value, dict),
+    _FLAG: lambda value: isinstance(value, bool),
+}
+
+
+def parsed(body: bytes) -> Any:
+    """A body as plain values.
+
+    Raises:
+        Refused: it is no JSON, has a name twice, a number that is not finite, or text that is no Unicode.
+    """
+    try:
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=_refuse, parse_float=_float, object_pairs_hook=_table)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses half of a character
+    except (ValueError, RecursionError):
+        raise Refused(400, "body", "the body must be JSON: UTF-8, each name once, and finite numbers") from None
+    return value
+
+
+def _refuse(_: str) -> Any:
+    raise ValueError
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError
+    return value
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError
+    return table
+
+
+def asked(values: object) -> Question:
+    """The question that plain values describe.
+
+    Raises:
+        Refused: they describe none; the message depends on them alone.
+    """
+    if not isinstance(values, dict):
+        raise Refused(422, "question", "a question must be an object")
+    for name, value in values.items():
+        if name not in FIELDS:
+            raise Refused(422, "question", f"{name!r:.60} is nothing that a question takes: {', '.join(FIELDS)}")
+        if value is not None and not any(_IS[kind](value) for kind in FIELDS[name]):
+            raise Refused(422, "question", f"{name} must be of type {' or '.join(FIELDS[name])}")
+    if values.get("ask") not in ASKS:
+        raise Refused(422, "question", f"ask must be one of {', '.join(ASKS)}")
+    if _length({name: value for name, value in values.items() if name not in ("by", "among")}) > MOST_TEXT:
+        raise Refused(422, "question", f"the texts of a question have at most {MOST_TEXT} characters together")
+    try:
+        made = question(values)
+        described(made)
+    except ArgumentError as error:
+        raise Refused(422, "question", str(error)) from None
+    except (TypeError, ValueError, AttributeError, OverflowError, KeyError, RecursionError):
+        raise Refused(422, "question", "the values of the question are of other types than it takes") from None
+    return made
+
+
+def _length(value: object) -> int:
+    """Characters of all texts in a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + _length(each) for name, each in value.items())
+    return sum(map(_length, value)) if isinstance(value, list) else 0
+
+
+def quote_of(quoted: Quote) -> dict[str, Any]:
+    """A quote as plain values."""
+    return {
+        "share": quoted.of_budget,
+        "rho": quoted.rho,
+        "epsilon": quoted.epsilon,
+        "half_width": quoted.half_width,
+        "standard_errors": quoted.standard_errors,
+        "margins": quoted.margins,
+        "fits": quoted.fits,
+        "words": str(quoted),
+    }
+
+
+def answer_of(answer: Answer, key: str, day: str, share: float) -> dict[str, Any]:
+    """An answer as plain values, with what it cost this time as a share of the budget.
+
+    Of times it tells the day alone: the record's are of the moment when an answer was made, before its step ended.
+    """
+    return {
+        "key": key,
+        "day": day,
+        "question": described(answer.question),
+        "share": share,
+        "groups": answer.groups,
+        "values": answer.values,
+        "intervals": answer.intervals,
+        "truth_intervals": answer.truth_intervals,
+        "estimand": answer.estimand,
+        "about": answer.about,
+        "about_budgets": answer.about_budgets,
+        "complete_clip": answer.complete_clip,
+        "complete": answer.complete,
+        "released_on": None if answer.earlier is None else answer.earlier[:10],
+    }
+
+
+def dumps(value: object) -> bytes:
+    """Strict JSON; numbers that are not finite become the strings "inf", "-inf" and "nan"."""
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)  # a date that is a key

@@ -1,0 +1,140 @@
+"""One worker does everything that needs the ledger, for one analyst after the other, each piece in whole steps of time.
+
+How long a question takes depends on the data. So the worker is busy until the end of a step, and the next piece of work
+begins then: whoever waits, for this answer or for another one, sees whole steps and nothing finer.
+"""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from math import ceil
+from typing import Any, NamedTuple, TypeVar
+
+from almoner.errors import AlmonerError
+
+__all__ = ["Busy", "Clerk", "Stopped"]
+
+Result = TypeVar("Result")
+
+
+class Busy(AlmonerError):
+    """An analyst has as many questions waiting as may wait."""
+
+
+class Stopped(AlmonerError):
+    """The service is being stopped: nothing new is begun."""
+
+
+class _Work(NamedTuple):
+    do: Callable[[], Any]
+    done: "Future[Any]"
+    padded: bool
+    told: Callable[[float], None]
+
+
+class Clerk:
+    """A thread with a queue for each analyst, which take turns.
+
+    Args:
+        step: seconds.
+        most_waiting: pieces of work that may wait in one queue.
+        publish: called after each piece of work at the end of its step, before its result is told: what others may see
+            of it, they see from then on, and no sooner.
+    """
+
+    def __init__(self, step: float, *, most_waiting: int = 8, publish: Callable[[], None] | None = None) -> None:
+        self._step, self._most, self._publish = step, most_waiting, publish
+        self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="clerk", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        whose: str,
+        do: Callable[[], Result],
+        *,
+        padded: bool = True,
+        count: Callable[[float], None] = lambda seconds: None,
+    ) -> "Future[Result]":
+        """Queue a piece of work.
+
+        Args:
+            whose: queue it waits in.
+            do: the work.
+            padded: whether it takes whole steps.
+            count: told, before the result is, how many seconds the work took: whole steps.
+
+        Raises:
+            Busy: the queue is full.
+            Stopped: the service is being stopped.
+        """
+        with self._changed:
+            if self._stopping:
+                raise Stopped("the service is being stopped")
+            queue = self._queues.setdefault(whose, deque())
+            if len(queue) >= self._most:
+                raise Busy("too many questions are waiting")
+            work = _Work(do, Future(), padded, count)
+            queue.append(work)
+            self._changed.notify()
+            return work.done
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work wait."""
+        with self._changed:
+            return sum(map(len, self._queues.values()))
+
+    def stop(self) -> None:
+        """Finish what is begun, refuse what waits, and return when the thread has ended."""
+        with self._changed:
+            self._stopping = True
+            waiting = [work for queue in self._queues.values() for work in queue]
+            self._queues.clear()
+            self._changed.notify()
+        for work in waiting:
+            work.done.set_exception(Stopped("the service is being stopped"))
+        self._thread.join()
+
+    def _next(self) -> _Work | None:
+        """The next piece of work, of the queue whose turn it is; None when it is time to stop."""
+        with self._changed:
+            while not self._queues and not self._stopping:
+                self._changed.wait()
+            if self._stopping:
+                return None
+            whose, queue = self._queues.popitem(last=False)
+            work = queue.popleft()
+            if queue:
+                self._queues[whose] = queue  # behind the others
+            return work
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            if not work.done.set_running_or_notify_cancel():
+                continue
+            began = time.monotonic()
+            result, error = None, None
+            try:
+                result = work.do()
+            except BaseException as raised:  # the caller's to handle
+                error = raised
+            if work.padded:
+                self._wait(began, work.told)
+            if self._publish is not None:
+                self._publish()
+            if error is None:
+                work.done.set_result(result)
+            else:
+                work.done.set_exception(error)
+
+    def _wait(self, began: float, count: Callable[[float], None]) -> None:
+        """Wait until the end of the step in which the work ended."""
+        steps = max(1, ceil((time.monotonic() - began) / self._step))
+        while (left := began + steps * self._step - time.monotonic()) > 0:
+            time.sleep(left)
+        count(steps * self._step)

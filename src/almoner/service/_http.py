@@ -1,0 +1,187 @@
+"""What every answer over HTTP has, whatever made it: headers, limits, counts, and no text of an unforeseen error."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from almoner import _extras, _html
+from almoner.service._bodies import dumps
+from almoner.service._metrics import Metrics
+from almoner.service._problems import LEDGER_TEXTS, Refused
+
+with _extras.need("starlette", "uvicorn", extra="service"):
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+__all__ = [
+    "MOST_BODY",
+    "Guard",
+    "Request",
+    "Response",
+    "application",
+    "body_of",
+    "json_response",
+    "page_response",
+    "problem",
+    "redirect",
+    "router_of",
+]
+
+MOST_BODY = 65_536
+"""Bytes of the body of a request."""
+
+_BODY_SECONDS = 10.0
+_LOG = logging.getLogger("almoner.service")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_HEADERS: Mapping[str, str] = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+_PAGES = (
+    f"default-src 'none'; style-src '{_html.STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def json_response(value: object, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
+
+
+def page_response(page: str, status: int = 200, *, retry: int | None = None) -> Response:
+    """A page; its policy allows our style, forms to ourselves, and nothing else."""
+    headers = {} if retry is None else {"retry-after": str(retry)}
+    return Response(page, status, media_type="text/html", headers={**headers, "content-security-policy": _PAGES})
+
+
+def redirect(path: str, **query: str) -> Response:
+    """On to a page of ours."""
+    return Response(status_code=303, headers={"location": f"{path}?{urlencode(query)}" if query else path})
+
+
+def problem(refused: Refused) -> Response:
+    """A refusal as JSON, as RFC 9457 has it."""
+    body = {"type": "about:blank", "status": refused.status, "code": refused.code, "detail": refused.text}
+    headers = {} if refused.retry is None else {"retry-after": str(refused.retry)}
+    headers |= {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+    return Response(dumps(body), refused.status, media_type="application/problem+json", headers=headers)
+
+
+async def body_of(request: Request, kind: str = "application/json") -> bytes:
+    """The body of a request, of one kind, that is not too long and comes soon.
+
+    Raises:
+        Refused: it is not so.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+        raise Refused(415, "type", f"the body must be of type {kind}")
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 20 or int(length) > MOST_BODY:
+        raise Refused(413, "size", f"the body must have at most {MOST_BODY} bytes")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_BODY:
+                    raise Refused(413, "size", f"the body must have at most {MOST_BODY} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise Refused(408, "slow", "the body did not come in time") from None
+    return bytes(body)
+
+
+class Guard:
+    """An application with headers and counts around it; no error leaves it, and none is logged with its text."""
+
+    def __init__(self, inner: Callable[[Scope, Receive, Send], Awaitable[None]], metrics: Metrics) -> None:
+        self._inner, self._metrics = inner, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        began, status = time.monotonic(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                has = {bytes(name).lower() for name, _ in message.get("headers", ())}
+                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in has]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        try:
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+                refused = problem(Refused(400, "body", "give either a content-length or a transfer-encoding"))
+                refused.headers["connection"] = "close"  # a proxy before us may see another request in the rest
+                await refused(scope, receive, sent)
+                return
+            await self._inner(scope, receive, sent)
+        except Exception as error:  # its text may be private
+            _LOG.error("a request failed: %s", type(error).__name__)
+            self._metrics.count("failures", kind=type(error).__name__)
+            if not status:
+                await problem(Refused(500, "internal", LEDGER_TEXTS["internal"]))(scope, receive, sent)
+        finally:
+            route = scope.get("route")
+            name = getattr(route, "path", "none")
+            self._metrics.count("requests", route=name, status=str(status))
+            self._metrics.took(name, time.monotonic() - began)
+
+
+def router_of(handlers: Sequence[tuple[str, str, Callable[[Request], Awaitable[Response]]]]) -> list[Route]:
+    """Routes of (method, path, handler); the handlers of one path are called by method."""
+    paths: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    for method, path, handler in handlers:
+        paths.setdefault(path, {})[method] = handler
+    return [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
+
+
+def _by_method(
+    methods: Mapping[str, Callable[[Request], Awaitable[Response]]],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            return await methods[method](request)
+        except Refused as refused:
+            return problem(refused)
+
+    return answer
+
+
+async def _plain(request: Request, error: Exception) -> Response:
+    """What Starlette refuses itself: no such path, or another method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    texts = {404: "there is no such path", 405: "the path has no such method"}
+    response = problem(Refused(status, "path", texts.get(status, "the request is refused")))
+    for name, value in (getattr(error, "headers", None) or {}).items():
+        response.headers[name] = value
+    return response
+
+
+def application(handlers: Sequence[Any], metrics: Metrics) -> Guard:
+    """The application of these handlers, guarded."""
+    inner = Starlette(routes=router_of(handlers), exception_handlers={HTTPException: _plain})
+    inner.router.redirect_slashes = False  # it would send on to whatever the request calls this host
+    return Guard(inner, metrics)

@@ -1,0 +1,53 @@
+"""What a request is refused with: a status, a code for programs, and a text that tells nothing private."""
+
+from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
+from almoner.service._clerk import Busy, Stopped
+
+__all__ = ["LEDGER_TEXTS", "Refused", "problem_of"]
+
+_LONGEST = 500
+
+LEDGER_TEXTS = {
+    "data": "the data cannot be read; the data holder has been told",
+    "away": "the data are not there at the moment; ask again later, with the same key",
+    "changed": "the data are not those that the service was opened with; ask again later, with the same key",
+    "ledger": "the ledger cannot be used at the moment; ask again later, with the same key",
+    "budget": "the question costs more than your limits or people's budgets certainly have left: /v1/me says how much; "
+    'with "anyway": true it is asked where people may be missing',
+    "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
+    "busy": "too many questions of yours are waiting; ask again later, with the same key",
+    "stopping": "the service is being stopped; ask again later, with the same key",
+    "internal": "the request failed; ask again with the same key, or tell the data holder",
+}
+"""Fixed texts: what went wrong while the data were looked at is told in no other words."""
+
+
+class Refused(Exception):
+    """A request that is refused, as the analyst is told."""
+
+    def __init__(self, status: int, code: str, text: str, *, retry: int | None = None) -> None:
+        super().__init__(code)
+        self.status, self.code, self.text, self.retry = status, code, text[:_LONGEST], retry
+
+
+def problem_of(error: BaseException) -> Refused:
+    """What an analyst is told of an error that came up while a question was answered."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, BudgetExceeded):
+        return _fixed(403, "budget")
+    if isinstance(error, DataError):
+        return _fixed(503, "data") if error.reason == "unfit" else _fixed(503, error.reason, retry=60)
+    if isinstance(error, ArgumentError):
+        return _fixed(422, "question")
+    if isinstance(error, LedgerError):
+        return _fixed(503, "ledger", retry=10)
+    if isinstance(error, Busy):
+        return _fixed(429, "busy", retry=5)
+    if isinstance(error, Stopped):
+        return _fixed(503, "stopping", retry=10)
+    return _fixed(500, "internal")
+
+
+def _fixed(status: int, code: str, *, retry: int | None = None) -> Refused:
+    return Refused(status, code, LEDGER_TEXTS[code], retry=retry)

@@ -1,0 +1,190 @@
+"""Serve a policy: the analysts' door and the data holder's, each on a port of its own, until it is told to stop."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from almoner import _extras
+from almoner.errors import AlmonerError, ArgumentError
+from almoner.ledger import Ledger
+from almoner.queries import Session
+from almoner.service._analyst_routes import AnalystRoutes
+from almoner.service._console import Console
+from almoner.service._desk import Desk
+from almoner.service._holder_desk import HolderDesk
+from almoner.service._holder_routes import HolderRoutes
+from almoner.service._http import Guard, application
+from almoner.service._in_force import apply_policy, check_against_data
+from almoner.service._pages import AnalystPages
+from almoner.service._patience import Patient
+from almoner.service.policies import Policy
+
+with _extras.need("starlette", "uvicorn", extra="service"):
+    import uvicorn
+
+__all__ = ["Doors", "opened", "serve"]
+
+_MOST_CONNECTIONS = 256
+_GRACE = 60  # seconds
+
+
+class Doors(NamedTuple):
+    """An open service: what it is made of, for one process."""
+
+    desk: Desk
+    analysts: Guard
+    holder: Guard
+
+    def close(self) -> None:
+        """Finish the question that is being answered, and close the ledger."""
+        self.desk.close()
+
+
+def opened(policy: Policy, *, create: bool = False) -> Doors:
+    """Open the data and the ledger of a policy, and make its two applications.
+
+    Args:
+        policy: what is served.
+        create: make the ledger where there is none; else a missing one is refused.
+    """
+    if create and not Ledger.exists(policy.plan.ledger):
+        with policy.plan.look() as session:  # a policy that is refused makes no ledger
+            check_against_data(policy, session)
+    session = policy.plan.open(create=create)
+    try:
+        check_against_data(policy, session)
+        apply_policy(policy, session)
+        return _doors(policy, session)
+    except BaseException:
+        session.close()
+        raise
+
+
+def _doors(policy: Policy, session: Session) -> Doors:
+    desk = Desk(policy, session)
+    seen = HolderDesk(desk)
+    analysts = [*AnalystRoutes(desk).handlers, *AnalystPages(desk).handlers]
+    holder = [*HolderRoutes(seen).handlers, *Console(seen).handlers]
+    return Doors(desk, application(analysts, desk.metrics), application(holder, desk.metrics))
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to ``serve``."""
+
+    @contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def serve(
+    policy: Policy,
+    *,
+    ready: Callable[[str, str], None],
+    again: Callable[[], Policy] | None = None,
+    changed: Callable[[str], None] = lambda words: None,
+) -> None:
+    """Serve until the process gets SIGINT or SIGTERM; the question that is being answered then is finished.
+
+    Args:
+        policy: what is served.
+        ready: called with the addresses of analysts and of the data holder, once both are open.
+        again: reads the policy once more at SIGHUP. Analysts, tokens, limits, prices, sharing, the usual question and
+            the holder's token may differ; anything else is refused, and the policy before stays in force. Data whose
+            files changed are opened again.
+        changed: told in words what came of that.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else strangers fill the log with what they send
+    settings = policy.service
+    sockets = [
+        _bound("port", settings.host, settings.port),
+        _bound("holder_port", settings.holder_host, settings.holder_port),
+    ]
+    try:
+        doors = opened(policy)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    try:
+        ready(*map(_address, sockets))
+        change = None if again is None else partial(_change, doors.desk, again, changed)
+        asyncio.run(_serve([doors.analysts, doors.holder], sockets, change))
+    finally:
+        doors.close()
+
+
+def _change(desk: Desk, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
+    """Take over the policy that is read now, and the data if they changed, or say why not."""
+    try:
+        if desk.renew():
+            changed("the data were opened again")
+    except Exception as error:
+        changed(f"the data were not opened again: {_why(error)}")
+    try:
+        desk.change(again())
+    except Exception as error:
+        changed(f"the policy was not changed: {_why(error)}")
+    else:
+        changed("the policy was changed")
+
+
+def _why(error: Exception) -> str:
+    """Of an unforeseen error the name alone: its text may be private."""
+    return str(error) if isinstance(error, AlmonerError) else type(error).__name__
+
+
+def _bound(name: str, host: str, port: int) -> socket.socket:
+    """A socket at a place; refuses one that is taken, before anything is opened."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio sets TCP_NODELAY then
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise ArgumentError(f"service.{name}={port} cannot be opened on {host}: {error.strerror or error}") from None
+    return made
+
+
+def _address(bound: socket.socket) -> str:
+    host, port, *_ = bound.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _serve(applications: list[Guard], sockets: list[socket.socket], change: Callable[[], None] | None) -> None:
+    servers = [
+        _Server(
+            uvicorn.Config(
+                each,
+                http=Patient,
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=_GRACE,
+                limit_concurrency=_MOST_CONNECTIONS,
+                h11_max_incomplete_event_size=16_384,
+                proxy_headers=False,
+            )
+        )
+        for each in applications
+    ]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop)
+    if change is not None and hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, change))
+    await asyncio.gather(*(server.serve([bound]) for server, bound in zip(servers, sockets, strict=True)))

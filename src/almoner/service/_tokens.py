@@ -1,0 +1,41 @@
+"""Tokens of analysts and of the data holder: random, and only their hashes are kept."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+
+__all__ = ["hash_of", "holder_of", "is_hash", "new_token"]
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_TOKEN = re.compile(r"token_[A-Za-z0-9_-]{43}")
+_NOBODY = "sha256:" + "0" * 64
+
+
+def new_token() -> str:
+    """A new token, with 256 random bits. Private: for one analyst, or for the data holder."""
+    return f"token_{secrets.token_urlsafe(32)}"
+
+
+def hash_of(token: str) -> str:
+    """What a policy file says of a token. A hash of so many random bits tells nothing about them."""
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def is_hash(value: object) -> bool:
+    """Whether a value is what ``hash_of`` gives."""
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def holder_of(token: str, hashes: Mapping[str, str]) -> str | None:
+    """Whose token it is, by the hashes of all; None if it is nobody's.
+
+    It takes the same time whoever's it is, and whether or not it is somebody's.
+    """
+    proper = _TOKEN.fullmatch(token) is not None
+    given, found = hash_of(token) if proper else _NOBODY, None
+    for name, known in hashes.items():
+        same = hmac.compare_digest(given, known)
+        found = name if same else found
+    return found if proper else None

@@ -1,0 +1,137 @@
+"""Several processes, each with its own people: sums are added up over the processes, and noise is added once.
+
+Every process holds the records and the accounts of its own people and the same module. What is released is the sum over
+all people plus one draw of noise, as if one process held all people.
+
+Noise is drawn in double precision and rounded only when it is in the sum. Drawn in single precision it never exceeds
+5.8 standard deviations, and its tail consists of few values: an observer of many coordinates sees who is not in the
+sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 seeds: few enough to try them all.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from almoner.errors import ArgumentError
+
+__all__ = ["NoiseGenerator", "Processes", "noise_generator"]
+
+RELATIVE_TOLERANCE = 1e-12
+
+
+class NormalNumbers(Protocol):
+    """Gives normal numbers as NumPy's generators do."""
+
+    def normal(self, mean: float, sigma: float, size: int, /) -> Any:
+        """(size,) float64."""
+
+
+NoiseGenerator = np.random.Generator | torch.Generator | NormalNumbers
+
+T = TypeVar("T")
+
+
+def noise_generator(device: torch.device, seed: int | None) -> NoiseGenerator:
+    """A generator of noise: seeded by the operating system, or reproducible and not private.
+
+    Args:
+        device: public. Where the sums are.
+        seed: public. None: 128 bits from the operating system; 63, the most that there are, on other devices.
+    """
+    if device.type == "cpu":
+        return np.random.default_rng(None if seed is None else [seed, 1])  # apart from the coins of the same seed
+    generator = torch.Generator(device)
+    generator.manual_seed(secrets.randbits(63) if seed is None else seed)
+    return generator
+
+
+class Processes:
+    """This process, alone or among the others of a torch.distributed group.
+
+    Args:
+        group: None: alone. A process group, or True for the default one, which must be initialised.
+    """
+
+    def __init__(self, group: "distributed.ProcessGroup | Literal[True] | None" = None) -> None:
+        if group is not None and not (distributed.is_available() and distributed.is_initialized()):
+            raise ArgumentError("group: torch.distributed is not initialised")
+        self._single = group is None
+        self._group = None if group is True else group
+
+    @property
+    def single(self) -> bool:
+        """Whether this process holds all people."""
+        return self._single
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that adds the noise."""
+        return self._single or distributed.get_rank(self._group) == 0
+
+    def broadcast_module(self, module: nn.Module) -> None:
+        """Set the parameters and buffers in every process to the first process's."""
+        if not self._single:
+            with torch.no_grad():
+                for tensor in (*module.parameters(), *module.buffers()):
+                    distributed.broadcast(tensor, group=self._group, group_src=0)
+
+    def broadcast(self, value: T) -> T:
+        """The first process's value, in every process."""
+        if self._single:
+            return value
+        box = [value]
+        distributed.broadcast_object_list(box, group=self._group, group_src=0)
+        return box[0]
+
+    def all_gather(self, value: T) -> list[T]:
+        """Every process's value, in every process; the first process's is the first."""
+        if self._single:
+            return [value]
+        values: list[Any] = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(values, value, group=self._group)
+        return values
+
+    def noisy_total(self, sums: Sequence[Tensor], sigma: float, generator: NoiseGenerator) -> list[Tensor]:
+        """The sums over all processes plus ONE draw of Gaussian noise of this standard deviation.
+
+        Args:
+            sums: this process's sums, private.
+            sigma: public.
+            generator: from ``noise_generator``, of this process; only the first process's noise is used.
+
+        Returns:
+            As many tensors, public, the same in every process.
+
+        Raises:
+            ArgumentError: in every process, where not all of them charged their people for this noise.
+
+        Guarantee: what is returned differs from the exact sum of all processes' sums by N(0, sigma^2) in each entry.
+        Source: theory 2.1 and 5.3 (one draw on the sum).
+        """
+        flat = torch.cat([part.reshape(-1).double() for part in sums])
+        if self.first:
+            flat += _normal(flat, sigma, generator)
+        if not self._single:
+            flat = self._reduced(flat, sigma)
+        pieces = torch.split(flat, [part.numel() for part in sums])
+        return [piece.view(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
+
+    def _reduced(self, flat: Tensor, sigma: float) -> Tensor:
+        """The sum over all processes, each of which sends its sigma as well."""
+        message = torch.cat([flat, flat.new_tensor([sigma, sigma * sigma])])
+        distributed.all_reduce(message, group=self._group)
+        mean, square = (float(total) / distributed.get_world_size(self._group) for total in message[-2:])
+        if not (abs(mean / sigma - 1) < RELATIVE_TOLERANCE and abs(square / (mean * mean) - 1) < RELATIVE_TOLERANCE):
+            raise ArgumentError("group: the processes do not agree on the noise of this step; nothing was released")
+        return message[:-2]
+
+
+def _normal(like: Tensor, sigma: float, generator: NoiseGenerator) -> Tensor:
+    if isinstance(generator, torch.Generator):
+        return torch.empty_like(like, device=generator.device).normal_(0.0, sigma, generator=generator).to(like.device)
+    return torch.from_numpy(generator.normal(0.0, sigma, like.numel())).to(like.device)

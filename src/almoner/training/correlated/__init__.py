@@ -1,0 +1,19 @@
+"""Correlated noise for mini-batches without sampling: factors, noise by a counter, fixed batches.
+
+>>> banded = Banded(band=4).factor(32)
+>>> round(banded.column_norm(0), 9), round(banded.sensitivity(separation=8, participations=4), 9)
+(1.0, 2.0)
+>>> independent = Banded(band=1).factor(32)
+>>> banded.error() < 0.65 * independent.error()
+True
+"""
+
+from almoner.training.correlated._banded import Banded
+from almoner.training.correlated._batches import FixedBatches
+from almoner.training.correlated._factor import Factor
+from almoner.training.correlated._noise import Noise
+from almoner.training.correlated._toeplitz import BandedInverse, PrefixSums
+from almoner.training.correlated._tree import Tree
+from almoner.training.correlated._workload import Workload
+
+__all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Tree", "Workload"]

@@ -1,0 +1,186 @@
+"""Check a batch of records, and split it into chunks of people with all of their records."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from almoner.errors import ArgumentError
+
+__all__ = [
+    "Batch",
+    "Chunk",
+    "Column",
+    "Inputs",
+    "as_inputs",
+    "as_tensor",
+    "check_batch",
+    "chunks",
+    "prepared",
+    "selected",
+]
+
+Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
+"""What a module is called with: a tensor, several in order, or by name; also arrays of NumPy, tables of pandas."""
+
+MOST_PEOPLE = 2**31
+
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some people with all of their records."""
+
+    records: slice | Tensor  # or (r,) record numbers
+    rows: Tensor  # (people,) the people's numbers
+    place: Tensor | None = None  # (r,) where each record stands among people * most places
+    most: int = 1  # no person of this chunk has more records
+
+
+class Column:
+    """Stands for a tensor with the records on the first axis, which gives those that are asked for."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        """Those of some records."""
+        raise NotImplementedError
+
+    def select(self, rows: Tensor) -> "Column":
+        """The column of some records."""
+        raise NotImplementedError
+
+
+class Inputs(tuple[Tensor, ...]):
+    """What a module is called with, in order or by name; each with the records on the first axis."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Iterable[Tensor], names: Iterable[str] = ()) -> Self:
+        """Some tensors, and their names where the module is to be called by name."""
+        made = cls(parts)
+        made.names = tuple(names)
+        return made
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """The same with each tensor changed."""
+        return Inputs.of(map(change, self), self.names)
+
+    def rows(self, records: slice | Tensor) -> "Inputs":
+        """Those of some records."""
+        return Inputs.of((part[records] for part in self), self.names)
+
+    def select(self, rows: Tensor) -> "Inputs":
+        """Those of some records; of a column that is loaded when it is asked for, nothing is loaded."""
+        return Inputs.of((selected(part, rows) for part in self), self.names)
+
+    def call(self, module: nn.Module) -> Any:
+        """What the module gives."""
+        return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
+
+
+def selected(part: Tensor, rows: Tensor) -> Tensor:
+    """The rows of a tensor or a column."""
+    return part.select(rows) if isinstance(part, Column) else part[rows]
+
+
+def as_inputs(inputs: object, dtype: torch.dtype | None = None) -> Inputs:
+    """One tensor, several, or several by name; arrays of others than PyTorch become tensors.
+
+    Args:
+        dtype: of the module, which numbers of NumPy and pandas take; None: theirs.
+    """
+    if isinstance(inputs, Inputs):
+        return inputs
+    if isinstance(inputs, Mapping):
+        if not all(isinstance(name, str) for name in inputs):
+            raise ArgumentError("inputs must be named by texts, as the module's arguments are")
+        return Inputs.of([as_tensor("inputs", part, dtype) for part in inputs.values()], inputs)
+    if isinstance(inputs, list | tuple):
+        return Inputs.of(as_tensor("inputs", part, dtype) for part in inputs)
+    return Inputs.of([as_tensor("inputs", inputs, dtype)])
+
+
+def as_tensor(name: str, part: object, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor, or one of the same numbers as an array of NumPy or a table of pandas."""
+    if isinstance(part, Tensor | Column):
+        return part  # type: ignore[return-value]
+    array: Any = part.to_numpy() if hasattr(part, "to_numpy") else part
+    if not hasattr(array, "__array__"):
+        raise ArgumentError(
+            f"{name} must be a tensor, an array, several of them in a list, or a dict of them by name, "
+            f"not {type(part).__name__}"
+        )
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(f"{name} must hold numbers only, not dtype {array.dtype}: encode other columns first")
+    array = np.ascontiguousarray(array)
+    found = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return found.to(dtype) if dtype is not None and found.is_floating_point() else found
+
+
+def check_batch(inputs: Sequence[Tensor], targets: Tensor | None, people: Tensor | None) -> int:
+    """Check the shapes and kinds of a batch; gives the number of its records."""
+    if not inputs or not all(isinstance(part, Tensor | Column) and part.dim() for part in inputs):
+        raise ArgumentError("inputs must be a tensor or several, each with the records on the first axis")
+    count = inputs[0].shape[0]
+    others = [("inputs", part) for part in inputs] + [("targets", targets), ("people", people)]
+    for name, part in others:
+        if part is not None and not (isinstance(part, Tensor | Column) and part.dim()):
+            raise ArgumentError(f"{name} must be a tensor, the records on its first axis, not {type(part).__name__}")
+        if part is not None and part.shape[0] != count:
+            raise ArgumentError(f"{name} must have as many records on the first axis as the first of the inputs")
+    if people is not None:
+        whole = people.dim() == 1 and people.dtype in WHOLE
+        if not whole or (count and int(people.min()) < 0):
+            raise ArgumentError("people must be whole numbers from 0, one for each record")
+        if count and int(people.max()) >= MOST_PEOPLE:
+            raise ArgumentError("people: a number is too large: number the people from 0 to n - 1")
+    return count
+
+
+def prepared(part: Tensor, device: torch.device, *, channels_last: bool) -> Tensor:
+    """On the module's device; images with the channels last, which convolutions on a processor are faster with."""
+    if channels_last and part.dim() == 4 and part.is_floating_point():
+        return part.to(device, memory_format=torch.channels_last, non_blocking=True)
+    return part.to(device, non_blocking=True)
+
+
+def chunks(count: int, people: Tensor | None, most: int) -> list[Chunk]:
+    """Each person once, with all of their records; people with about as many records are in one chunk."""
+    if people is None:
+        stops = [(start, min(start + most, count)) for start in range(0, count, most)]
+        return [Chunk(slice(start, stop), torch.arange(start, stop)) for start, stop in stops]
+    parts: list[Chunk] = []
+    people = people.cpu()
+    numbers = torch.bincount(people)
+    starts = torch.cumsum(numbers, 0) - numbers
+    by_person = torch.argsort(people, stable=True)
+    order = torch.argsort(numbers, stable=True)
+    sizes = numbers[order].tolist()
+    first = int((numbers == 0).sum())  # a person without records has no gradient
+    while first < len(sizes):
+        last = first + 1
+        while last < len(sizes) and (last - first + 1) * max(1, sizes[last]) <= most:
+            last += 1
+        rows = order[first:last]
+        counts = numbers[rows]
+        local = torch.repeat_interleave(torch.arange(len(rows)), counts)
+        within = torch.arange(int(counts.sum())) - (torch.cumsum(counts, 0) - counts)[local]
+        largest = max(1, sizes[last - 1])
+        parts.append(Chunk(by_person[starts[rows][local] + within], rows, local * largest + within, largest))
+        first = last
+    return parts

@@ -1,0 +1,303 @@
+"""What one use of a parameter says about each person's gradient: its norm, and a weighted sum over people.
+
+Names and symbols
+    a      what went into the layer: (n, t, i), n people, t places where each of them used the parameter
+    b      the gradient of the loss with respect to what came out: (n, t, o)
+    g      a person's gradient, the sum over places of the outer products b a: (o, i)
+
+Three kinds of factors, and nothing of size n times parameters is built where that can be avoided:
+    OuterProducts  g is a sum of outer products (linear layers, convolutions, recurrent layers)
+    SparseRows     g has a row for each entry of a vocabulary, few of which occur (embeddings)
+    Dense          g itself (biases, scales of normalisations, everything else)
+
+Source: Goodfellow (2015), https://arxiv.org/abs/1510.01799 (norms from a and b); Bu et al. (2023),
+https://arxiv.org/abs/2210.00038 (the weighted sum from the same a and b, without a second backward pass)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor
+
+from almoner.training.gradients._precision import squares
+
+__all__ = ["Dense", "Factor", "OuterProducts", "SparseRows", "combined", "products_cost_less", "together"]
+
+TRAFFIC = 32
+"""Writing one number of g costs about as much as so many multiplications: where it is better not to build g."""
+
+DOUBLE = 2
+"""A multiplication in double precision costs so many in single precision."""
+
+ROWS_AT_ONCE = 512
+"""So many rows of a sum are made at once."""
+
+SMALL = 1024
+"""Gradients of so few numbers cost more for each operation than for each number."""
+
+ROUNDING = 2.0**-20
+"""What rounding may take from a squared norm where g is not built, as a share of the square without cancellation."""
+
+
+class Factor(ABC):
+    """What each person's gradient of one parameter can be computed from, people (or records) first."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def values(self) -> tuple[Tensor, ...]:
+        """The tensors of real numbers that it consists of."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all its tensors."""
+        return self.values[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of its numbers."""
+        return self.values[0].dtype
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory its numbers take."""
+        return sum(part.numel() * part.element_size() for part in self.values)
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """(n,) float64: squared norms of g, never below the truth by more than a relative 8e-6."""
+
+    @abstractmethod
+    def gradients(self) -> Tensor:
+        """(n, *shape) each person's g."""
+
+    @abstractmethod
+    def gradient_of(self, person: int) -> Tensor:
+        """(*shape) one person's g."""
+
+    @abstractmethod
+    def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
+        """Add the sum over people of weight times g to the total."""
+
+    @abstractmethod
+    def set_zero(self, people: Tensor) -> None:
+        """Set g to zero for these people, (n,) bool."""
+
+    @abstractmethod
+    def grouped_by_person(self, place: Tensor, people: int, most: int) -> Self:
+        """The same for people from records: record r is at ``place[r]`` among people times most places."""
+
+    def cheapest(self) -> "Factor":
+        """The same in the form in which norm and sum together cost least."""
+        return self
+
+
+@dataclass(slots=True)
+class OuterProducts(Factor):
+    """g is the sum over places of the outer products of b and a; several groups (of a convolution) side by side."""
+
+    a: Tensor  # (n, t, groups * i)
+    b: Tensor  # (n, t, groups * o)
+    shape: torch.Size
+    order: tuple[int, ...] | None = None  # of the axes of shape, to make the parameter's
+    groups: int = 1
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        return self.a, self.b
+
+    def squared_norms(self) -> Tensor:
+        n, places = self.a.shape[:2]
+        if self.groups == 1 and places == 1:
+            return squares(self.a) * squares(self.b)
+        if not self._keep_products():
+            return self.cheapest().squared_norms()
+        products = _inner_products(self.a).mul_(_inner_products(self.b))
+        largest = (self.a.norm(dim=2) * self.b.norm(dim=2)).sum(1).double().square_()  # as if nothing cancelled
+        total: Tensor = products.view(n, -1).sum(1).clamp_(min=0.0) + ROUNDING * largest
+        return total
+
+    def cheapest(self) -> Factor:
+        return self if self._keep_products() else self._dense()
+
+    def _keep_products(self) -> bool:
+        """Whether products of places, in double precision, cost less than building g."""
+        return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2], self.groups)
+
+    def gradient_of(self, person: int) -> Tensor:
+        one = slice(person, person + 1)
+        return OuterProducts(self.a[one], self.b[one], self.shape, self.order, self.groups).gradients()[0]
+
+    def gradients(self) -> Tensor:
+        return self._dense().gradients()
+
+    def _dense(self) -> "Dense":
+        g = self.b.new_empty(self.b.shape[0], *self.shape)
+        self.gradients_into(g)
+        return Dense(g, self.order)
+
+    def gradients_into(self, g: Tensor) -> None:
+        """Write (n, *shape) each person's g, its axes in this factor's order."""
+        n, places = self.a.shape[:2]
+        if self.groups == 1:
+            torch.bmm(self.b.mT, self.a, out=g.view(n, self.b.shape[2], self.a.shape[2]))
+            return
+        a = self.a.view(n, places, self.groups, -1)
+        b = self.b.view(n, places, self.groups, -1)
+        g.copy_(torch.einsum("ntgo,ntgi->ngoi", b, a).view(g.shape))
+
+    def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
+        if self.groups > 1:
+            self._dense().add_weighted_sum(total, weights)
+            return
+        a, b = self.a.flatten(0, 1), (self.b * weights[:, None, None]).flatten(0, 1)
+        if self.order is not None:
+            total += (b.mT @ a).view(self.shape).permute(self.order)
+            return
+        rows_of_total = torch.split(total.view(b.shape[1], -1), ROWS_AT_ONCE)  # some at a time, which saves memory
+        for rows, part in zip(rows_of_total, torch.split(b, ROWS_AT_ONCE, dim=1), strict=True):
+            rows += part.mT @ a
+
+    def set_zero(self, people: Tensor) -> None:
+        self.a = self.a.masked_fill(people[:, None, None], 0.0)
+        self.b = self.b.masked_fill(people[:, None, None], 0.0)
+
+    def grouped_by_person(self, place: Tensor, people: int, most: int) -> "OuterProducts":
+        a, b = _side_by_side(self.a, place, people, most), _side_by_side(self.b, place, people, most)
+        return OuterProducts(a, b, self.shape, self.order, self.groups)
+
+
+@dataclass(slots=True)
+class SparseRows(Factor):
+    """g has a row for each entry of a vocabulary: row k is the sum of b over the places where entry k occurred."""
+
+    entries: Tensor  # (n, t) whole numbers; negative where nothing counts
+    b: Tensor  # (n, t, o)
+    shape: torch.Size
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        return (self.b,)
+
+    def squared_norms(self) -> Tensor:
+        n, places = self.entries.shape
+        person = torch.arange(n, device=self.entries.device).repeat_interleave(places)
+        counts = self.entries.reshape(-1) >= 0
+        keys = (person * self.shape[0] + self.entries.reshape(-1))[counts]
+        occurring, inverse = torch.unique(keys, return_inverse=True)
+        sums = self.b.new_zeros(occurring.shape[0], self.b.shape[2], dtype=torch.float64)
+        sums.index_add_(0, inverse, self.b.reshape(n * places, -1)[counts].double())
+        total = self.b.new_zeros(n, dtype=torch.float64)
+        total.index_add_(0, occurring // self.shape[0], squares(sums))
+        largest = (self.b.norm(dim=2).double() * (self.entries >= 0)).sum(1).square_()  # as if nothing cancelled
+        return total.add_(largest, alpha=ROUNDING)
+
+    def gradient_of(self, person: int) -> Tensor:
+        one = slice(person, person + 1)
+        return SparseRows(self.entries[one], self.b[one], self.shape).gradients()[0]
+
+    def gradients(self) -> Tensor:
+        n = self.entries.shape[0]
+        total = self.b.new_zeros(n, *self.shape)
+        b = self.b * (self.entries >= 0)[:, :, None]
+        rows = self.entries.clamp(min=0)[:, :, None].expand(-1, -1, self.shape[1])
+        return total.scatter_add_(1, rows, b)
+
+    def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
+        b = self.b * (weights[:, None] * (self.entries >= 0))[:, :, None]
+        total.index_add_(0, self.entries.clamp(min=0).reshape(-1), b.flatten(0, 1).to(total.dtype))
+
+    def set_zero(self, people: Tensor) -> None:
+        self.b = self.b.masked_fill(people[:, None, None], 0.0)
+
+    def grouped_by_person(self, place: Tensor, people: int, most: int) -> "SparseRows":
+        places = self.entries.shape[1]
+        entries = self.entries.new_full((people * most, places), -1)
+        entries[place] = self.entries
+        return SparseRows(entries.view(people, most * places), _side_by_side(self.b, place, people, most), self.shape)
+
+
+@dataclass(slots=True)
+class Dense(Factor):
+    """Each person's g; its axes are in another order than the parameter's where that saves a copy."""
+
+    g: Tensor  # (n, *axes)
+    order: tuple[int, ...] | None = None  # of these axes, to make the parameter's
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        return (self.g,)
+
+    def squared_norms(self) -> Tensor:
+        return squares(self.g)
+
+    def gradient_of(self, person: int) -> Tensor:
+        g = self.g[person]
+        return g if self.order is None else g.permute(self.order)
+
+    def gradients(self) -> Tensor:
+        return self.g if self.order is None else self.g.permute(0, *(1 + axis for axis in self.order))
+
+    def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
+        g = (weights @ self.g.reshape(len(self.g), -1)).view(self.g.shape[1:])
+        total += g if self.order is None else g.permute(self.order)
+
+    def set_zero(self, people: Tensor) -> None:
+        self.g = self.g.masked_fill(people.view(-1, *(1,) * (self.g.dim() - 1)), 0.0)
+
+    def grouped_by_person(self, place: Tensor, people: int, most: int) -> "Dense":
+        g = self.g.new_zeros(people, *self.g.shape[1:])
+        return Dense(g.index_add_(0, torch.div(place, most, rounding_mode="floor"), self.g), self.order)
+
+
+def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
+    """Whether inner products of all places, in double precision, cost less than building g, o times i.
+
+    Args:
+        i: what went in at a place, of all groups together; o: what came out.
+    """
+    return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
+
+
+def combined(factors: Sequence[Factor]) -> Factor:
+    """One factor of a parameter that was used several times: its gradient is the sum of all."""
+    if len(factors) == 1:
+        return factors[0].cheapest()
+    if all(isinstance(factor, OuterProducts) and factor.groups == 1 for factor in factors):
+        products = cast(Sequence[OuterProducts], factors)
+        a = torch.cat([factor.a for factor in products], dim=1)
+        b = torch.cat([factor.b for factor in products], dim=1)
+        return OuterProducts(a, b, products[0].shape, products[0].order).cheapest()
+    total = factors[0].gradients()
+    for factor in factors[1:]:
+        total = total + factor.gradients()
+    return Dense(total)
+
+
+def together(factors: Sequence[Factor | None]) -> list[Factor]:
+    """Factors with the same sum of squared norms, fewer of them: small gradients of all parameters side by side."""
+    small: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    others: list[Factor] = []
+    for factor in factors:
+        if isinstance(factor, Dense) and factor.g[:1].numel() <= SMALL:
+            small.setdefault((factor.device, factor.dtype), []).append(factor.g.reshape(len(factor.g), -1))
+        elif factor is not None:
+            others.append(factor)
+    return others + [Dense(torch.cat(parts, dim=1)) for parts in small.values()]
+
+
+def _side_by_side(x: Tensor, place: Tensor, people: int, most: int) -> Tensor:
+    """(people, most * t, i) the records of each person as places of that person; empty places count nothing."""
+    grouped = x.new_zeros(people * most, *x.shape[1:])
+    grouped[place] = x
+    return grouped.view(people, most * x.shape[1], -1)
+
+
+def _inner_products(x: Tensor) -> Tensor:
+    """(n, t, t) float64: each person's inner products of all pairs of places."""
+    x = x.double()
+    return torch.bmm(x, x.mT)

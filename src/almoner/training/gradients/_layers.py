@@ -1,0 +1,371 @@
+"""Rules for each kind of layer: the factors of its parameters, from its input and the gradient of its output.
+
+A rule takes the layer, the input (records first) and the gradient of the output, and gives the factors of the layer's
+parameters, by name. A layer without a rule of its own is differentiated person by person (torch.func), as a whole.
+
+Layers whose records depend on each other have no gradient per person: they are refused by name.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils.parametrizations import _WeightNorm
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
+
+from almoner.errors import Unsupported
+from almoner.training.gradients._calls import Kinds, spread_out
+from almoner.training.gradients._factors import Dense, Factor, OuterProducts, SparseRows, products_cost_less
+from almoner.training.gradients._precision import full
+
+__all__ = ["RULES", "Call", "Rule", "factors_of", "refuse_unsupported", "rule_of"]
+
+Factors = dict[str, Factor]
+Rule = Callable[[Any, Tensor, Tensor], Factors]
+
+CACHE = 2**21
+"""What is made only to be multiplied and added up is made for so many bytes at a time: they stay in a cache."""
+
+BATCH_NORM = (
+    "normalises each record with the others of its batch: use GroupNorm, LayerNorm or InstanceNorm; or, for a network "
+    "that was trained before, call eval() on this layer, which keeps its statistics, and leave it so"
+)
+BATCH_FIRST = "must have batch_first=True: the first axis must be the record"
+REFUSED: tuple[tuple[Any, str], ...] = (
+    (nn.modules.lazy.LazyModuleMixin, "has no parameters yet: run it on one batch first"),
+)
+
+
+def refuse_unsupported(module: nn.Module) -> None:
+    """Raise Unsupported, naming the layer and what to use instead, where no gradient per person exists."""
+    for name, layer in module.named_modules():
+        named = f"module: layer {name or 'itself'!r} ({type(layer).__name__})"
+        for kind, reason in REFUSED:
+            if isinstance(layer, kind):
+                raise Unsupported(f"{named} {reason}")
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            if layer.training or layer.running_mean is None:
+                raise Unsupported(f"{named} {BATCH_NORM}")
+        elif getattr(layer, "track_running_stats", False):
+            raise Unsupported(f"{named} keeps statistics of all records: set track_running_stats=False")
+        if getattr(layer, "proj_size", 0):
+            raise Unsupported(f"{named} must not set proj_size: add a linear layer after it")
+        if getattr(layer, "batch_first", True) is False:
+            raise Unsupported(f"{named} {BATCH_FIRST}")
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+                if getattr(layer, option):
+                    raise Unsupported(f"{named} must not set {option}")
+        if any(type(hook).__name__ in ("WeightNorm", "SpectralNorm") for hook in layer._forward_pre_hooks.values()):
+            raise Unsupported(f"{named} has weight or spectral norm as a hook: use torch.nn.utils.parametrizations")
+        if is_parametrized(layer) and rule_of(layer) is None:
+            raise Unsupported(f"{named} is parametrised, which only layers with a rule of their own can be: remove it")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a layer: what it took, and in which form it gave what it gave."""
+
+    given: list[Any]
+    """The leaves of (args, kwargs)."""
+    given_tree: TreeSpec
+    kinds: Kinds
+    """Of all tensors that it took, then of all that it gave."""
+    trained: list[bool]
+    """Of each tensor that it gave: whether it has a gradient."""
+    records: int
+
+    def one_input(self) -> Tensor | None:
+        """The only thing that the layer was called with, if that is a tensor; a row for each record."""
+        some = [part for part in self.given if part is not None]
+        if len(some) != 1 or not isinstance(some[0], Tensor):
+            return None
+        return full(some[0] if self.kinds[0] else spread_out(some[0], self.records))
+
+
+def rule_of(layer: nn.Module) -> Rule | None:
+    """The rule for exactly this kind of layer, also where its parameters are parametrised."""
+    kind = type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
+    if (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D"):
+        return linear_transposed
+    return RULES.get(kind)
+
+
+def factors_of(name: str, layer: nn.Module, rule: Rule | None, call: Call, bs: Sequence[Tensor | None]) -> Factors:
+    """The factors of a layer's parameters, by name, from the gradients of what it gave."""
+    x = call.one_input()
+    if rule is None or x is None or len(bs) != 1 or bs[0] is None:
+        if is_parametrized(layer):
+            raise Unsupported(f"module: layer {name!r} is parametrised and must be called with one tensor alone")
+        return general(name, layer, call, bs)
+    factors = rule(layer, x, bs[0])
+    if is_parametrized(layer):
+        for each, parts in dict(layer.parametrizations).items():  # type: ignore[arg-type]
+            if each in factors:
+                factors |= _through(name, f"parametrizations.{each}", parts, factors.pop(each).gradients())
+    return factors
+
+
+def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> Factors:
+    """From each person's gradient of a parametrised weight to those of what it is computed from."""
+    values = {each: parameter.detach() for each, parameter in parts.named_parameters()}
+    made_by: list[Any] = list(parts.children())
+
+    def weight(values: dict[str, Tensor]) -> Tensor:
+        if len(made_by) == 1 and isinstance(made_by[0], _WeightNorm):  # spelled out: PyTorch's has no batching rule
+            scale, direction = values["original0"], values["original1"]
+            return direction * (scale / torch.norm_except_dim(direction, 2, made_by[0].dim))
+        computed: Tensor = functional_call(parts, values, ())
+        return computed
+
+    def back(g: Tensor) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = vjp(weight, values)[1](g)[0]
+        return found
+
+    try:
+        found = vmap(back, randomness="error")(gradients)
+    except (RuntimeError, ValueError) as failure:
+        raise Unsupported(f"module: {prefix} of layer {name!r} can't be differentiated: remove it") from failure
+    return {f"{prefix}.{each}": Dense(g) for each, g in found.items()}
+
+
+def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Factors:
+    """Places are all axes between the first and the last."""
+    a, b = _places(x), _places(b)
+    return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
+
+
+def linear_transposed(layer: nn.Module, x: Tensor, b: Tensor) -> Factors:
+    """A linear layer whose weight is (in, out), as in GPT-2."""
+    a, b = _places(x), _places(b)
+    shape = torch.Size((a.shape[2], b.shape[2]))
+    return {"weight": OuterProducts(b, a, shape), "bias": Dense(b.sum(1))}
+
+
+def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
+    """Places are the positions of the output; what went in is the patch below each of them."""
+    b = b.movedim(1, -1).reshape(b.shape[0], -1, b.shape[1])
+    return {"weight": _of_patches(layer, x, b, layer.groups)} | _bias(layer, b)
+
+
+def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> Factors:
+    """A transposed convolution is a convolution backwards: what went in and what came out change places."""
+    if layer.groups != 1 or any(layer.output_padding):
+
+        def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return (functional_call(layer, values, (parts[0].unsqueeze(0),)),)
+
+        return _differentiated(type(layer).__name__, layer, forward, (True,), [x], [b])
+    x = x.movedim(1, -1).reshape(x.shape[0], -1, x.shape[1])
+    return {"weight": _of_patches(layer, b, x, 1)} | _bias(layer, b.movedim(1, -1).flatten(1, -2))
+
+
+def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> Factors:
+    """The gradient has a row for each entry that occurs."""
+    entries = x.reshape(x.shape[0], -1)
+    if layer.padding_idx is not None:
+        entries = entries.masked_fill(entries == layer.padding_idx, -1)
+    return {"weight": SparseRows(entries, b.reshape(*entries.shape, -1), layer.weight.shape)}
+
+
+def layer_norm(layer: nn.LayerNorm, x: Tensor, b: Tensor) -> Factors:
+    """Scale and shift of each position."""
+    return _scale(
+        layer,
+        lambda x: functional.layer_norm(x, layer.normalized_shape, eps=layer.eps),
+        (x, b),
+        lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1),
+    )
+
+
+def rms_norm(layer: nn.RMSNorm, x: Tensor, b: Tensor) -> Factors:
+    """Scale of each position."""
+    return _scale(
+        layer,
+        lambda x: functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps),
+        (x, b),
+        lambda t: t.reshape(t.shape[0], -1, *layer.normalized_shape).sum(1),
+    )
+
+
+def group_norm(layer: nn.GroupNorm, x: Tensor, b: Tensor) -> Factors:
+    """Scale and shift of each channel."""
+    return _scale(layer, lambda x: functional.group_norm(x, layer.num_groups, eps=layer.eps), (x, b), _by_channel)
+
+
+def instance_norm(layer: _InstanceNorm, x: Tensor, b: Tensor) -> Factors:
+    """Scale and shift of each channel."""
+    return _scale(layer, lambda x: functional.instance_norm(x, eps=layer.eps), (x, b), _by_channel)
+
+
+def batch_norm(layer: nn.modules.batchnorm._BatchNorm, x: Tensor, b: Tensor) -> Factors:
+    """Scale and shift of each channel, after statistics that stay as they are."""
+    return _scale(
+        layer,
+        lambda x: functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps),
+        (x, b),
+        _by_channel,
+    )
+
+
+def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]) -> Factors:
+    """Any module, person by person: slower, and each person's gradient is built."""
+    taken = [full(part) for part in call.given if isinstance(part, Tensor)]
+    rows = call.kinds[: len(taken)]
+    wanted = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
+    used = [number for number, b in zip(wanted, bs, strict=True) if b is not None]
+
+    def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        whole = iter(part.unsqueeze(0) if row else part for part, row in zip(parts, rows, strict=True))
+        given = [next(whole) if isinstance(part, Tensor) else part for part in call.given]
+        args, kwargs = tree_unflatten(given, call.given_tree)
+        found = [part for part in tree_leaves(functional_call(layer, values, args, kwargs)) if torch.is_tensor(part)]
+        return tuple(found[number] for number in used)
+
+    return _differentiated(name, layer, forward, rows, taken, [b for b in bs if b is not None])
+
+
+def _differentiated(
+    name: str,
+    layer: nn.Module,
+    forward: Callable[[dict[str, Tensor], tuple[Tensor, ...]], tuple[Tensor, ...]],
+    rows: Kinds,
+    taken: list[Tensor],
+    bs: list[Tensor],
+) -> Factors:
+    """Each person's gradients of all parameters of a layer, by one differentiation a person."""
+    names = [each for each, parameter in layer.named_parameters() if parameter.requires_grad]
+    values = {each: layer.get_parameter(each).detach() for each in names}
+
+    def backward(parts: tuple[Tensor, ...], bs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        found, back = vjp(lambda values: forward(values, parts), values)[:2]
+        gradients: dict[str, Tensor] = back(tuple(b.reshape(part.shape) for b, part in zip(bs, found, strict=True)))[0]
+        return gradients
+
+    axes = tuple(0 if row else None for row in rows)
+    try:
+        gradients = vmap(backward, in_dims=(axes, 0), randomness="error")(tuple(taken), tuple(bs))
+    except (RuntimeError, ValueError) as failure:
+        raise Unsupported(
+            f"module: layer {name!r} ({type(layer).__name__}) has parameters of its own and can't be differentiated "
+            "person by person: put them into layers, or give each of them a leading axis of 1"
+        ) from failure
+    return {each: Dense(gradient) for each, gradient in gradients.items()}
+
+
+def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
+    """The factor of a kernel from the image under it and (n, places, channels) the other side.
+
+    Patches are much larger than the image: unless their inner products are wanted, some records' are made at a time,
+    few enough to stay in a processor's cache, and turned into gradients.
+    """
+    shape, order = _kernel_last(layer.weight.shape)
+
+    def products(rows: slice) -> OuterProducts:
+        return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
+
+    places, patch = b.shape[1], prod(shape[1:]) * groups
+    if products_cost_less(places, patch, b.shape[2], groups):
+        return products(slice(None))
+    g = b.new_empty(b.shape[0], *shape)
+    for rows in _few_at_once(x, places * patch):
+        products(rows).gradients_into(g[rows])
+    return Dense(g, order)
+
+
+def _kernel_last(shape: torch.Size) -> tuple[torch.Size, tuple[int, ...]]:
+    """(out, kernel, in), the shape in which patches give the weight, and the order that makes it (out, in, kernel)."""
+    last = len(shape) - 1
+    return torch.Size((shape[0], *shape[2:], shape[1])), (0, last, *range(1, last))
+
+
+def _places(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def _bias(layer: nn.Linear | _ConvNd, b: Tensor) -> Factors:
+    return {} if layer.bias is None else {"bias": Dense(b.sum(1))}
+
+
+def _scale(
+    layer: nn.Module,
+    standard: Callable[[Tensor], Tensor],
+    xb: tuple[Tensor, Tensor],
+    total: Callable[[Tensor], Tensor],
+) -> Factors:
+    """The factors of a normalisation's scale and shift: sums of b times the normalised x, and of b."""
+    factors: Factors = {}
+    x, b = xb
+    if getattr(layer, "weight", None) is not None:
+        parts = _few_at_once(x, x[:1].numel())
+        factors["weight"] = Dense(torch.cat([total(standard(x[rows]).mul_(b[rows])) for rows in parts]))
+    if getattr(layer, "bias", None) is not None:
+        factors["bias"] = Dense(total(b))
+    return factors
+
+
+def _by_channel(x: Tensor) -> Tensor:
+    """(n, channels) sums over all places."""
+    return x.sum(dim=tuple(range(2, x.dim()))) if x.dim() > 2 else x
+
+
+def _few_at_once(x: Tensor, numbers: int) -> list[slice]:
+    """Rows of x in parts for which so many numbers a row fit a processor's cache."""
+    n = x.shape[0]
+    at_once = max(1, CACHE // (numbers * x.element_size())) if x.device.type == "cpu" else n
+    return [slice(start, start + at_once) for start in range(0, n, at_once)]
+
+
+def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
+    """(n, positions, groups * kernel * channels of a group) what each position of the output saw, channels fastest."""
+    x = _padded(layer, x).movedim(1, -1)
+    spatial = x.dim() - 2
+    for axis in range(spatial):
+        reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+        x = x.unfold(1 + axis, reach, layer.stride[axis])
+    for axis in range(spatial):
+        x = x.movedim(-spatial, -1)[..., :: layer.dilation[axis]]
+    x = x.reshape(*x.shape[: 1 + spatial], layer.groups, -1, *x.shape[2 + spatial :])
+    order = (0, *range(1, 2 + spatial), *range(3 + spatial, 3 + 2 * spatial), 2 + spatial)
+    x = x if x.shape[2 + spatial] == 1 else x.permute(order)  # of one channel the same, and faster to copy
+    return x.reshape(x.shape[0], prod(x.shape[1 : 1 + spatial]), -1)
+
+
+def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
+    if layer.padding_mode != "zeros":
+        return functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+    if isinstance(layer.padding, str):
+        widths = list(layer._reversed_padding_repeated_twice)
+    else:
+        widths = [width for size in reversed(layer.padding) for width in (size, size)]
+    return functional.pad(x, widths) if any(widths) else x
+
+
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution,
+    nn.Conv2d: convolution,
+    nn.Conv3d: convolution,
+    nn.ConvTranspose1d: transposed,
+    nn.ConvTranspose2d: transposed,
+    nn.ConvTranspose3d: transposed,
+    nn.Embedding: embedding,
+    nn.LayerNorm: layer_norm,
+    nn.RMSNorm: rms_norm,
+    nn.GroupNorm: group_norm,
+    nn.InstanceNorm1d: instance_norm,
+    nn.InstanceNorm2d: instance_norm,
+    nn.InstanceNorm3d: instance_norm,
+    nn.BatchNorm1d: batch_norm,
+    nn.BatchNorm2d: batch_norm,
+    nn.BatchNorm3d: batch_norm,
+}
+"""By exact type: a subclass may do something else, so it is differentiated as a whole."""

@@ -1,6 +1,0 @@
-"""Gradients per person of a PyTorch module: norms and clipped sums, in one pass."""
-
-from bursar.training.gradients._batches import Batch
-from bursar.training.gradients._engine import Gradients, Weigh, check, clipping
-
-__all__ = ["Batch", "Gradients", "Weigh", "check", "clipping"]
