@@ -38,8 +38,6 @@ from data_sets import cifar10  # noqa: E402
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 POLICIES = ("fixed", "adaptive noise", "adaptive batch")
-RULE = "largest significant count"
-"""With what the policies compare a count. Runs that were recorded without it compared it with the count before."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,6 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
     images = sum(times * step.sample_rate for step, times in done.released.items() if hasattr(step, "sample_rate"))
     return {
         "policy": name,
-        "rule": RULE,
         "seed": seed,
         "epsilon": epsilon,
         "most_noise": max([size.noise_multiplier, *(noise for _, noise, _, _ in looks)]),
@@ -260,11 +257,6 @@ def run(name: str, size: Size, known: tuple[Tensor, Tensor, Tensor, Tensor], see
     }
 
 
-def by_rule(row: dict[str, Any]) -> bool:
-    """Tell whether a recorded run is of the policies as they are."""
-    return row["policy"] == "fixed" or row.get("rule") == RULE
-
-
 def table(results: list[dict[str, Any]]) -> str:
     """The results as a Markdown table: the mean, the least and the largest over the seeds."""
     lines = [
@@ -272,8 +264,8 @@ def table(results: list[dict[str, Any]]) -> str:
         "sample rate at least | questions | minutes a run |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for label in [*POLICIES, *(f"{name}, earlier rule" for name in POLICIES[1:])]:
-        rows = [r for r in results if r["policy"] + ("" if by_rule(r) else ", earlier rule") == label]
+    for label in POLICIES:
+        rows = [r for r in results if r["policy"] == label]
         if rows:
             right = [r["accuracy"] for r in rows]
             lines.append(
@@ -334,7 +326,6 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     out = options.out or (pages.DOCS if not options.quick and options.size == "features" else None)
     results = [] if out is None else recorded(size, out)
     if not options.page:
-        results = [row for row in results if by_rule(row)]  # the others are run again
         known = data(size, quick=options.quick)
         for seed in range(1 if options.quick else options.seeds):
             for name in POLICIES:
