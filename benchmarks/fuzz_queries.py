@@ -4,10 +4,10 @@ pip install atheris
 python benchmarks/fuzz_queries.py [--runs 20000] [--seed 0]
 
 Each input must be parsed, refused with one of Almoner's errors, or answered. An expression, of types that fit, must
-have the value that plain Python computes for each of the rows, whose entries are nasty. After each input, the rows must be
-unchanged, only the people in them may have an account, and a question must be recorded under exactly its names. After
-every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the run and is printed.
-Prints one JSON object: how many inputs of each kind were accepted or refused.
+have the value that plain Python computes for each of the rows, whose entries are nasty. After each input, the rows must
+be unchanged, only the people in them may have an account, and a question must be recorded under exactly its names.
+After every thousand inputs the whole ledger is checked. The first input that breaks a rule stops the run and is
+printed. Prints one JSON object: how many inputs of each kind were accepted or refused.
 """
 
 import argparse

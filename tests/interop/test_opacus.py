@@ -454,7 +454,7 @@ def test_checkpoints_of_odometers_and_plans(make):
     second.load_state_dict(first.state_dict())
     assert (len(second), second.history) == (3, first.history)
     assert second.get_epsilon(1e-5) == first.get_epsilon(1e-5)
-    with pytest.raises(ArgumentError, match="state of an accountant '(odometer|fixed-plan)'"):
+    with pytest.raises(ArgumentError, match=r"state of an accountant '(odometer|fixed-plan)'"):
         make().load_state_dict(ours.Accountant(budget()).state_dict())
     others = (
         ours.OdometerAccountant(odometers.Renyi(delta=1e-4)),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from almoner import _extras
 from almoner.training._card import Card
+from almoner.training._everybody import Everybody
 from almoner.training._ledger_run import OnLedger
-from almoner.training._logistic.descent import Everybody, descend
+from almoner.training._logistic.descent import descend
 from almoner.training._logistic.gradients import LogisticGradients
 from almoner.training._private_report import HolderReport
 

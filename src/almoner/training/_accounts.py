@@ -23,10 +23,16 @@ from almoner.training._counted_accounts import (
     count_worst_case,
     countable,
 )
-from almoner.training._logistic.descent import Everybody
-from almoner.training._state import plain_numbers
+from almoner.training._everybody import Everybody
 
-__all__ = ["TrainingAccounts", "WithoutBudget", "odometer_fields", "restored_accounts", "restored_odometer"]
+__all__ = [
+    "TrainingAccounts",
+    "WithoutBudget",
+    "odometer_fields",
+    "plain_numbers",
+    "restored_accounts",
+    "restored_odometer",
+]
 
 
 class WithoutBudget:
@@ -191,3 +197,12 @@ def _same_promise(saved: dict[str, Any], budget: filters.Filter) -> bool:
 def _parameters(state: dict[str, Any]) -> tuple[object, ...]:
     """The class and parameters in a saved state, but for the share for failures: the first charge may have set it."""
     return state.get("filter"), state.get("odometer"), {**state["parameters"], "sum_delta": None}
+
+
+def plain_numbers(value: Any) -> Any:
+    """The same with NumPy's numbers as Python's: a checkpoint is read without running anything that is in it."""
+    if isinstance(value, dict):
+        return {key: plain_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(plain_numbers(each) for each in value)
+    return value.item() if isinstance(value, np.generic) else value

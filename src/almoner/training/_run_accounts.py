@@ -9,8 +9,8 @@ from almoner.individual import Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts import TrainingAccounts, WithoutBudget, restored_accounts, restored_odometer
 from almoner.training._card import Boundary
+from almoner.training._everybody import Everybody
 from almoner.training._ledger_run import LedgerRun
-from almoner.training._logistic.descent import Everybody
 from almoner.training._settings import Settings
 
 __all__ = ["accounts_of_run"]

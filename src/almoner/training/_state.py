@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from almoner import mechanisms
 from almoner.mechanisms import Mechanism
+from almoner.training._accounts import plain_numbers
 
-__all__ = ["CurrentState", "TrainingState", "plain_numbers"]
+__all__ = ["CurrentState", "TrainingState"]
 
 History = dict[str, Any]
 
@@ -83,12 +82,3 @@ class CurrentState:
     def add_release(self, mechanism: Mechanism) -> None:
         """Count a release, for which people have been charged."""
         self.value = self.value.with_release(mechanism)
-
-
-def plain_numbers(value: Any) -> Any:
-    """The same with NumPy's numbers as Python's: a checkpoint is read without running anything that is in it."""
-    if isinstance(value, dict):
-        return {key: plain_numbers(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return (list if isinstance(value, list) else tuple)(plain_numbers(each) for each in value)
-    return value.item() if isinstance(value, np.generic) else value

@@ -15,11 +15,11 @@ from almoner.errors import ArgumentError, DataError
 from almoner.individual import Filter, Odometer
 from almoner.ledger import new_claim
 from almoner.mechanisms import Mechanism
-from almoner.training._accounts import odometer_fields, restored_accounts, restored_odometer
+from almoner.training._accounts import odometer_fields, plain_numbers, restored_accounts, restored_odometer
 from almoner.training._card import Boundary
 from almoner.training._checkpoint import Checkpoint, check_ids
 from almoner.training._counted_accounts import countable
-from almoner.training._state import TrainingState, plain_numbers
+from almoner.training._state import TrainingState
 
 __all__ = ["Announcement", "StreamCheckpoint"]
 

@@ -39,9 +39,9 @@ from almoner.training._contributions import FullBatch, Poisson, contributions
 from almoner.training._datasets import checked_records
 from almoner.training._distributed import Processes, noise_generator
 from almoner.training._ending import Interruptions
+from almoner.training._everybody import Everybody
 from almoner.training._fixed_batches import BatchContributions, Correlation, batch_plan
 from almoner.training._ledger_run import LedgerRun, OnLedger, held
-from almoner.training._logistic.descent import Everybody
 from almoner.training._loop import Callback, Counting, Loop
 from almoner.training._private_report import HolderReport
 from almoner.training._records import Records

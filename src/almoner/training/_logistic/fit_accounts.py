@@ -11,8 +11,8 @@ from almoner.errors import ArgumentError
 from almoner.training._card import Boundary
 from almoner.training._counted_accounts import BoundsBeside, Counted, check_bound, count_worst_case, fresh_odometer
 from almoner.training._counters import rounded
+from almoner.training._everybody import Everybody
 from almoner.training._ledger_run import LedgerRun
-from almoner.training._logistic.descent import Everybody
 from almoner.training._logistic.noise_plan import Plan
 from almoner.training._logistic.personal_accounts import PersonalAccounts
 from almoner.training._logistic.stopping_rule import Counting, StoppingRule, by_square_root

@@ -1,0 +1,58 @@
+"""Accounts without individual accounting: one public filter, which each step is charged to at its worst case."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian, repeated
+
+__all__ = ["Everybody", "PublicFilter"]
+
+Array = NDArray[np.float64]
+
+
+class PublicFilter(Protocol):
+    """One budget for the whole release, such as every filter in :mod:`almoner.filters`."""
+
+    def admits(self, mechanism: Mechanism, /) -> bool:
+        """Whether the mechanism fits the budget; asking changes nothing."""
+
+    def charge(self, mechanism: Mechanism, /) -> None:
+        """Charge the budget, or raise BudgetExceeded."""
+
+    def state(self) -> dict[str, Any]:
+        """The totals, as plain numbers and names, to continue from later."""
+
+
+class Everybody:
+    """Accounts without individual accounting: a step costs its worst case, charged to one public filter.
+
+    Guarantee: each person is charged the full sensitivity of every step, so the filter's guarantee holds for all.
+    Source: theory.md statements 4.1 to 4.3; Feldman & Zrnic (2021), Algorithm 7.
+    """
+
+    def __init__(self, people: int, public: PublicFilter) -> None:
+        self._people = people
+        self._filter = public
+
+    def admits(self, step: Mechanism) -> bool:
+        """Whether the public filter has room; asking changes nothing."""
+        return self._filter.admits(step)
+
+    def check(self, step: Mechanism) -> None:
+        """Raise Unsupported where a step has no price; nothing is charged."""
+        self._filter.admits(step)
+
+    def state(self) -> dict[str, Any]:
+        """The state of the public filter."""
+        return self._filter.state()
+
+    def allowance(self, step: Mechanism) -> Array:
+        """(n,) the sensitivity of the step, for each person; it is the same for several steps."""
+        return np.full(self._people, repeated(step)[0].sensitivity)  # type: ignore[attr-defined]
+
+    def charge(self, step: Gaussian | SampledGaussian, norms: Array) -> NDArray[np.bool_]:
+        """Charge the worst case once, or raise BudgetExceeded; (n,) private: who keeps to the sensitivity."""
+        self._filter.charge(step)
+        return np.asarray((norms >= 0) & (norms <= step.sensitivity))
