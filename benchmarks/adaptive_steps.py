@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from almoner import calibrate, filters, mechanisms
+from almoner import filters, mechanisms
+from almoner.accounting import calibrate
 from almoner.curves import gaussian, losses
 from almoner.report import figures
 

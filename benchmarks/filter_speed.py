@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from almoner import calibrate, filters, individual, mechanisms
+from almoner import filters, individual, mechanisms
+from almoner.accounting import calibrate
 from almoner.mechanisms import SampledGaussian
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from almoner import calibrate, filters, mechanisms
+from almoner import filters, mechanisms
+from almoner.accounting import calibrate
 from almoner.curves import losses
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 from almoner.mechanisms import Composed, Gaussian, Laplace, Mechanism, Pure, Repeated, SampledGaussian

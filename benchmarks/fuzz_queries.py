@@ -30,10 +30,10 @@ with atheris.instrument_imports(include=["almoner.queries", "almoner.ledger"]):
     from almoner.ledger import Turn, check_export
     from almoner.ledger._stores.connection import read
     from almoner.queries import Count, Session, Sum
-    from almoner.queries._engines.columns import FilterCompiler
-    from almoner.queries._engines.dialects import duckdb_dialect
-    from almoner.queries._questions import described
-    from almoner.queries._where import parse, parse_value
+    from almoner.queries._language.where import parse, parse_value
+    from almoner.queries._questions.kinds_of import described
+    from almoner.queries._sql.columns import FilterCompiler
+    from almoner.queries._sql.dialects import duckdb_dialect
     from almoner.queries.plans import Plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))

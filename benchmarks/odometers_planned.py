@@ -10,7 +10,7 @@ multiples of the exact epsilon.
 import numpy as np
 
 from almoner import individual, mechanisms, odometers
-from almoner.compare import optimum
+from almoner.accounting.compare import optimum
 
 DELTA, ROUNDS = 1e-5, (10, 100, 1_000, 10_000)
 STEPS = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from almoner import calibrate, filters, individual, mechanisms, odometers, queries
+from almoner import filters, individual, mechanisms, odometers, queries
+from almoner.accounting import calibrate
 from almoner.curves import gaussian, renyi, zcdp
 from almoner.errors import AlmonerError, ArgumentError
 

@@ -30,7 +30,7 @@ from torch import nn
 
 from almoner import filters
 from almoner.training import LogisticRegression, Trainer
-from almoner.training._logistic.noise_plan import plan
+from almoner.training._linear.noise_plan import plan
 from almoner.training.stopping import ActiveAnswer, Dropouts, SquareRoot, StillActive, Tree
 
 HERE = Path(__file__).parent

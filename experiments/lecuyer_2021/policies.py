@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from almoner import filters, mechanisms, training
 from almoner.report import figures
-from almoner.training import features, policies
+from almoner.training import policies
+from almoner.training.images import features
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

@@ -27,9 +27,9 @@ from data_sets import cifar10, digits, folder
 from journal import record, recorded
 
 from almoner.curves import gaussian
-from almoner.training import recipes
-from almoner.training.drawings import Drawings, Scenes, Shapes, Strokes
-from almoner.training.features import cached
+from almoner.training.images import image_classifier
+from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
+from almoner.training.images.features import cached
 
 HERE = Path(__file__).parent
 DELTA, TUNE_SEED = 1e-5, 1000
@@ -73,7 +73,7 @@ def images(data: str, part: str, given: Path | None) -> tuple[Any, Tensor]:
 def features(data: str, pixels: Any, work: Path) -> Tensor:
     """(n, DIMENSIONS) of length 1, from the folder where they were made before; the first axes are those of fewer."""
     dimensions = None if data == "cifar10" else 1000
-    transform = recipes.features_for(DRAWINGS[data], pixels.shape[-2:], dimensions=dimensions)
+    transform = image_classifier.features_for(DRAWINGS[data], pixels.shape[-2:], dimensions=dimensions)
     kept = np.array(cached(transform, pixels, work)[:, : DIMENSIONS[data]])
     return torch.nn.functional.normalize(torch.from_numpy(kept))
 

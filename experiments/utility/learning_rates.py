@@ -23,7 +23,7 @@ import pages
 from journal import record, recorded
 from tables import Data, held_out, load, part
 
-from almoner.training import LogisticRegression, examples
+from almoner.training import LogisticRegression, demo_tables
 
 HERE = Path(__file__).parent
 PAGE = pages.DOCS / "learning-rates.md"
@@ -54,7 +54,7 @@ def data_of(name: str, folder: Path | None) -> Data:
 
 def digits(times: float) -> Data:
     """Handwritten digits of scikit-learn, with all features multiplied."""
-    x, y = examples.digits().train
+    x, y = demo_tables.digits().train
     return Data(times * np.asarray(x), y, None, np.empty(0), np.empty(0), {}, {})
 
 

@@ -26,7 +26,7 @@ from journal import record, recorded
 
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
-from almoner.training import Everybody, LogisticGradients, descend, examples
+from almoner.training import Everybody, LogisticGradients, demo_tables, descend
 
 HERE = Path(__file__).parent
 DELTA, TUNE_SEED = 1e-5, 1000
@@ -57,7 +57,7 @@ def load(name: str, given: Path | None) -> Data:
     """The people of a data set."""
     if name == "diabetes130":
         return diabetes130(given)
-    adult = examples.adult(folder("adult", given))
+    adult = demo_tables.adult(folder("adult", given))
     (x, y), (x_test, y_test) = adult.train, adult.test
     return Data(x, y, None, x_test, y_test, {}, {})
 

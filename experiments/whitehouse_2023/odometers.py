@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from almoner import filters, mechanisms, odometers
-from almoner.compare import Bound, Comparison, optimum
+from almoner.accounting.compare import Bound, Comparison, optimum
 from almoner.curves import approximate, renyi, zcdp
 from almoner.report.odometers import draw
 

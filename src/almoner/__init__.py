@@ -10,9 +10,7 @@ notions      WHAT a total means: prices, and what a budget promises
 filters      WHETHER it fits: a budget fixed in advance
 odometers    HOW MUCH so far: bounds that hold at every time
 individual   FOR WHOM: one account per person
-answers      which epsilon holds for a run: fixed, filtered, or stopped by its results
-calibrate    how much noise, how many steps
-compare      all bounds side by side
+accounting   which epsilon holds for a run, how much noise fits, all bounds side by side, certificates
 interop      events of dp_accounting
 ledger       THE RECORD: what was asked, what it cost each person, what was answered
 queries      statistics over a table, with a durable account for every person
@@ -28,10 +26,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from almoner import (
-        answers,
+        accounting,
         audit,
-        calibrate,
-        compare,
         curves,
         errors,
         filters,
@@ -49,10 +45,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "answers",
+    "accounting",
     "audit",
-    "calibrate",
-    "compare",
     "curves",
     "errors",
     "filters",

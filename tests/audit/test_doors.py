@@ -10,8 +10,8 @@ import torch
 from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
-from almoner.training import _contributions, _settings
-from almoner.training._logistic import gradients as logistic_gradients
+from almoner.training._linear import gradients as logistic_gradients
+from almoner.training._steps import contributions, settings
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.correlated._charges import Pattern
 from almoner.training.correlated._factor import Factor
@@ -69,9 +69,9 @@ def forgotten_clip(monkeypatch):
 
 
 def mean_of_those_who_are_there(monkeypatch):
-    right = _contributions.FullBatch.charge_and_sum
+    right = contributions.FullBatch.charge_and_sum
     monkeypatch.setattr(
-        _contributions.FullBatch,
+        contributions.FullBatch,
         "charge_and_sum",
         lambda self, gradients, records, *rest: [
             each / len(records.targets) * 200 for each in right(self, gradients, records, *rest)
@@ -100,8 +100,8 @@ def clipped_count_for_nothing(monkeypatch):
 
 
 def clip_that_is_not_the_charged_one(monkeypatch):
-    right = _settings.Settings.sensitivity
-    monkeypatch.setattr(_settings.Settings, "sensitivity", lambda self, clip: 0.5 * right(self, clip))
+    right = settings.Settings.sensitivity
+    monkeypatch.setattr(settings.Settings, "sensitivity", lambda self, clip: 0.5 * right(self, clip))
     sums = training.Gradients.sums
 
     def longer(self, *given, **named):
@@ -160,13 +160,13 @@ def test_who_is_not_sampled_must_pay(monkeypatch):
     """A sampled step that charges those alone who were sampled."""
 
     def charge_and_sum(self, gradients, records, accounts, step, steps_left):
-        coins = _contributions._witness.coins(lambda: self._coins.random(records.person_count))
+        coins = contributions._witness.coins(lambda: self._coins.random(records.person_count))
         sampled = coins < step.sample_rate
         accounts.charge(step, np.where(sampled, step.sensitivity, 0.0))
         inputs, targets, numbers = records.select_people(torch.from_numpy(np.flatnonzero(sampled)))
         return gradients.sums(inputs, targets, step.sensitivity, people=numbers)[0]
 
-    monkeypatch.setattr(_contributions.Poisson, "charge_and_sum", charge_and_sum)
+    monkeypatch.setattr(contributions.Poisson, "charge_and_sum", charge_and_sum)
     budget = lambda: filters.RenyiOrder(alpha=8, rho=0.5)  # noqa: E731
     assert "account" in audited(trainer(budget, sample_rate=0.3), **QUICK).rules
 

@@ -9,7 +9,7 @@ import pytest
 
 import flawed
 import planted
-from almoner import _witness, audit, filters, noise
+from almoner import _audit_hook, audit, filters, noise
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Laplace
 
@@ -159,13 +159,13 @@ def test_outputs_are_held_still_in_the_audit_only():
 
     assert audit.replay(pipeline, 3, people=[1, 2], without=lambda data, person: data).holds
     assert len(set(beside)) == len(beside) == 4
-    assert _witness._PRESENT.get() is None
+    assert _audit_hook._PRESENT.get() is None
     assert one() != one()
 
 
 def test_audits_alone_bring_a_witness():
     """No other room of the package can hold outputs still: nobody else names what does."""
-    package = Path(_witness.__file__).parent
+    package = Path(_audit_hook.__file__).parent
     naming = [
         path.relative_to(package).parts[0]
         for path in package.rglob("*.py")
@@ -178,7 +178,7 @@ def test_a_failed_audit_leaves_no_witness():
     """An error of the recorded run is the caller's, and ends the audit."""
     with pytest.raises(ZeroDivisionError):
         audit.replay(lambda data: 1 // 0, None, people=[1], without=lambda data, person: data)
-    assert _witness._PRESENT.get() is None
+    assert _audit_hook._PRESENT.get() is None
 
 
 def test_wrong_use_is_refused():

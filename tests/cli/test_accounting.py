@@ -10,9 +10,10 @@ from fractions import Fraction
 import pytest
 from typer.testing import CliRunner
 
-from almoner import __version__, calibrate, filters, individual, mechanisms
+from almoner import __version__, filters, individual, mechanisms
+from almoner.accounting import calibrate
 from almoner.cli import app
-from almoner.cli._options import rate_and_steps
+from almoner.cli._options.common import rate_and_steps
 from almoner.curves import gaussian, renyi, zcdp
 
 RUN = CliRunner()
@@ -166,7 +167,7 @@ def test_a_terminal_with_ascii_alone(arguments):
 
 def test_a_certificate_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
     """Before anything is computed: a folder that is not there, a folder in place of a file, a file without --force."""
-    monkeypatch.setattr("almoner.answers.of_run", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr("almoner.accounting.answers.of_run", lambda *_, **__: pytest.fail("computed"))
     (tmp_path / "there.json").write_text("{}", encoding="utf-8")
     for path, why in ((tmp_path / "no" / "c.json", "folder is not there"), (tmp_path / "there.json", "exists already")):
         told = CliRunner().invoke(app, ["epsilon", "--noise-multiplier", "4", "--certificate", str(path)])

@@ -13,7 +13,7 @@ from almoner.queries import Session
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\nperson = "who"\npeople = 40\n\n[columns.x]\nlow = 0\nhigh = 1\n'
 STOPPED_AT_THE_FIFTH_STEP = """
 import os, signal, sys
-from almoner.training._logistic import descent
+from almoner.training._linear import descent
 real, steps, name = descent._noisy, [], sys.argv.pop()
 def noisy(*given):
     steps.append(1)

@@ -7,7 +7,8 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from almoner import individual, mechanisms
-from almoner.curves.losses import _bounds, _groups, _laws, _spectra, _windows
+from almoner.curves._grid import laws
+from almoner.curves.losses import _bounds, _groups, _spectra, _windows
 
 DELTAS = (1e-10, 1e-8, 1e-5, 1e-3)
 
@@ -115,8 +116,8 @@ def test_small_deltas_at_given_epsilons():
 def test_tilted_masses_give_the_masses_back(tilt, lower):
     """exp(scale - tilt loss) times a tilted mass is the mass, up to the error that is charged; in forty digits."""
     mpmath.mp.dps = 40
-    for given in _laws.law(mechanisms.SampledGaussian(1.3, 1.0, 0.02), lower=lower):
-        tilted = _laws.tilted(given, tilt, lower=lower)
+    for given in laws.law(mechanisms.SampledGaussian(1.3, 1.0, 0.02), lower=lower):
+        tilted = laws.tilted(given, tilt, lower=lower)
         masses = dict(zip(given.losses.tolist(), given.masses.tolist(), strict=True))
         assert abs(sum(map(mpmath.mpf, tilted.masses.tolist())) - 1) < 1e-13
         for loss, mass in zip(tilted.losses.tolist(), tilted.masses.tolist(), strict=True):
@@ -133,7 +134,7 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
     """At low and at high frequencies the computed value is off by at most the error that is charged, and no range of
     frequencies holds a value above the bound of its range; in thirty digits."""
     mpmath.mp.dps = 30
-    law = _laws.tilted(_laws.law(mechanisms.SampledGaussian(0.9, 1.0, 0.05))[0], tilt)
+    law = laws.tilted(laws.law(mechanisms.SampledGaussian(0.9, 1.0, 0.05))[0], tilt)
     columns = _spectra.columns(law, width, 3000)
     ranges = _spectra.decay(law, width, 2048)
     edges = _spectra.frequency_counts(2048)
@@ -151,7 +152,7 @@ def test_the_error_of_the_characteristic_function_is_bounded(tilt, width):
 
 def certified(window, count, u):
     """For one step: the truth for its law, its series alone, and its certified delta, at centre + u."""
-    law = _laws.law(mechanisms.SampledGaussian(1.0, 1.0, 0.2))
+    law = laws.law(mechanisms.SampledGaussian(1.0, 1.0, 0.2))
     direction = _windows.directions([mechanisms.SampledGaussian(1.0, 1.0, 0.2)], False, window.tilt)[0]
     cutoffs = _windows.cutoff_errors(np.ones((1, 1)), (direction, direction), window, np)
     cutoff = cutoffs[:, _spectra.frequency_counts(window.cap).index(count)]

@@ -8,7 +8,8 @@ from mpmath import mp, mpf
 
 from almoner import mechanisms as m
 from almoner._units import FAILURE, MEASURE, RANGE
-from almoner.curves import _certificate, pairs, residue
+from almoner.curves import pairs, residue
+from almoner.curves.residue import _certificate
 from hockey_sticks import CONTINUOUS, after_round, hockey
 
 

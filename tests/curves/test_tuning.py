@@ -10,7 +10,8 @@ import pytest
 from mpmath import mp, mpf
 
 from almoner import mechanisms as m
-from almoner.curves import _selection, renyi, totals, tradeoff, tuning
+from almoner.curves import renyi, totals, tradeoff, tuning
+from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 from almoner.filters import Filter, Planned, Renyi, Residue
 from almoner.odometers import Renyi as Odometer
@@ -29,7 +30,7 @@ def generating(runs, shape):
     """f(x) = E[x^K], in mpmath, with the law's own gamma; not the code under test."""
     if shape == inf:
         return lambda x: mp.exp(runs * (x - 1))
-    g = mp.exp(-mpf(_selection.span(runs, shape)))
+    g = mp.exp(-mpf(selection.span(runs, shape)))
     if shape == 0:
         return lambda x: mp.log(1 - (1 - g) * x) / mp.log(g)
     return lambda x: ((1 - (1 - g) * x) ** (-shape) - 1) / (g ** (-shape) - 1)
@@ -71,7 +72,7 @@ def test_the_law_of_the_number_of_runs(runs, shape):
     """The probabilities add up to one and to the mean, and give the generating function that the proofs use."""
     if shape == inf:
         pytest.skip("Poisson numbers are priced, not drawn")
-    chances = list(_selection.probabilities(runs, shape))
+    chances = list(selection.probabilities(runs, shape))
     assert sum(chances) == pytest.approx(1, abs=1e-12)
     assert sum(k * chance for k, chance in enumerate(chances, 1)) == pytest.approx(runs, rel=1e-9)
     f = generating(runs, shape)
@@ -253,7 +254,7 @@ def exactly(runs, shape, digits=300):
     """The probabilities of 1, 2, ... runs times 2^digits, in whole numbers, by the law's own span."""
     one = 1 << digits
     with mp.workprec(digits + 60):
-        s = mpf(_selection.span(runs, shape))
+        s = mpf(selection.span(runs, shape))
         shrink = int(-mp.expm1(-s) * one)
         first = -mp.expm1(-s) * (1 / s if shape == 0 else mpf(shape) / mp.expm1(mpf(shape) * s))
         chance, up = int(first * one), Fraction(shape)
@@ -273,7 +274,7 @@ def test_the_law_that_is_drawn_is_off_by_less_than_missed(runs, shape):
     """In whole numbers: the total variation between what 192 bits draw and the law, with all that is cut off."""
     drawn, off, total = 0, 0, 0
     digits = 1300 if shape == 1000 else 300
-    for chance, true in zip(_selection.probabilities(runs, shape), exactly(runs, shape, digits), strict=False):
+    for chance, true in zip(selection.probabilities(runs, shape), exactly(runs, shape, digits), strict=False):
         units = int(ldexp(chance, 192)) << (digits - 192)
         off, drawn, total = off + abs(units - true), drawn + units, total + true
     left_out = abs((1 << digits) - drawn) + max(0, (1 << digits) - total)
@@ -299,7 +300,7 @@ def test_numbers_of_runs_are_drawn_by_the_law():
 
     described = m.BestOf(m.Pure(0.1), 3.0, 0.0)
     drawn = np.array([tuning.draw_runs(described, seed=number) for number in range(20_000)])
-    chances = np.array(list(_selection.probabilities(3.0, 0.0)))[:12]
+    chances = np.array(list(selection.probabilities(3.0, 0.0)))[:12]
     counts = np.array([np.sum(drawn == k) for k in range(1, 13)])
     expected = np.append(chances, 1 - chances.sum()) * len(drawn)
     assert stats.chisquare(np.append(counts, len(drawn) - counts.sum()), expected).pvalue > 1e-6

@@ -6,8 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from almoner import filters, individual, meaning
+from almoner import filters, individual
 from almoner import mechanisms as m
+from almoner.accounting import meaning
 from almoner.curves import _two_outcomes, approximate, gaussian, renyi, tradeoff, zcdp
 from almoner.ledger import Ledger
 

@@ -7,8 +7,9 @@ from math import exp, expm1
 import numpy as np
 import pytest
 
-from almoner import calibrate, filters, individual, odometers
+from almoner import filters, individual, odometers
 from almoner import mechanisms as m
+from almoner.accounting import calibrate
 from almoner.errors import BudgetExceeded, Unsupported
 
 LEAK = 5e-4

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from almoner import calibrate, filters, individual
+from almoner import filters, individual
 from almoner import mechanisms as m
+from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, BudgetExceeded
 
 PARTS = (*range(1, 2001), 9_999, 10**6, 3**15)

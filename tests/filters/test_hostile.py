@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mpmath import binomial, exp, mp, mpf, ncdf, npdf
 
-from almoner import certificates, filters, odometers
+from almoner import filters, odometers
 from almoner import mechanisms as m
+from almoner.accounting import certificates
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from corruptions import checker
 

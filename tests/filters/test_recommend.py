@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from almoner import calibrate, filters, mechanisms
+from almoner import filters, mechanisms
+from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, CalibrationFailed, Unsupported
 from almoner.mechanisms import Composed, Gaussian, Laplace, Pure, RandomizedResponse, Repeated, SampledGaussian
 

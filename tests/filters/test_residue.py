@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import laplace, norm
 
-from almoner import calibrate, errors, filters
+from almoner import errors, filters
 from almoner import mechanisms as m
 from almoner._units import MEASURE, up
+from almoner.accounting import calibrate
 from almoner.curves import gaussian, residue
 from enumeration import delta as true_delta
 from enumeration import leak, response

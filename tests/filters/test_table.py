@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from almoner import calibrate, filters
+from almoner import filters
+from almoner.accounting import calibrate
 from almoner.mechanisms import Pure, SampledGaussian
 
 PAGE = (Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from almoner import calibrate, filters
+from almoner import filters
 from almoner import mechanisms as m
+from almoner.accounting import calibrate
 from almoner.curves import gaussian, renyi, zcdp
 
 ENTRIES = json.loads((Path(__file__).parent / "accounting.json").read_text(encoding="utf-8"))["numbers"]

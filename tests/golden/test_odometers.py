@@ -12,7 +12,7 @@ import pytest
 
 from almoner import _search, filters, odometers
 from almoner import mechanisms as m
-from almoner.compare import optimum
+from almoner.accounting.compare import optimum
 from almoner.curves import zcdp
 
 ENTRIES = json.loads((Path(__file__).parent / "odometers.json").read_text(encoding="utf-8"))["numbers"]

@@ -13,8 +13,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from almoner import filters, meaning
+from almoner import filters
 from almoner import mechanisms as m
+from almoner.accounting import meaning
 from almoner.curves import approximate, gaussian, losses, renyi, tradeoff, tuning, zcdp
 from almoner.curves.totals import optimum, tightest
 

@@ -11,8 +11,8 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from almoner import certificates
 from almoner import mechanisms as m
+from almoner.accounting import certificates
 
 __all__ = ["CHECKER", "RUNS", "checker", "corrupted", "refused", "signed", "stronger"]
 

@@ -20,7 +20,7 @@ from almoner import filters
 from almoner.errors import AlmonerError, LedgerError
 from almoner.ledger import Ledger, verify
 from almoner.queries import Count, Session, Sum
-from almoner.queries._noise import noisy
+from almoner.queries._questions.noise import noisy
 
 PEOPLE = 3000
 RHO_EACH = 2e-6

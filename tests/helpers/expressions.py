@@ -4,8 +4,7 @@ import math
 import re
 from datetime import date, datetime, timedelta
 
-from almoner.queries._engines.functions import case_tables
-from almoner.queries._expressions import (
+from almoner.queries._language.expressions import (
     And,
     Arithmetic,
     Call,
@@ -20,6 +19,7 @@ from almoner.queries._expressions import (
     Not,
     Or,
 )
+from almoner.queries._sql.functions import case_tables
 
 KINDS = {"n": "whole", "f": "number", "t": "text", "b": "bool", "d": "date", "s": "time"}
 NASTY = {

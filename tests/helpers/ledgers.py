@@ -3,7 +3,7 @@
 from almoner import filters
 from almoner._workspace import Query
 from almoner.ledger import Ledger, verify
-from almoner.queries._questions import described
+from almoner.queries._questions.kinds_of import described
 
 RHO = 10**15
 

@@ -9,8 +9,11 @@ import numpy as np
 from almoner import audit
 from almoner.ledger._accounts import postgres
 from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
-from almoner.queries import Count, Sum, _question, _releases
-from almoner.queries._engines import compiler, duckdb_engine, spark_engine
+from almoner.queries import Count, Sum
+from almoner.queries._ask import release as _releases
+from almoner.queries._engines import duckdb_engine, spark_engine
+from almoner.queries._questions import question
+from almoner.queries._sql import compiler
 
 
 def asked(told=()):
@@ -23,9 +26,9 @@ def no_clipping(monkeypatch):
 
 
 def a_ninth_charged(monkeypatch):
-    right, price = compiler.units_per_step, _question.price_of
+    right, price = compiler.units_per_step, question.price_of
     monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(_question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
 
 
 def rows_as_people(monkeypatch):

@@ -18,8 +18,8 @@ from random import Random
 
 import numpy as np
 
-from almoner import certificates
 from almoner import mechanisms as m
+from almoner.accounting import certificates
 from almoner.curves import losses
 from almoner.errors import Unsupported
 from corruptions import checker, corrupted, refused, stronger

@@ -19,7 +19,7 @@ from almoner import filters
 from almoner.errors import LedgerError
 from almoner.ledger import verify
 from almoner.queries import Count, People, Session, Sum
-from almoner.queries._noise import noisy
+from almoner.queries._questions.noise import noisy
 
 PEOPLE = 60
 RHO = 0.5

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from almoner import calibrate, filters, individual, meaning, odometers
+from almoner import filters, individual, odometers
 from almoner import mechanisms as m
+from almoner.accounting import calibrate, meaning
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, UnknownPerson, Unsupported
 

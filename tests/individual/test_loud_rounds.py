@@ -8,7 +8,8 @@ import pytest
 import loud_rounds
 from almoner import filters, individual
 from almoner import mechanisms as m
-from almoner.curves import gaussian, planned_table
+from almoner.curves import gaussian
+from almoner.curves.planned import table as planned_table
 
 MARGIN = 1 + 1e-6  # of the oracle's own rounding
 

@@ -9,9 +9,12 @@ import torch
 
 from almoner import filters, individual, training
 from almoner import mechanisms as m
-from almoner.curves import _grid_laws, _rounds, lattice, planned_table
-from almoner.curves.losses import _laws
-from almoner.curves.planned_table import NEVER
+from almoner.curves import loss_grid
+from almoner.curves._grid import grid_laws
+from almoner.curves._grid import laws as _laws
+from almoner.curves.planned import _rounds
+from almoner.curves.planned import table as planned_table
+from almoner.curves.planned.table import NEVER
 from almoner.errors import ArgumentError, Unsupported
 from almoner.notions import _planned
 
@@ -243,10 +246,10 @@ def discrete_rounds(monkeypatch):
 
     def clear(**pairs):
         stand_for.update(pairs)
-        for part in (lattice.laws, planned_table.table, _planned._prices):
+        for part in (loss_grid.laws, planned_table.table, _planned._prices):
             part.cache_clear()
 
-    monkeypatch.setattr(_grid_laws, "discrete_law", laws)
+    monkeypatch.setattr(grid_laws, "discrete_law", laws)
     monkeypatch.setattr(_rounds, "law", laws)
     clear()
     yield clear

@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from almoner import calibrate, errors, filters, individual
+from almoner import errors, filters, individual
 from almoner import mechanisms as m
+from almoner.accounting import calibrate
 from almoner.curves import residue
 
 STEP = m.SampledGaussian(2.0, 1.0, 0.01)

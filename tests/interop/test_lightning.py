@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from almoner import calibrate, filters, individual, mechanisms, odometers
+from almoner import filters, individual, mechanisms, odometers
+from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")

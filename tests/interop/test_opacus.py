@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from almoner import calibrate, filters, individual, mechanisms, odometers
+from almoner import filters, individual, mechanisms, odometers
+from almoner.accounting import calibrate
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, MissingExtra, Unsupported
 
 torch = pytest.importorskip("torch")
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from almoner.interop import opacus as ours  # noqa: E402
 from almoner.interop.opacus import _optimizer as optimizer_module  # noqa: E402
-from almoner.training._card import build_card  # noqa: E402
+from almoner.training._card.card import build_card  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"

@@ -15,7 +15,7 @@ from almoner import filters
 from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger import Hold, Ledger, Updates, backup, compact, export, restore, verify
-from almoner.ledger._accounts.names import Names, key_of, new_key
+from almoner.ledger._names import Names, key_of, new_key
 from almoner.queries import Count, People, Session
 from almoner.queries.plans import Plan
 from ledgers import RHO, ask, clean, opened

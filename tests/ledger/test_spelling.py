@@ -13,8 +13,8 @@ from almoner._workspace import duckdb
 from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Hold, Ledger, Periods, verify
 from almoner.ledger._opening import create_in
+from almoner.ledger._record.terms import Terms
 from almoner.ledger._stores.store import open_store
-from almoner.ledger._terms import Terms
 from almoner.queries.plans import Plan
 from sparks import needs_spark, started
 

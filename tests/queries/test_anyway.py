@@ -6,7 +6,7 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.queries import Count, People, Sum
-from almoner.queries._questions import described, question, recorded
+from almoner.queries._questions.kinds_of import described, question, recorded
 from almoner.queries.plans import Plan
 from plan_files import PLAN, plan_folder
 from services import service, service_folder

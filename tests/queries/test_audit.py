@@ -15,8 +15,11 @@ import pytest
 from scipy.stats import chi2
 
 from almoner import filters
-from almoner.queries import Count, Session, Sum, _question, _releases
-from almoner.queries._engines import compiler, duckdb_engine
+from almoner.queries import Count, Session, Sum
+from almoner.queries._ask import release
+from almoner.queries._engines import duckdb_engine
+from almoner.queries._questions import question
+from almoner.queries._sql import compiler
 
 ROUNDS, PAID = 6, 2
 RHO = 18.0
@@ -86,17 +89,17 @@ def rows_as_people(monkeypatch):
 
 
 def a_ninth_charged(monkeypatch):
-    right, price = compiler.units_per_step, _question.price_of
+    right, price = compiler.units_per_step, question.price_of
     monkeypatch.setattr(compiler, "units_per_step", lambda noise: right(noise) / 9)
-    monkeypatch.setattr(_question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
+    monkeypatch.setattr(question, "price_of", lambda clip_steps, noise: price(clip_steps, noise) // 9)
     cheaper = tuple((replace(asked), others) for asked, others in ASKED)  # priced as they are made
     monkeypatch.setitem(globals(), "ASKED", cheaper)
 
 
 def a_third_of_the_noise(monkeypatch):
-    right = _releases.noisy
+    right = release.noisy
     smaller = lambda mechanism: type(mechanism)(mechanism.sigma / 3, mechanism.sensitivity)  # noqa: E731
-    monkeypatch.setattr(_releases, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
+    monkeypatch.setattr(release, "noisy", lambda sums, mechanism: right(sums, smaller(mechanism)))
 
 
 @pytest.mark.parametrize("plant", [no_clipping, rows_as_people, a_ninth_charged, a_third_of_the_noise])

@@ -15,12 +15,12 @@ from almoner import filters
 from almoner.curves import gaussian, zcdp
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Ledger, summary
-from almoner.ledger._terms import Terms
+from almoner.ledger._record.terms import Terms
 from almoner.mechanisms import Gaussian, Laplace
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Sum, Variance
-from almoner.queries._answers import answer
-from almoner.queries._noise import noisy
-from almoner.queries._questions import described, question
+from almoner.queries._answers.answers import answer
+from almoner.queries._questions.kinds_of import described, question
+from almoner.queries._questions.noise import noisy
 from almoner.queries.plans import Plan
 from ledgers import RHO, exact
 from sessions import opened

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Quantiles, Variance
-from almoner.queries._questions import described, recorded
+from almoner.queries._questions.kinds_of import described, recorded
 from ledgers import exact
 from sessions import CHEAP, opened
 

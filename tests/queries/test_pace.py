@@ -12,10 +12,10 @@ from almoner import filters
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Histogram, Mean, People, Session, Sum
-from almoner.queries._analyst import Asker
-from almoner.queries._asking import _refuse_other
-from almoner.queries._prices import STEPS
-from almoner.queries._questions import described, question
+from almoner.queries._answers.analyst import Asker
+from almoner.queries._ask.asking import _refuse_other
+from almoner.queries._questions.kinds_of import described, question
+from almoner.queries._questions.prices import STEPS
 from almoner.queries.plans import Plan
 from ledgers import RHO, exact
 from plan_files import PLAN, plan_folder

@@ -8,7 +8,7 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.queries import Count, Mean, People
-from almoner.queries._questions import described, question
+from almoner.queries._questions.kinds_of import described, question
 from ledgers import RHO
 from sessions import opened
 

@@ -8,7 +8,8 @@ import pytest
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded
-from almoner.ledger import Watch, _record
+from almoner.ledger import Watch
+from almoner.ledger._record import entries
 from almoner.queries import Count
 from ledgers import RHO
 from sessions import opened
@@ -61,7 +62,7 @@ def test_clock_going_backwards(path, monkeypatch):
         def now(zone):
             return next(times)
 
-    monkeypatch.setattr(_record, "datetime", Clock)
+    monkeypatch.setattr(entries, "datetime", Clock)
     with opened(path) as session:
         for key in ("a", "b"):
             session.analyst("x").ask(Count(clip=1, sigma=5.0), key=key)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from almoner.compare import Bound, Comparison
+from almoner.accounting.compare import Bound, Comparison
 from almoner.mechanisms import Gaussian
 from almoner.report.odometers import draw
 

@@ -11,7 +11,7 @@ from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement
 from almoner.ledger import Ledger, compact, erase
 from almoner.queries import Line, Statement
-from almoner.queries._questions import _KINDS
+from almoner.queries._questions.kinds_of import _KINDS
 from almoner.report import pages
 from page_reader import Reader
 

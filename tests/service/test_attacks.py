@@ -13,8 +13,8 @@ import uvicorn
 from almoner import filters
 from almoner.errors import DataError
 from almoner.ledger import Domain, Ledger
-from almoner.service import _patience
-from almoner.service._clerk import Busy, Clerk, Stopped
+from almoner.service._http import header_timeout
+from almoner.service._padded_worker import Busy, Clerk, Stopped
 from almoner.service._rates import Rates
 from services import COUNT, MARKER, TOKENS, Service, service, service_folder
 
@@ -515,7 +515,7 @@ def test_silent_connections_are_closed(monkeypatch):
         return told
 
     async def work():
-        server = uvicorn.Server(uvicorn.Config(said, http=_patience.Patient, lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(said, http=header_timeout.Patient, lifespan="off", log_config=None))
         with socket.create_server(("127.0.0.1", 0)) as bound:
             serving = asyncio.create_task(server.serve([bound]))
             port, whole = bound.getsockname()[1], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -525,7 +525,7 @@ def test_silent_connections_are_closed(monkeypatch):
             await serving
         return found
 
-    monkeypatch.setattr(_patience, "SECONDS", 0.5)
+    monkeypatch.setattr(header_timeout, "SECONDS", 0.5)
     silent, slow, after = asyncio.run(work())
     assert silent == slow == b""
     assert after.count(b"200 OK") == 1

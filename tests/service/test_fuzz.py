@@ -10,7 +10,7 @@ from services import MARKER, TOKENS, service, service_folder
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 from schemathesis import checks  # noqa: E402
 
-from almoner.service._openapi import document  # noqa: E402
+from almoner.service._http.openapi import document  # noqa: E402
 
 EXAMPLES = int(os.environ.get("ALMONER_FUZZ", "60"))
 """Requests for each operation; the environment can ask for more."""

@@ -4,9 +4,9 @@ import jsonschema_rs
 import pytest
 
 from almoner import queries
-from almoner.service._analyst_routes import AnalystRoutes
 from almoner.service._bodies import ASKS, FIELDS
-from almoner.service._openapi import document
+from almoner.service._http.analyst_routes import AnalystRoutes
+from almoner.service._http.openapi import document
 from services import COUNT, TOKENS, service, service_folder
 
 

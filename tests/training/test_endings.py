@@ -15,9 +15,10 @@ import torch
 
 from almoner import errors, filters, ledger, mechanisms, odometers, training
 from almoner.queries import Session
-from almoner.training import _ending, callbacks, policies
-from almoner.training._ending import Interruptions, Killed, Saves
-from almoner.training._evaluation import correct
+from almoner.training import callbacks, policies
+from almoner.training._records.evaluation import correct
+from almoner.training._steps import ending
+from almoner.training._steps.ending import Interruptions, Killed, Saves
 from almoner.training.correlated import Banded, FixedBatches
 from training_runs import BY_RECORD, N, network, records, trainer
 
@@ -359,7 +360,7 @@ class Clock:
 def saved_at(monkeypatch, *, every, cost, step, steps=200):
     """Steps after which it is saved, where a save and a step take so long."""
     clock, found = Clock(), []
-    monkeypatch.setattr(_ending, "monotonic", clock)
+    monkeypatch.setattr(ending, "monotonic", clock)
 
     def save():
         clock.now += cost

@@ -6,7 +6,7 @@ import pytest
 from almoner import errors, filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.training import descend
-from almoner.training._logistic.gradients import LogisticGradients
+from almoner.training._linear.gradients import LogisticGradients
 from almoner.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 MU = 1.0

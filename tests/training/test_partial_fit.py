@@ -13,9 +13,10 @@ from torch import nn
 
 from almoner import filters, individual, mechanisms, training
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
-from almoner.training import LogisticRegression, _distributed
-from almoner.training._logistic import descent
-from almoner.training._logistic.personal_accounts import SavedAccounts
+from almoner.training import LogisticRegression
+from almoner.training._linear import descent
+from almoner.training._linear.personal_accounts import SavedAccounts
+from almoner.training._records import distributed
 from forks import needs_fork, raises_in_fork
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
@@ -60,7 +61,7 @@ def test_calls_are_the_updates_of_a_stream(columns, monkeypatch):
     """
     if columns > 1:
         monkeypatch.setattr(descent, "_noisy", lambda sums, step, noise: sums)
-        monkeypatch.setattr(_distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
+        monkeypatch.setattr(distributed.Processes, "noisy_total", lambda self, sums, sigma, generator: list(sums))
     classes, budget = list(range(max(2, columns))), {"epsilon": 2.0 if columns == 1 else 2.6, "delta": 1e-5}
     fitted = model(classes=classes, **budget)
     for update in range(8):

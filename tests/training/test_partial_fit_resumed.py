@@ -13,7 +13,7 @@ from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.ledger import Ledger, streams, verify
 from almoner.queries import Count, Session
 from almoner.training import LogisticRegression, OnLedger
-from almoner.training._logistic import descent, stream_folder
+from almoner.training._linear import descent, stream_folder
 
 PEOPLE = ["ann", "bob", "cat", "dan", "eve"]
 

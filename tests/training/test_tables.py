@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from almoner import training
 from almoner.errors import ArgumentError, DataError
-from almoner.training._logistic import model_folder, tables
-from almoner.training._logistic.schema import Schema, template
+from almoner.training._linear import model_folder, tables
+from almoner.training._linear.schema import Schema, template
 from data_folders import DATA, needs
 
 SCHEMA = """

@@ -13,9 +13,11 @@ from torch import nn
 
 from almoner import filters, individual, training
 from almoner.curves import gaussian, renyi
-from almoner.training import _contributions, _distributed, stopping
-from almoner.training._ending import Saves
-from almoner.training._evaluation import correct
+from almoner.training import stopping
+from almoner.training._records import distributed
+from almoner.training._records.evaluation import correct
+from almoner.training._steps import contributions
+from almoner.training._steps.ending import Saves
 from audits import DELTA, epsilon_bound
 
 AXES, RUNS, MU = 1000, 20, 1.5
@@ -182,9 +184,9 @@ def test_contributing_after_a_refusal_is_caught():
 
 def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
     """The same audit exceeds the claim where the noise shrinks with the share of people in the batch."""
-    original = _distributed.Processes.noisy_total
+    original = distributed.Processes.noisy_total
     monkeypatch.setattr(
-        _distributed.Processes,
+        distributed.Processes,
         "noisy_total",
         lambda self, sums, sigma, generator: original(self, sums, sigma * 0.5, generator),
     )
@@ -194,7 +196,7 @@ def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
 
 def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
-    from almoner.training._accounts import TrainingAccounts
+    from almoner.training._accounts.run_accounts import TrainingAccounts
 
     as_if_killed(monkeypatch)
     monkeypatch.setattr(TrainingAccounts, "charge_worst_case", lambda self, step: None)
@@ -212,7 +214,7 @@ def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
 
 def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
     """Charged for the norm that was last seen, but clipped at the clip: the same audit exceeds the claim."""
-    original = _contributions.Poisson._current_bounds
+    original = contributions.Poisson._current_bounds
 
     class Loose(np.ndarray):
         """Bounds that are small when they are charged, and the clip when they are used."""
@@ -221,7 +223,7 @@ def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
             return np.ones_like(np.asarray(super().__getitem__(rows)))
 
     monkeypatch.setattr(
-        _contributions.Poisson, "_current_bounds", lambda self, *given: np.asarray(original(self, *given)).view(Loose)
+        contributions.Poisson, "_current_bounds", lambda self, *given: np.asarray(original(self, *given)).view(Loose)
     )
 
     class Charged(individual.Filter):
@@ -268,11 +270,11 @@ def spread_tells_who_is_there(count):
 def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
     """Divided by the number of people, noise tells how many there are, every time; divided by a fixed one, never."""
     if planted:
-        original = _contributions.FullBatch.charge_and_sum
+        original = contributions.FullBatch.charge_and_sum
 
         def sums(self, gradients, records, accounts, step, steps_left):
             monkeypatch.setattr(
-                _distributed.Processes,
+                distributed.Processes,
                 "noisy_total",
                 lambda me, parts, sigma, generator: [
                     part * 4.5 / records.person_count for part in noisy(me, parts, sigma, generator)
@@ -280,7 +282,7 @@ def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
             )
             return original(self, gradients, records, accounts, step, steps_left)
 
-        noisy = _distributed.Processes.noisy_total
-        monkeypatch.setattr(_contributions.FullBatch, "charge_and_sum", sums)
+        noisy = distributed.Processes.noisy_total
+        monkeypatch.setattr(contributions.FullBatch, "charge_and_sum", sums)
     right = spread_tells_who_is_there(60)
     assert right == 60 if planted else 10 <= right <= 50

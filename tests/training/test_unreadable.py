@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from almoner.cli import app
 from almoner.errors import DataError
 from almoner.training import LogisticRegression, tables
-from almoner.training._logistic import inputs
-from almoner.training.models import load, train_to_folder
+from almoner.training._linear import inputs
+from almoner.training.saved_model import load, train_to_folder
 
 PRIVATE = "private: for the data holder"
 ROWS = 400

@@ -5,7 +5,7 @@ and compares: what of each person could be told from the outputs, and is it what
 ``one_run`` and ``many_runs`` attack a training, and say with confidence which claims its outputs refute.
 """
 
-from almoner._witness import Part, coins, released
+from almoner._audit_hook import Part, coins, released
 from almoner.audit._accounts import Amount, account_of
 from almoner.audit._canaries import ManyRuns, OneRun, many_runs, one_run
 from almoner.audit._guesses import epsilon_refuted, gaussian_p_value, mu_refuted, p_value

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner._witness import Part
+from almoner._audit_hook import Part
 
 __all__ = ["Call", "Diverged", "Frozen", "Recorder", "Run", "Values", "values_of"]
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from almoner import _check, _witness
+from almoner import _audit_hook, _check
 from almoner.audit._accounts import Account, account_of
 from almoner.audit._calls import Diverged, Frozen, Recorder, Run
 from almoner.audit._compare import Found, Pair, compare
@@ -178,7 +178,7 @@ def _free(sampled: Account | None, never: Account | None) -> bool:
 
 def _played(pipeline: Pipeline[Data], data: Data, witness: Recorder, people: Sequence[Any]) -> _Played:
     """One run under a witness. An error of a replay is an output like any other; of the recorded run, the caller's."""
-    with ExitStack() as stack, _witness.present(witness):
+    with ExitStack() as stack, _audit_hook.present(witness):
         try:
             outcome = pipeline(data)
             if isinstance(outcome, Generator):

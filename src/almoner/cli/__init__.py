@@ -18,17 +18,17 @@ from almoner.cli import (
     _accounting,
     _audit,
     _compare,
-    _copies,
     _datasets,
-    _demo,
     _init,
+    _ledger_upkeep,
     _losses,
     _queries,
     _serve,
     _statements,
     _training,
 )
-from almoner.cli._groups import Commands
+from almoner.cli._demo import run
+from almoner.cli._options.groups import Commands
 
 __all__ = ["app"]
 
@@ -50,7 +50,7 @@ app = typer.Typer(
     ),
 )
 for _commands in (
-    _demo,
+    run,
     _init,
     _accounting,
     _compare,
@@ -59,7 +59,7 @@ for _commands in (
     _queries,
     _statements,
     _serve,
-    _copies,
+    _ledger_upkeep,
     _datasets,
     _audit,
 ):

@@ -9,9 +9,7 @@ import typer
 
 from almoner import _check
 from almoner._units import shown
-from almoner.cli._files import check_new_file
-from almoner.cli._json import dumps
-from almoner.cli._options import (
+from almoner.cli._options.common import (
     BatchSize,
     CsvFile,
     DatasetSize,
@@ -27,12 +25,14 @@ from almoner.cli._options import (
     OptionalSteps,
     rate_and_steps,
 )
-from almoner.cli._tables import Listing, show, working
+from almoner.cli._options.files import check_new_file
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show, working
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.answers import Answer
-    from almoner.calibrate import Calibration
+    from almoner.accounting.answers import Answer
+    from almoner.accounting.calibrate import Calibration
     from almoner.curves.totals import Total
     from almoner.mechanisms import Mechanism
 
@@ -77,7 +77,8 @@ def epsilon(
     Say rate and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Without any of
     them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run.
     """
-    from almoner import answers, meaning, mechanisms
+    from almoner import mechanisms
+    from almoner.accounting import answers, meaning
     from almoner.curves.totals import totals
 
     for path in (certificate, csv):
@@ -144,7 +145,7 @@ def _as_rows(best: "Sequence[Answer]", rows: "Sequence[Total]") -> Listing:
 
 
 def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
-    from almoner.certificates import of_run
+    from almoner.accounting.certificates import of_run
 
     path.write_text(dumps(of_run(run, delta=delta)) + "\n", encoding="utf-8")
 
@@ -176,7 +177,7 @@ def calibrate(
     and steps by --sample-rate and --steps, or by --dataset-size, --batch-size and --epochs. Sigma is the absolute
     noise, the noise multiplier times the clip.
     """
-    from almoner.calibrate import by_filter, in_advance
+    from almoner.accounting.calibrate import by_filter, in_advance
 
     if csv is not None:
         check_new_file(csv, force=force)

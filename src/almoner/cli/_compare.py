@@ -7,9 +7,7 @@ import typer
 
 from almoner import _check, mechanisms
 from almoner._units import shown
-from almoner.cli._files import check_new_file, check_picture
-from almoner.cli._json import dumps
-from almoner.cli._options import (
+from almoner.cli._options.common import (
     BatchSize,
     CsvFile,
     DatasetSize,
@@ -23,11 +21,13 @@ from almoner.cli._options import (
     Picture,
     rate_and_steps,
 )
-from almoner.cli._tables import Listing, show, working
+from almoner.cli._options.files import check_new_file, check_picture
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show, working
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.compare import Comparison
+    from almoner.accounting.compare import Comparison
 
 __all__ = ["add", "compare", "described"]
 
@@ -114,7 +114,7 @@ def compare(
         epsilon_each=epsilon_each,
         delta_each=delta_each,
     )
-    from almoner.compare import compare as comparison
+    from almoner.accounting.compare import compare as comparison
 
     with working("Computing every bound"):
         table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)

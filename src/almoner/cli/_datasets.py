@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from almoner.cli._json import dumps
-from almoner.cli._options import Json
+from almoner.cli._options.common import Json
 from almoner.cli._queries import LOOK, RULES, LedgerName, ledger, opened
-from almoner.cli._tables import Listing, show
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show
 from almoner.errors import ArgumentError
 
 __all__ = ["add"]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from almoner.cli._spends import progress_bar
+from almoner.cli._shown.spends import progress_bar
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.training.models import TrainedOnImages
+    from almoner.training.saved_model import TrainedOnImages
 
 __all__ = [
     "Classes",
@@ -96,7 +96,7 @@ def train_on_images(given: dict[str, Any]) -> "TrainedOnImages":
         raise ArgumentError(f"{missing[0]} is missing: it must be public, so that it cannot be read off the images")
     if given["out"] is None:
         raise ArgumentError("--out is missing: the folder for the model")
-    from almoner.training.models import image_shape, train_images_to_folder
+    from almoner.training.saved_model import image_shape, train_images_to_folder
 
     with progress_bar(quiet=given["as_json"]) as progress:
         task = progress.add_task("features, then training", total=None)

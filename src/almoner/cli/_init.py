@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from almoner.cli._files import check_free
-from almoner.cli._groups import Group
-from almoner.cli._options import Force
+from almoner.cli._options.common import Force
+from almoner.cli._options.files import check_free
+from almoner.cli._options.groups import Group
 
 __all__ = ["add"]
 

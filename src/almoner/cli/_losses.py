@@ -9,10 +9,19 @@ import typer
 from almoner import _check
 from almoner._private import LEVELS, MARK
 from almoner._units import shown
-from almoner.cli._files import check_page, check_picture, write_page
-from almoner.cli._json import dumps
-from almoner.cli._options import Delta, Force, Json, NoiseMultiplier, OptionalSteps, Page, PrivatePicture, SampleRate
-from almoner.cli._tables import Listing, show
+from almoner.cli._options.common import (
+    Delta,
+    Force,
+    Json,
+    NoiseMultiplier,
+    OptionalSteps,
+    Page,
+    PrivatePicture,
+    SampleRate,
+)
+from almoner.cli._options.files import check_page, check_picture, write_page
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown
-from almoner.cli._answers import print_answers
-from almoner.cli._files import check_new_file, check_page, write_page
-from almoner.cli._groups import Group
-from almoner.cli._json import dumps
-from almoner.cli._misfits import print_misfits
-from almoner.cli._options import CsvFile, Force, Json, OutFile
-from almoner.cli._tables import Listing, console, show
+from almoner.cli._options.common import CsvFile, Force, Json, OutFile
+from almoner.cli._options.files import check_new_file, check_page, write_page
+from almoner.cli._options.groups import Group
+from almoner.cli._shown.answers import print_answers
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.misfits import print_misfits
+from almoner.cli._shown.tables import Listing, console, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:

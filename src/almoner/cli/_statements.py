@@ -8,11 +8,11 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown
-from almoner.cli._files import check_page, write_page
-from almoner.cli._json import dumps
-from almoner.cli._options import Force, Json, OptionalDelta, Page
+from almoner.cli._options.common import Force, Json, OptionalDelta, Page
+from almoner.cli._options.files import check_page, write_page
 from almoner.cli._queries import Person, opened
-from almoner.cli._tables import Listing, show
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def statement(
         raise ArgumentError("give either --html or --json")
     told: Statement | BudgetStatement
     if path.endswith(".accounts") or Path(path).is_dir():
-        from almoner.training.models import statement as models_statement
+        from almoner.training.saved_model import statement as models_statement
 
         if delta is not None:
             raise ArgumentError("--delta: the accounts of a model are stated at the delta on its card")

@@ -11,8 +11,6 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from almoner.cli._ending import stopped_in_order
-from almoner.cli._files import check_free, check_new_file, check_picture
 from almoner.cli._images import (
     Classes,
     Dimensions,
@@ -26,9 +24,7 @@ from almoner.cli._images import (
     train_on_images,
     typed,
 )
-from almoner.cli._json import dumps
-from almoner.cli._misfits import print_misfits
-from almoner.cli._options import (
+from almoner.cli._options.common import (
     Delta,
     Epsilon,
     Force,
@@ -40,12 +36,16 @@ from almoner.cli._options import (
     PrivatePicture,
     Steps,
 )
-from almoner.cli._spends import draw_spends, progress_bar
+from almoner.cli._options.ending import stopped_in_order
+from almoner.cli._options.files import check_free, check_new_file, check_picture
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.misfits import print_misfits
+from almoner.cli._shown.spends import draw_spends, progress_bar
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
     from almoner.training import OnLedger
-    from almoner.training.models import Trained, TrainedOnImages, Tuning
+    from almoner.training.saved_model import Trained, TrainedOnImages, Tuning
 
 __all__ = ["add", "predict", "train"]
 
@@ -172,7 +172,7 @@ def train(
         raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
     tuning = _tuning(ctx)
     _check_private_picture(picture, out, force=force)
-    from almoner.training.models import train_to_folder
+    from almoner.training.saved_model import train_to_folder
 
     charged = _on_ledger(ledger, key, analyst, purpose)
     files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
@@ -240,7 +240,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict with a saved model. The answers are about the people in DATA: they are as private as that file."""
-    from almoner.training.models import load
+    from almoner.training.saved_model import load
 
     if out is not None:
         check_new_file(out, force=force, read=(data,))
@@ -304,7 +304,7 @@ def _tuning(ctx: typer.Context) -> "Tuning | None":
     given = ctx.params
     if given["tune"] is None:
         return None
-    from almoner.training.models import Tuning
+    from almoner.training.saved_model import Tuning
 
     grid = {name: _numbers(given[f"tune_{name}"]) for name in ("learning_rate", "max_grad_norm")}
     return Tuning(given["tune"], grid, None if given["tune_on"] is None else Path(given["tune_on"]))
@@ -320,7 +320,7 @@ def _numbers(listed: str) -> list[float]:
 def _print_trained(
     trained: "Trained | TrainedOnImages", out: Path, private: list[str], *, kept: bool, as_json: bool
 ) -> None:
-    from almoner.training.models import accounts_file
+    from almoner.training.saved_model import accounts_file
 
     private = [*private, *([str(accounts_file(out))] if kept else [])]
     card = trained.card
@@ -366,7 +366,7 @@ def _look(
 
 
 def _write_template(data: Path, target: str, person: str | None, path: Path, *, force: bool, as_json: bool) -> None:
-    from almoner.training.models import schema_template
+    from almoner.training.saved_model import schema_template
 
     text = schema_template(data, target=target, person=person)
     check_free(path, force=force)

@@ -15,7 +15,7 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, exact, times
-from almoner.curves import _discrete
+from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
 __all__ = ["Approximate", "cost", "of"]
@@ -77,7 +77,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Pair:
         case mechanisms.Approximate():
             return _finite(leaf.epsilon), exact(leaf.delta)
         case mechanisms.DominatingPair():
-            return _discrete.largest_loss(leaf), _discrete.failure(leaf)
+            return discrete.largest_loss(leaf), discrete.failure(leaf)
     raise Unsupported(
         f"{type(leaf).__name__} has no epsilon of its own without a choice of delta; use filters.Zcdp or Renyi"
     )

@@ -20,7 +20,7 @@ from scipy import special
 from almoner import _check, mechanisms
 from almoner._search import last_true
 from almoner._units import as_float, exact
-from almoner.curves import _discrete
+from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
 __all__ = ["Gaussian", "cost", "delta", "epsilon", "mu", "of"]
@@ -97,7 +97,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
                 "SampledGaussian is not a Gaussian mechanism unless sample_rate=1; use filters.Renyi or Residue"
             )
         case mechanisms.DominatingPair():
-            mu = _discrete.mu(leaf)
+            mu = discrete.mu(leaf)
             if mu == inf:
                 raise Unsupported("a DominatingPair whose loss may be infinite in either order is mu-GDP for no mu")
             return Fraction(mu) ** 2

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from almoner import mechanisms
-from almoner.curves import _connect_the_dots as dots
-from almoner.curves import _discrete
+from almoner.curves._grid import connect_the_dots as dots
+from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
 __all__ = ["Pair", "exponential", "laplace", "of", "randomized_response", "sampled_gaussian"]
@@ -88,16 +88,16 @@ def of(mechanism: mechanisms.Mechanism, *, cut: float) -> tuple[Pair, ...]:
         case mechanisms.SampledGaussian(sigma, sensitivity, sample_rate):
             return sampled_gaussian(sample_rate, sigma / sensitivity / ROUND_UP, cut=cut)
         case mechanisms.DominatingPair():
-            remove, add = _discrete.directions(mechanism)
+            remove, add = discrete.directions(mechanism)
             return _own(remove), _own(add)
     raise Unsupported(f"no dominating pair is known for {type(mechanism).__name__}")
 
 
-def _own(one: _discrete.Direction) -> Pair:
+def _own(one: discrete.Direction) -> Pair:
     """An ordered pair of the user's, its failures left out, on so few points that it is certified quickly."""
     if not len(one.losses):
         return _REVEALS_ALL
-    fewer = _discrete.coarse(one, MOST_POINTS)
+    fewer = discrete.coarse(one, MOST_POINTS)
     losses = np.maximum(fewer.losses, -LARGEST_EPSILON) + fewer.error
     masses, large = fewer.masses * (1 + fewer.error), losses > LARGEST_EPSILON
     return Pair(losses[~large], masses[~large], float(masses[large].sum()) * ROUND_UP)

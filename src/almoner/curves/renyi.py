@@ -21,7 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, exact, times
-from almoner.curves import _discrete, _sampled, _selection, zcdp
+from almoner.curves import zcdp
+from almoner.curves._grid import discrete
+from almoner.curves._rdp import sampled, selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = [
@@ -172,7 +174,7 @@ def failure(mechanism: mechanisms.Mechanism) -> Fraction:
         if isinstance(leaf, mechanisms.Approximate):
             failures += count * exact(leaf.delta)
         elif isinstance(leaf, mechanisms.DominatingPair):
-            failures += count * _discrete.failure(leaf)
+            failures += count * discrete.failure(leaf)
     return failures
 
 
@@ -188,7 +190,7 @@ def without_failures(leaf: mechanisms.Mechanism) -> mechanisms.Mechanism:
     """
     if isinstance(leaf, mechanisms.Approximate):
         return mechanisms.Pure(leaf.epsilon)
-    return _discrete.without_failures(leaf) if isinstance(leaf, mechanisms.DominatingPair) else leaf
+    return discrete.without_failures(leaf) if isinstance(leaf, mechanisms.DominatingPair) else leaf
 
 
 def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
@@ -207,7 +209,7 @@ def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
         case mechanisms.Renyi():
             return _next_order(leaf, orders)
         case mechanisms.DominatingPair():
-            return _discrete.renyi(leaf, orders)
+            return discrete.renyi(leaf, orders)
         case mechanisms.BestOf():
             return _best_of(leaf, orders)
     raise Unsupported(f"{type(leaf).__name__} has no Rényi cost that we know")
@@ -228,7 +230,7 @@ def _best_of(best: mechanisms.BestOf, orders: Floats) -> Floats:
     if failure(best.mechanism):
         raise Unsupported("the best of several runs that may fail has no Rényi curve that we know")
     grid = np.union1d(orders, ORDERS)
-    return _selection.renyi(best, values(best.mechanism, grid), grid)[np.searchsorted(grid, orders)]
+    return selection.renyi(best, values(best.mechanism, grid), grid)[np.searchsorted(grid, orders)]
 
 
 def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
@@ -282,7 +284,7 @@ def sampled_gaussian(
     grid, z = _checked(orders), _check.floats(noise=noise)
     proper = (z > 0) & (z < inf)
     safe = np.where(proper, z, 1.0)
-    curve = _sampled.remove if direction == "remove" else _sampled.add
+    curve = sampled.remove if direction == "remove" else sampled.add
     with np.errstate(over="ignore"):
         table = np.maximum(np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1), _LEAST)
     return np.where(proper[..., None], table, np.where(z[..., None] == inf, 0.0, inf))

@@ -17,7 +17,8 @@ from scipy import special
 
 from almoner import _check, mechanisms
 from almoner._units import shown
-from almoner.curves import _selection, approximate, gaussian, renyi, tuning, zcdp
+from almoner.curves import approximate, gaussian, renyi, tuning, zcdp
+from almoner.curves._rdp import selection
 from almoner.errors import Unsupported
 
 __all__ = ["Total", "optimum", "tightest", "totals"]
@@ -120,7 +121,7 @@ def _losses(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
 
 
 def _tuned(run: mechanisms.Mechanism, delta: float) -> Iterator[Total]:
-    best = _selection.only(run)
+    best = selection.only(run)
     if best is None:
         raise Unsupported("not the best of several runs")
     total = f"{shown(best.runs, 6)} runs expected"

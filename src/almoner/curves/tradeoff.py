@@ -23,7 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, mechanisms
 from almoner._units import as_float, times
-from almoner.curves import _discrete, _selection, _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
+from almoner.curves import _two_outcomes, approximate, gaussian, losses, pairs, renyi, zcdp
+from almoner.curves._grid import discrete
+from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["Curve", "from_epsilons", "least", "of"]
@@ -241,7 +243,7 @@ def _of_mechanism(mechanism: mechanisms.Mechanism, points: int) -> Curve:
     also = {_basic}  # beside another bound; those left out are never much below the others
     if _smooth(mechanism):
         also.add(_by_losses)
-    if _selection.only(mechanism) is not None:
+    if selection.only(mechanism) is not None:
         also.add(_by_renyi)
     for bound in (_failures, _best_of, _by_few_points, _by_losses, _by_zcdp, _by_renyi, _basic):
         if pairs and bound not in also:
@@ -278,11 +280,11 @@ def _failures(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float,
 
 def _best_of(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[float, float]]:
     """Of the best of a random number of runs: the points of one run, moved to the right and up (theory 8.2)."""
-    best = _selection.only(mechanism)
+    best = selection.only(mechanism)
     if best is None:
         raise Unsupported("not the best of several runs")
-    curve, more = of(best.mechanism, points=points), exp(_selection.log_mean(best)) * _ROUND_UP
-    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    curve, more = of(best.mechanism, points=points), exp(selection.log_mean(best)) * _ROUND_UP
+    ratio = selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return [((ratio + at) * _ROUND_UP, min(1.0, more * delta)) for at, delta in _points(curve)]
 
 
@@ -325,7 +327,7 @@ def _by_few_points(mechanism: mechanisms.Mechanism, points: int) -> list[tuple[f
 def _pairs_of(leaf: mechanisms.Mechanism) -> tuple[pairs.Pair, ...]:
     """The pairs of one round that does not fail; those of one's own with all their points."""
     if isinstance(leaf, mechanisms.DominatingPair) and renyi.failure(leaf) < 1:
-        both = _discrete.directions(leaf)
+        both = discrete.directions(leaf)
         return tuple(pairs.Pair(one.losses + one.error, one.masses * (1 + one.error)) for one in both)
     return pairs.of(leaf, cut=SMALLEST_DELTA)
 

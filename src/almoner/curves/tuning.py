@@ -26,7 +26,8 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._search import edge
-from almoner.curves import _selection, gaussian, tradeoff
+from almoner.curves import gaussian, tradeoff
+from almoner.curves._rdp import selection
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["MISSED", "draw_runs", "epsilon", "pair"]
@@ -54,12 +55,12 @@ def epsilon(mechanism: mechanisms.Mechanism, /, *, delta: float) -> float:
     Source: docs/proofs/tuning.md, Theorem 3; theory 8.2.
     """
     _check.between(0, 1, delta=delta)
-    best = _selection.only(mechanism)
+    best = selection.only(mechanism)
     if best is None:
         return _one_run(mechanism, delta)
-    more = max(1.0, exp(_selection.log_mean(best)))
+    more = max(1.0, exp(selection.log_mean(best)))
     curve = tradeoff.of(best.mechanism, points=_POINTS)
-    ratio = _selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
+    ratio = selection.log_ratio(best, np.asarray(curve.epsilons), np.asarray(curve.deltas))
     return float(nextafter(ratio + _one_run(best.mechanism, delta / more / _UP, curve), inf))
 
 
@@ -92,7 +93,7 @@ def pair(best: mechanisms.BestOf, /, *, points: int = 257) -> mechanisms.Dominat
     if not isinstance(best, mechanisms.BestOf):
         raise ArgumentError(f"best={best!r} must be a BestOf")
     curve = tradeoff.of(best, points=points)
-    known = _as_far_as(_points(curve), tradeoff.SMALLEST_DELTA * exp(_selection.log_mean(best)) * _UP)
+    known = _as_far_as(_points(curve), tradeoff.SMALLEST_DELTA * exp(selection.log_mean(best)) * _UP)
     at = [(Fraction(nextafter(exp(e) * (1 + 4e-16), inf)), Fraction(d)) for e, d in known if e < 300]
     mirrored = [(1 / x, 1 - 1 / x + h / x) for x, h in reversed(at) if x > 1]
     hull = _hull([*mirrored, *at])
@@ -146,11 +147,11 @@ def draw_runs(best: mechanisms.BestOf, /, *, seed: int | None = None) -> int:
     """
     if best.shape == inf or best.runs > _MOST_DRAWN:
         raise ArgumentError(f"{best!r}: the shape must be finite and runs at most {_MOST_DRAWN:g} to be drawn")
-    if _selection.span(best.runs, best.shape) > _MOST_SPAN:
+    if selection.span(best.runs, best.shape) > _MOST_SPAN:
         raise ArgumentError(f"{best!r}: so many runs are expected because of numbers above 1e12: take a larger shape")
     place = (SystemRandom() if seed is None else Random(seed)).getrandbits(_BITS)
     number = 0
-    for chance in _selection.probabilities(best.runs, best.shape):
+    for chance in selection.probabilities(best.runs, best.shape):
         number += 1
         place -= int(ldexp(chance, _BITS))
         if place < 0:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from almoner import _check, mechanisms
 from almoner._search import edge, last_true
 from almoner._units import as_float, exact, times
-from almoner.curves import _discrete
+from almoner.curves._grid import discrete
 from almoner.errors import Unsupported
 
 __all__ = ["Zcdp", "best_order", "cost", "delta", "epsilon", "mironov", "of", "rho"]
@@ -108,8 +108,8 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction | float:
             return inf if leaf.eta == inf else exact(leaf.eta) ** 2 / 8
         case mechanisms.Zcdp():
             return inf if leaf.rho == inf else exact(leaf.rho)
-        case mechanisms.DominatingPair() if not _discrete.failure(leaf):
-            return _discrete.rho(leaf)
+        case mechanisms.DominatingPair() if not discrete.failure(leaf):
+            return discrete.rho(leaf)
     raise Unsupported(f"{type(leaf).__name__} has no useful zCDP cost; use a Rényi curve (filters.Renyi)")
 
 

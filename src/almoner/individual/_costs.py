@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from almoner import mechanisms
 from almoner._arrays import Array, Library, Mask
 from almoner._units import RANGE, Units
-from almoner.curves import planned_table
+from almoner.curves.planned import table as planned_table
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._planned_costs import FromPlan
 from almoner.notions import Notion, Planned

@@ -8,9 +8,10 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from almoner import _check, filters, meaning, mechanisms
+from almoner import _check, filters, mechanisms
 from almoner._arrays import Array, Mask, to_numpy
 from almoner._units import MEASURE, RANGE
+from almoner.accounting import meaning
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual._accounts import Accounts, People
 from almoner.individual._costs import Costs, Quadratic, costs_of, search_allowance

@@ -13,8 +13,9 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from almoner import _check, filters, meaning
+from almoner import _check, filters
 from almoner._arrays import Array, to_numpy
+from almoner.accounting import meaning
 from almoner.errors import ArgumentError
 from almoner.notions import Budget
 

@@ -4,8 +4,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
-from almoner import meaning
 from almoner._units import shown
+from almoner.accounting import meaning
 
 __all__ = ["BudgetStatement", "LossStatement"]
 

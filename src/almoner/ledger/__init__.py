@@ -8,22 +8,22 @@ The ledger belongs to the data holder. It is one DuckDB file, or a schema of a P
     shares      what each person has spent on an analyst or a purpose that is limited
 """
 
-from almoner.ledger._backup import backup, restore
-from almoner.ledger._compact import Size, compact, size
-from almoner.ledger._datasets import Dataset, Domain
-from almoner.ledger._erase import erase
-from almoner.ledger._history import Answered
-from almoner.ledger._holds import Hold, Training, new_claim, trainings, write_off
+from almoner.ledger._care.backup import backup, restore
+from almoner.ledger._care.compact import Size, compact, size
+from almoner.ledger._care.erase import erase
+from almoner.ledger._care.protect import protect
+from almoner.ledger._care.summary import Summary, check_export_file, left_at_worst, summary
+from almoner.ledger._care.verify import Finding, check_export, export, verify
+from almoner.ledger._consumers.reservations import Hold, Training, new_claim, trainings, write_off
+from almoner.ledger._consumers.streams import Stream, Updates, last_update, streams
 from almoner.ledger._ledger import Ledger
-from almoner.ledger._periods import Periods
-from almoner.ledger._protect import protect
-from almoner.ledger._record import Entry
+from almoner.ledger._record.datasets import Dataset, Domain
+from almoner.ledger._record.entries import Entry
+from almoner.ledger._record.history import Answered
+from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import on_a_server
-from almoner.ledger._streams import Stream, Updates, last_update, streams
-from almoner.ledger._summary import Summary, check_export_file, left_at_worst, summary
-from almoner.ledger._turn import Admission, Turn
-from almoner.ledger._verify import Finding, check_export, export, verify
-from almoner.ledger._watch import Watch
+from almoner.ledger._transaction import Admission, Turn
 
 __all__ = [
     "Admission",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import ceil
 
 from almoner._units import exact
-from almoner.ledger._accounts.names import Person
+from almoner.ledger._names import Person
 from almoner.ledger._promises import Promises
-from almoner.ledger._record import Entry, read_rows
+from almoner.ledger._record.entries import Entry, read_rows
 from almoner.ledger.interfaces import AccountStore
 
 __all__ = ["Charged"]

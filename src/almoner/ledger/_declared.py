@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from almoner.errors import ArgumentError
-from almoner.ledger._datasets import Dataset
-from almoner.ledger._record import read_rows
+from almoner.ledger._record.datasets import Dataset
+from almoner.ledger._record.entries import read_rows
 from almoner.ledger._remembered import Remembered
-from almoner.ledger._turn import Turn
+from almoner.ledger._transaction import Turn
 
 __all__ = ["Declared"]
 

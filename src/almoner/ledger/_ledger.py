@@ -13,15 +13,15 @@ from almoner.ledger._accounts.parquet import ParquetAccounts
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._charged import Charged
 from almoner.ledger._declared import Declared
-from almoner.ledger._history import Answered, history
 from almoner.ledger._opening import accounts_of, create_in, names_of, terms_of
-from almoner.ledger._periods import Periods
-from almoner.ledger._record import START, Entry, Row, find, read_rows
-from almoner.ledger._rules import CHARGING, EVERYTHING, Rules, scope_of
+from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
+from almoner.ledger._record.history import Answered, history
+from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.rules import CHARGING, EVERYTHING, Rules, scope_of
+from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms, exceeded
+from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
-from almoner.ledger._terms import LedgerBudget, Terms, check_terms, exceeded
-from almoner.ledger._turn import Turn
-from almoner.ledger._watch import Watch
+from almoner.ledger._transaction import Turn
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
 
 __all__ = ["Ledger"]

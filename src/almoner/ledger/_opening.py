@@ -5,14 +5,14 @@ from pathlib import Path
 
 from almoner._spelling import EXACT
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.names import Names, check_of, checked_key, new_key
 from almoner.ledger._accounts.parquet import ParquetAccounts
 from almoner.ledger._accounts.postgres import PostgresAccounts
 from almoner.ledger._accounts.tables import TableAccounts
-from almoner.ledger._periods import Periods
-from almoner.ledger._record import START, read_rows, sealed
+from almoner.ledger._names import Names, check_of, checked_key, new_key
+from almoner.ledger._record.entries import START, read_rows, sealed
+from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.terms import TABLES, Terms
 from almoner.ledger._stores.postgres import Postgres
-from almoner.ledger._terms import TABLES, Terms
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
 
 __all__ = ["accounts_of", "create_in", "names_of", "terms_of"]

@@ -1,11 +1,11 @@
 """What a ledger promises, as its terms say: for everybody to know."""
 
 from almoner._units import as_float, exact, to_float
-from almoner.ledger._periods import Periods
-from almoner.ledger._rules import Rules
-from almoner.ledger._terms import LedgerBudget
+from almoner.accounting.meaning import Meaning
+from almoner.ledger._record.periods import Periods
+from almoner.ledger._record.rules import Rules
+from almoner.ledger._record.terms import LedgerBudget
 from almoner.ledger.interfaces import Store
-from almoner.meaning import Meaning
 
 __all__ = ["Promises"]
 

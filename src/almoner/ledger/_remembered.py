@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._record import read_rows
-from almoner.ledger._rules import Rules
-from almoner.ledger._turn import Turn
-from almoner.ledger._witness import Head, Witness
+from almoner.ledger._copy_guard import Head, Witness
+from almoner.ledger._record.entries import read_rows
+from almoner.ledger._record.rules import Rules
+from almoner.ledger._transaction import Turn
 from almoner.ledger.interfaces import Store
 
 __all__ = ["Remembered"]

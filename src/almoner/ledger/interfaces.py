@@ -11,7 +11,7 @@ from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from almoner._workspace import Workspace
-from almoner.ledger._accounts.names import Names, Person
+from almoner.ledger._names import Names, Person
 from almoner.ledger._payment import MASS, Payment, PaymentSql
 
 __all__ = [

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
 from almoner._units import MEASURE, RANGE, Units, times
-from almoner.curves import planned_table, renyi, residue, tradeoff
+from almoner.curves import renyi, residue, tradeoff
+from almoner.curves.planned import table
 from almoner.errors import ArgumentError, Unsupported
 
 __all__ = ["READ", "Budget", "Measure", "Notion", "Promise", "Totals", "no_failures"]
@@ -85,7 +86,7 @@ class Notion(ABC):
         """For accounts per person: the round in the form in which they price it."""
         return leaf
 
-    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | planned_table.Table | None:
+    def person_table(self, leaf: mechanisms.Mechanism) -> residue.Table | table.Table | None:
         """For accounts per person: charges by what is left; None where they do not depend on it."""
         return None
 

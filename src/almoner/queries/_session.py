@@ -13,23 +13,23 @@ from almoner._units import up
 from almoner.errors import ArgumentError, DataReason
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Dataset, Finding, Ledger, Periods, Watch, verify
-from almoner.queries._analyst import Analyst
-from almoner.queries._asking import Asking
-from almoner.queries._datasets import check_shared, fitting, named_alone
-from almoner.queries._engines import sources
+from almoner.queries._answers.analyst import Analyst
+from almoner.queries._ask.asking import Asking
+from almoner.queries._ask.replay import replayed
 from almoner.queries._engines.duckdb_engine import DuckDB
-from almoner.queries._engines.given import Given, changed
-from almoner.queries._engines.rows import Rows
+from almoner.queries._engines.engine import Rows
 from almoner.queries._engines.spark_accounts import SparkWriter
 from almoner.queries._engines.spark_engine import Spark, is_data_frame
-from almoner.queries._engines.view_check import ViewCheck
-from almoner.queries._misfits import Misfit, refuse, tell
-from almoner.queries._noise import laplace
-from almoner.queries._opening import SAMPLE, prepared, view_checked
-from almoner.queries._periods import in_periods, in_spelling, refuse_other_names
-from almoner.queries._replay import replayed
+from almoner.queries._questions.noise import laplace
+from almoner.queries._sources import sources
+from almoner.queries._sources.table_input import Given, changed
+from almoner.queries._sources.view_check import ViewCheck
 from almoner.queries._statements import Statement, statement
-from almoner.queries._tables import Lookup, given_tables
+from almoner.queries._tables.check_tables import SAMPLE, prepared, view_checked
+from almoner.queries._tables.datasets import check_shared, fitting, named_alone
+from almoner.queries._tables.periods import in_periods, in_spelling, refuse_other_names
+from almoner.queries._tables.tables import Lookup, given_tables
+from almoner.queries._tables.unparsed_entries import Misfit, refuse, tell
 
 __all__ = ["Session"]
 

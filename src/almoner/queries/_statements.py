@@ -8,8 +8,8 @@ from typing import Any
 
 from almoner import _check, mechanisms, odometers
 from almoner._units import shown, to_float
+from almoner.accounting.meaning import sentence
 from almoner.ledger import Entry, Ledger, Periods
-from almoner.meaning import sentence
 
 __all__ = ["Lifetime", "Line", "Statement", "statement", "together"]
 

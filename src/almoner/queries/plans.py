@@ -81,13 +81,13 @@ from almoner import _check
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, on_a_server
-from almoner.queries._analyst import Analyst
-from almoner.queries._answers import Answer, Quote
-from almoner.queries._misfits import Misfit
-from almoner.queries._plan_tables import check_tables, tables_of
-from almoner.queries._question import Question
-from almoner.queries._questions import described, question
+from almoner.queries._answers.analyst import Analyst
+from almoner.queries._answers.answers import Answer, Quote
+from almoner.queries._questions.kinds_of import described, question
+from almoner.queries._questions.question import Question
 from almoner.queries._session import Session
+from almoner.queries._tables.plan_sources import check_tables, tables_of
+from almoner.queries._tables.unparsed_entries import Misfit
 from almoner.queries._templates import written_out
 
 __all__ = ["Plan", "described", "question"]

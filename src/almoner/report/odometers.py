@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from almoner.compare import Comparison
+from almoner.accounting.compare import Comparison
 from almoner.report.figures import INK, figure, one_two_five, save, styled
 
 __all__ = ["draw"]

@@ -8,7 +8,7 @@ from almoner._units import shown
 from almoner.ledger import Ledger
 from almoner.queries import Session
 from almoner.queries.plans import described
-from almoner.service._in_force import check_against_data, usual_question
+from almoner.service._apply_policy import check_against_data, usual_question
 from almoner.service.policies import AnalystTerms, DataSet, Policy
 
 __all__ = ["explain"]

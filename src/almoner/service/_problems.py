@@ -1,7 +1,7 @@
 """What a request is refused with: a status, a code for programs, and a text that tells nothing private."""
 
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
-from almoner.service._clerk import Busy, Stopped
+from almoner.service._padded_worker import Busy, Stopped
 
 __all__ = ["LEDGER_TEXTS", "Refused", "problem_of"]
 

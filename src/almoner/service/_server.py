@@ -13,15 +13,15 @@ from almoner import _extras
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger
 from almoner.queries import Session
-from almoner.service._analyst_routes import AnalystRoutes
-from almoner.service._console import Console
-from almoner.service._desk import Desk
-from almoner.service._holder_desk import HolderDesk
-from almoner.service._holder_routes import HolderRoutes
-from almoner.service._http import Guard, application
-from almoner.service._in_force import apply_policy, check_against_data
-from almoner.service._pages import AnalystPages
-from almoner.service._patience import Patient
+from almoner.service._analyst_api import Desk
+from almoner.service._apply_policy import apply_policy, check_against_data
+from almoner.service._holder_api import HolderDesk
+from almoner.service._http.analyst_routes import AnalystRoutes
+from almoner.service._http.console import Console
+from almoner.service._http.header_timeout import Patient
+from almoner.service._http.holder_routes import HolderRoutes
+from almoner.service._http.http import Guard, application
+from almoner.service._http.pages import AnalystPages
 from almoner.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):

@@ -8,20 +8,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from almoner import _extras
-from almoner.training._card import Card
-from almoner.training._everybody import Everybody
-from almoner.training._ledger_run import OnLedger
-from almoner.training._logistic.descent import descend
-from almoner.training._logistic.gradients import LogisticGradients
-from almoner.training._private_report import HolderReport
+from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.holder_report import HolderReport
+from almoner.training._card.card import Card
+from almoner.training._linear.descent import descend
+from almoner.training._linear.gradients import LogisticGradients
+from almoner.training._on_ledger.run import OnLedger
 
 if TYPE_CHECKING:
-    from almoner.training._logistic.estimator import LogisticRegression
-    from almoner.training._logistic.search import PrivateSearch
-    from almoner.training._run import Run
+    from almoner.training._linear.estimator import LogisticRegression
+    from almoner.training._linear.search import PrivateSearch
+    from almoner.training._steps.callback_view import Run
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
     from almoner.training.gradients import Gradients, check
+    from almoner.training.gradients import augmentations as augmentations
+    from almoner.training.images import drawings as drawings
+    from almoner.training.images import features as features
+    from almoner.training.images import image_classifier as image_classifier
+    from almoner.training.images import layers as layers
 
 __all__ = [
     "Card",
@@ -41,16 +46,28 @@ __all__ = [
 
 LATER = {
     "Gradients": ("gradients", "torch"),
-    "LogisticRegression": ("_logistic.estimator", "sklearn"),
-    "PrivateSearch": ("_logistic.search", "sklearn"),
-    "Run": ("_run", "torch"),
+    "LogisticRegression": ("_linear.estimator", "sklearn"),
+    "PrivateSearch": ("_linear.search", "sklearn"),
+    "Run": ("_steps.callback_view", "torch"),
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),
     "check": ("gradients", "torch"),
 }
+"""Names that need an optional library: the module of each, and the library."""
+
+MODULES = {
+    "augmentations": "gradients",
+    "drawings": "images",
+    "features": "images",
+    "image_classifier": "images",
+    "layers": "images",
+}
+"""Modules of packages inside, which are modules of this package too: ``training.features``."""
 
 
 def __getattr__(name: str) -> object:
+    if name in MODULES:
+        return import_module(f"{__name__}.{MODULES[name]}.{name}")
     if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, library = LATER[name]

@@ -23,23 +23,23 @@ from almoner.individual import AccountsPerPerson, BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian
-from almoner.training._arguments import check_optimizer, settled_odometer
-from almoner.training._card import Boundary, Card, build_card, worst_case
-from almoner.training._contributions import FullBatch
-from almoner.training._datasets import as_records
-from almoner.training._distributed import Processes, noise_generator
-from almoner.training._ending import Interruptions, Saves
-from almoner.training._ledger_run import OnLedger
-from almoner.training._ledger_stream import LedgerStream, closed_after_errors
-from almoner.training._present import numbered, opened
-from almoner.training._records import Records
-from almoner.training._releases import Releases, apply_gradients
-from almoner.training._state import CurrentState, TrainingState
-from almoner.training._stream_budget import accounts_with_ids, settled_stream
-from almoner.training._stream_checkpoint import StreamCheckpoint
+from almoner.training._accounts.with_ids import numbered, opened
+from almoner.training._card.card import Boundary, Card, build_card, worst_case
+from almoner.training._checkpoints.state import CurrentState, TrainingState
+from almoner.training._checkpoints.stream_folder import StreamCheckpoint
+from almoner.training._on_ledger.run import OnLedger
+from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
+from almoner.training._records.datasets import as_records
+from almoner.training._records.distributed import Processes, noise_generator
+from almoner.training._records.records import Records
+from almoner.training._steps.arguments import check_optimizer, settled_odometer
+from almoner.training._steps.contributions import FullBatch
+from almoner.training._steps.ending import Interruptions, Saves
+from almoner.training._steps.releases import Releases, apply_gradients
+from almoner.training._steps.stream_budget import accounts_with_ids, settled_stream
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
-from almoner.training.views import Views
+from almoner.training.gradients.augmentations import Views
 
 __all__ = ["Stream"]
 

@@ -22,8 +22,16 @@ from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Losses, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
-from almoner.training._accounts import TrainingAccounts, WithoutBudget
-from almoner.training._arguments import (
+from almoner.training._accounts.everybody import Everybody
+from almoner.training._accounts.holder_report import HolderReport
+from almoner.training._accounts.run_accounts import TrainingAccounts, WithoutBudget
+from almoner.training._card.card import Boundary, Card, build_card, worst_case
+from almoner.training._checkpoints.folder import Announced, Checkpoint
+from almoner.training._on_ledger.run import LedgerRun, OnLedger, held
+from almoner.training._records.datasets import checked_records
+from almoner.training._records.distributed import Processes, noise_generator
+from almoner.training._records.records import Records
+from almoner.training._steps.arguments import (
     check_first_step,
     check_losses,
     check_optimizer,
@@ -33,24 +41,16 @@ from almoner.training._arguments import (
     settled_budget,
     settled_odometer,
 )
-from almoner.training._card import Boundary, Card, build_card, worst_case
-from almoner.training._checkpoint import Announced, Checkpoint
-from almoner.training._contributions import FullBatch, Poisson, contributions
-from almoner.training._datasets import checked_records
-from almoner.training._distributed import Processes, noise_generator
-from almoner.training._ending import Interruptions
-from almoner.training._everybody import Everybody
-from almoner.training._fixed_batches import BatchContributions, Correlation, batch_plan
-from almoner.training._ledger_run import LedgerRun, OnLedger, held
-from almoner.training._loop import Callback, Counting, Loop
-from almoner.training._private_report import HolderReport
-from almoner.training._records import Records
-from almoner.training._run import Run
-from almoner.training._run_accounts import accounts_of_run
-from almoner.training._settings import Settings
+from almoner.training._steps.callback_view import Run
+from almoner.training._steps.contributions import FullBatch, Poisson, contributions
+from almoner.training._steps.ending import Interruptions
+from almoner.training._steps.first_accounts import accounts_of_run
+from almoner.training._steps.fixed_batches import BatchContributions, Correlation, batch_plan
+from almoner.training._steps.loop import Callback, Counting, Loop
+from almoner.training._steps.settings import Settings
 from almoner.training.correlated import FixedBatches
 from almoner.training.gradients import Gradients
-from almoner.training.views import Views
+from almoner.training.gradients.augmentations import Views
 
 __all__ = ["Trainer"]
 

@@ -16,8 +16,8 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from almoner.training._evaluation import correct, means_by_person, values_by_record
-from almoner.training._run import Run
+from almoner.training._records.evaluation import correct, means_by_person, values_by_record
+from almoner.training._steps.callback_view import Run
 from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import as_inputs
 

@@ -24,8 +24,8 @@ from scipy.special import log_softmax
 from almoner import _check
 from almoner._private import MARK
 from almoner.errors import ArgumentError
-from almoner.training._logistic.gradients import Matrix, scores
-from almoner.training._private_report import USED_UP
+from almoner.training._accounts.holder_report import USED_UP
+from almoner.training._linear.gradients import Matrix, scores
 
 __all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure"]
 

@@ -19,8 +19,8 @@ from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.odometers import Odometer
-from almoner.training._evaluation import correct
-from almoner.training._run import Run
+from almoner.training._records.evaluation import correct
+from almoner.training._steps.callback_view import Run
 
 __all__ = ["AdaptiveBatch", "AdaptiveClip", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
 

@@ -18,10 +18,10 @@ from math import log
 
 import numpy as np
 
-from almoner import _check, _witness, individual, mechanisms
+from almoner import _audit_hook, _check, individual, mechanisms
 from almoner.errors import ArgumentError, Unsupported
-from almoner.training._counters import Counter, SquareRoot, Tree, rounded
-from almoner.training._stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
+from almoner.training._accounts.counters import Counter, SquareRoot, Tree, rounded
+from almoner.training._accounts.stopping_accounts import ActiveAnswer, DropoutCount, StoppingAccounts
 
 __all__ = ["ActiveAnswer", "DropoutCount", "Dropouts", "SquareRoot", "StillActive", "Tree"]
 
@@ -126,11 +126,11 @@ class Dropouts(StoppingAccounts):
     def _noisy_answer(self, dropped: int, active: int) -> float:
         self._step += 1
         self._dropped += dropped
-        return _witness.released(
+        return _audit_hook.released(
             lambda: rounded(self._dropped + next(self._errors), self._counter.sigma),
             exact=float(self._dropped),
             mechanism=self._price,
-            part=_witness.Part(self, "counter"),
+            part=_audit_hook.Part(self, "counter"),
         )
 
     def _release(self, answer: float) -> None:
@@ -194,11 +194,11 @@ class StillActive(StoppingAccounts):
         return f"{self._at_least!r}, {self._price!r}"
 
     def _noisy_answer(self, dropped: int, active: int) -> bool:
-        return self._still and _witness.released(
+        return self._still and _audit_hook.released(
             lambda: bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold),
             exact=float(active),
             mechanism=self._price,
-            part=_witness.Part(self, "threshold", one_way=True),
+            part=_audit_hook.Part(self, "threshold", one_way=True),
         )
 
     def _release(self, answer: float) -> None:

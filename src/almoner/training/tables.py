@@ -4,7 +4,7 @@
 training takes. The features of a row depend on that row and on the schema alone, so encoding costs no privacy.
 """
 
-from almoner.training._logistic.schema import Schema
-from almoner.training._logistic.tables import encode, feature_names, labels, misfits, people, read
+from almoner.training._linear.schema import Schema
+from almoner.training._linear.tables import encode, feature_names, labels, misfits, people, read
 
 __all__ = ["Schema", "encode", "feature_names", "labels", "misfits", "people", "read"]

@@ -24,9 +24,9 @@ from scipy.special import ndtri
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.laws import law
 from almoner.curves.losses._groups import SUM_BLOCK, Group, groups
-from almoner.curves.losses._laws import law
 from almoner.curves.losses._windows import on, shifted, tilts_at_delta, tilts_at_epsilons, to_host
 
 __all__ = ["deltas", "epsilons"]

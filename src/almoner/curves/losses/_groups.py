@@ -29,7 +29,7 @@ from array_api_compat import device, to_device
 from numpy.typing import NDArray
 
 from almoner._arrays import Array, Library
-from almoner.curves._connect_the_dots import ULP
+from almoner.curves._grid.connect_the_dots import ULP
 from almoner.curves.losses._spectra import TILTS, columns, frequency_counts
 from almoner.curves.losses._windows import (
     Direction,

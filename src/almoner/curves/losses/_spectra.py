@@ -20,8 +20,8 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner.curves._connect_the_dots import ULP
-from almoner.curves.losses._laws import Law, Normal
+from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.laws import Law, Normal
 
 __all__ = ["BLUR", "TILTS", "Columns", "columns", "decay", "frequency_counts", "log_moments"]
 

@@ -20,8 +20,8 @@ from scipy.special import exp1
 
 from almoner import mechanisms
 from almoner._arrays import Array, Library
-from almoner.curves._connect_the_dots import ULP
-from almoner.curves.losses._laws import Law, Normal, law, tilted
+from almoner.curves._grid.connect_the_dots import ULP
+from almoner.curves._grid.laws import Law, Normal, law, tilted
 from almoner.curves.losses._spectra import BLUR, TILTS, decay, frequency_counts, log_moments
 
 __all__ = [

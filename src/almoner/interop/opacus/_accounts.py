@@ -18,8 +18,8 @@ from almoner.interop.opacus._runs import Runs
 __all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
 
 CALIBRATE = (
-    "the budget has its epsilon: find the noise with almoner.calibrate.sigma(budget, steps, sample_rate=...), "
-    "and give it to make_private as noise_multiplier"
+    "the budget has its epsilon: find the noise with accounting.calibrate.sigma(budget, steps, sample_rate=...), and "
+    "give it to make_private as noise_multiplier"
 )
 
 

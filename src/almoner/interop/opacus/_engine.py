@@ -103,7 +103,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         return made
 
     def make_private_with_epsilon(self, **options: object) -> NoReturn:
-        """Refused: the budget has its epsilon already. Find the noise with ``almoner.calibrate``."""
+        """Refused: the budget has its epsilon already. Find the noise with ``almoner.accounting.calibrate``."""
         raise Unsupported(CALIBRATE)
 
     def _prepare_accountant(self, noise_multiplier: float, batches: int) -> None:
@@ -125,7 +125,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
             budget = self.accountant.budget
             raise BudgetExceeded(
                 f"{step!r} does not fit once into {budget!r}: training would take no step. Use more noise, a lower "
-                "rate or a larger budget; almoner.calibrate finds the noise",
+                "rate or a larger budget; almoner.accounting.calibrate finds the noise",
                 asked=None,
                 spent=budget.spent,
                 left=budget.left,

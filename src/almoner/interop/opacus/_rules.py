@@ -4,7 +4,8 @@ import logging
 
 from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 
-from almoner import calibrate, filters, mechanisms
+from almoner import filters, mechanisms
+from almoner.accounting import calibrate
 from almoner.errors import Unsupported
 
 __all__ = [

@@ -15,9 +15,9 @@ from almoner._disk import private_folder, whole_file
 from almoner._workspace import text
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.folder import Generation, check_whole, folder_beside, seal
-from almoner.ledger._accounts.names import Names, Person
 from almoner.ledger._accounts.reader import AccountReader, none
 from almoner.ledger._accounts.tables import TableAccounts
+from almoner.ledger._names import Names, Person
 from almoner.ledger.interfaces import (
     AccountWriter,
     Consistency,

@@ -10,8 +10,8 @@ from typing import Any
 
 from almoner._workspace import Query
 from almoner.errors import LedgerError
-from almoner.ledger._accounts.names import Names, Person
 from almoner.ledger._accounts.tables import TableAccounts, TableAdmitted, about_the_data, left_of, query_of, refunded
+from almoner.ledger._names import Names, Person
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
 

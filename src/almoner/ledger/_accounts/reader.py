@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from almoner.ledger._accounts.names import Names, Person
+from almoner.ledger._names import Names, Person
 from almoner.ledger.interfaces import Charge, Consistency, QuestionTotal, Store
 
 __all__ = ["AccountReader", "none"]

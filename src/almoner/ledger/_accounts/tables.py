@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from almoner._workspace import Query, StepRefused
 from almoner.errors import ArgumentError, DataError, LedgerError
-from almoner.ledger._accounts.names import Names, Person
 from almoner.ledger._accounts.reader import AccountReader, none
-from almoner.ledger._terms import TABLES
+from almoner.ledger._names import Names, Person
+from almoner.ledger._record.terms import TABLES
 from almoner.ledger.interfaces import (
     Offer,
     Payment,

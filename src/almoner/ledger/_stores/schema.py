@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from almoner.errors import LedgerError
-from almoner.ledger._record import insert
+from almoner.ledger._record.entries import insert
 
 __all__ = ["STEPS", "TABLES", "VERSION", "check_version", "make", "migrate"]
 

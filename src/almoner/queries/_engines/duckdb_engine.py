@@ -6,14 +6,14 @@ from typing import Any, Self
 from almoner._misfits import Misfit
 from almoner._workspace import Query, TempTable, Workspace
 from almoner.ledger import Ledger
-from almoner.queries._engines import sources
-from almoner.queries._engines.compiler import Compiled, Compiler
-from almoner.queries._engines.dialects import duckdb_dialect
-from almoner.queries._engines.files import Files
-from almoner.queries._engines.given import Given, schema_of
-from almoner.queries._engines.keys import CELLS
-from almoner.queries._engines.schemas import Schema
-from almoner.queries._question import Question
+from almoner.queries._questions.question import Question
+from almoner.queries._sources import sources
+from almoner.queries._sources.files import Files
+from almoner.queries._sources.table_input import Given, schema_of
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.dialects import duckdb_dialect
+from almoner.queries._sql.keys import CELLS
+from almoner.queries._sql.schemas import Schema
 
 __all__ = ["DuckDB"]
 

@@ -15,15 +15,15 @@ from almoner._disk import PRIVATE_FOLDER
 from almoner._workspace import Query, text
 from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Ledger
-from almoner.queries._engines.compiler import Compiled, Compiler
-from almoner.queries._engines.cures import shown_type
-from almoner.queries._engines.dialects import spark_dialect
-from almoner.queries._engines.given import Given, schema_of
-from almoner.queries._engines.keys import CELLS, Keys
-from almoner.queries._engines.schemas import Schema
-from almoner.queries._engines.sources import view_name
 from almoner.queries._engines.spark_accounts import SparkCharges, SparkWriter, WorkedOut, quiet
-from almoner.queries._question import Question
+from almoner.queries._questions.question import Question
+from almoner.queries._sources.sources import view_name
+from almoner.queries._sources.table_input import Given, schema_of
+from almoner.queries._sql.compiler import Compiled, Compiler
+from almoner.queries._sql.cures import shown_type
+from almoner.queries._sql.dialects import spark_dialect
+from almoner.queries._sql.keys import CELLS, Keys
+from almoner.queries._sql.schemas import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

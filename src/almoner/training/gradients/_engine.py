@@ -28,7 +28,7 @@ from almoner.training.gradients._precision import exact, refuse_autocast, refuse
 from almoner.training.gradients._weights import checked_weights, clipping, norms_of
 
 if TYPE_CHECKING:
-    from almoner.training.views import Views
+    from almoner.training.gradients.augmentations import Views
 
 __all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
 

@@ -1,0 +1,15 @@
+"""Accounting alone: which epsilon holds, how much noise fits, all bounds, certificates, and what a promise means."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from almoner.accounting import answers, calibrate, certificates, compare, meaning
+
+__all__ = ["answers", "calibrate", "certificates", "compare", "meaning"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,22 @@
+"""Entries that cannot be read, as a table for the data holder: of `almoner query check` and `almoner train --check`."""
+
+from collections.abc import Sequence
+
+from almoner._misfits import Misfit
+from almoner._private import MARK
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, show
+
+__all__ = ["print_misfits"]
+
+
+def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
+    """Print how many entries of each column cannot be read, and where the first are. PRIVATE."""
+    if as_json:
+        print(dumps([each._asdict() for each in found]))
+        return
+    table = Listing("table", "column", "type", "entries", "don't fit", "first")
+    for each in found:
+        counts = f"{each.entries:,}", f"{each.unfit:,}"
+        table.add(each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-")
+    show(MARK, table if found else "No column has a type that its entries could miss.")

@@ -1,0 +1,1 @@
+"""Laws of privacy losses on grids: the engine of every certified bound."""

@@ -1,0 +1,1 @@
+"""Parts of Rényi curves: sampling and selection."""

@@ -1,0 +1,367 @@
+"""Privacy losses on an even grid, composed by Fourier transforms, with every error bounded.
+
+Names and symbols
+    step      h, the distance of neighbouring losses of the grid, nats
+    law       weights >= 0 at the losses first * h, (first + 1) * h, ..., and a leak: the mass of infinite losses
+    curve     of a law a: e -> sum over i of a_i (1 - exp(e - i h))_+ plus the leak; the delta at epsilon e
+    bundle    how often each kind of round is composed: {kind: count}
+    gamma     bound on the error of one Fourier coefficient, as a part of the sum of the weights
+
+A law *dominates* a round (in one direction) if its curve is nowhere below the round's. The law of a composition is
+the convolution of the laws. Between two neighbouring losses of the grid the curve is affine in exp(e): a comparison of
+two curves on the grid is a comparison at every epsilon.
+
+Source: docs/proofs/planned-filter.md, sections 2 and 4; theory 1.4, 7.2.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from math import exp, expm1, inf, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from almoner.curves._grid.grid_laws import MOST_PLACES, Law, change, laws, spread
+from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, power
+
+__all__ = ["MOST_PLACES", "TILTS", "Grid", "Law", "change", "laws", "spread"]
+
+Floats = NDArray[np.float64]
+Bundle = Mapping[Hashable, int]
+
+_ULP = 2.0**-52
+_LONG = np.longdouble  # of 64 bits or more, as the machine has it
+_PI = _LONG("3.14159265358979323846264338327950288")
+NEGLIGIBLE = 1e-28  # a Fourier coefficient whose size is below this is not worked out
+MANY_COEFFICIENTS = 500  # that matter: then rounds are few, and a search does without long precision
+FEW_LOSSES = 4  # of a law whose Fourier coefficients are worked out term by term
+TILTS = tuple(np.geomspace(0.02, 4000.0, 60).tolist())
+"""Of Chernoff bounds, in both directions."""
+
+
+class _Seen:
+    """One direction of one kind of round, as the grid computes with it.
+
+    Coefficients in long precision are worked out when they are first asked for, of few losses only as many as that.
+    """
+
+    def __init__(self, law: Law, step: float, size: int, tilts: Floats) -> None:
+        self._law, self._size = law, size
+        self._few = len(law.weights) <= FEW_LOSSES and size >= FEW_LOSSES
+        self.fine = _coefficient_error(law, size, self._few, _LONG)
+        self._spectrum: Spectrum = np.empty(0, np.clongdouble)
+        if self._few:
+            rough = _terms(law, size, size // 2 + 1, np.float64)
+        else:
+            rough = fft.rfft(_on_circle(law, size, np.float64))
+        self.larger = np.abs(rough) * (1 + 4 * _ULP) + _coefficient_error(law, size, self._few, np.float64)
+        self.log_larger = np.log(self.larger) + _ULP
+        self.largest = max(float(self.log_larger.max()), 0.0)
+        self.leak, self.error = law.leak, law.error
+        used = np.flatnonzero(law.weights)
+        logs, places = np.log(law.weights[used]), step * (law.first + used)
+        self.up = _log_sums(logs + tilts[:, None] * places)
+        self.down = _log_sums(logs - tilts[:, None] * places)
+
+    def spectrum(self, live: int) -> Spectrum:
+        """The first Fourier coefficients of the law, each with an error of at most ``fine``."""
+        if len(self._spectrum) < live:
+            used = np.flatnonzero(self._law.weights)
+            if self._few:
+                self._spectrum = _terms(self._law, self._size, live, _LONG)
+            elif block_for(self._size, live):
+                places, weights = self._law.first + used, self._law.weights[used].astype(_LONG)
+                self._spectrum = first_coefficients(places, weights, self._size, live, np.asarray(2 * _PI))
+            else:
+                self._spectrum = fft.rfft(_on_circle(self._law, self._size, _LONG))
+        return self._spectrum[:live]
+
+
+def _on_circle(law: Law, size: int, kind: type) -> NDArray[np.floating]:
+    """The weights of a law, those outside the window folded into it."""
+    first, count = law.first % size, len(law.weights)
+    circle: NDArray[np.floating] = np.zeros(size * -(-(first + count) // size), kind)
+    circle[first : first + count] = law.weights
+    return np.asarray(circle.reshape(-1, size).sum(axis=0))
+
+
+def _terms(law: Law, size: int, live: int, kind: type) -> Spectrum:
+    """The first Fourier coefficients of a law with few losses, term by term."""
+    weights: NDArray[np.floating] = law.weights.astype(kind)
+    total: Spectrum = np.zeros(live, np.result_type(kind, np.complex64))
+    for place, weight in zip(range(law.first, law.first + len(weights)), weights, strict=True):
+        if place and weight:
+            turn = _turned(abs(place), size, live, kind)
+            total += weight * (turn if place > 0 else np.conj(turn))
+        elif weight:
+            total += weight
+    return total
+
+
+@lru_cache(maxsize=4)
+def _turned(place: int, size: int, live: int, kind: type) -> Spectrum:
+    """The first Fourier coefficients of a loss at one place."""
+    return np.asarray(
+        np.exp((-2j * (_PI if kind is _LONG else kind(_PI)) * place / size) * np.arange(live, dtype=kind))
+    )
+
+
+def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
+    """A bound on the error of one Fourier coefficient in this precision."""
+    eps = float(np.finfo(kind).eps)
+    if few:
+        return 8 * (4 + max(abs(law.first), abs(law.first + len(law.weights)))) * eps
+    return (16 * (2 + log(size) / log(2)) + 2 * (len(law.weights) // size)) * eps + 2e-23
+
+
+def _log_sums(exponents: Floats) -> Floats:
+    """log of the sum of exp(exponents) of each row, a little too large."""
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
+
+
+def _sums_from_above(values: Floats) -> Floats:
+    """What lies at and above each place, added up in blocks: few roundings each. As many values as a power of two."""
+    block = 1 << len(values).bit_length() // 2
+    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return np.asarray(sums.ravel()[::-1])
+
+
+def _longest_sum(size: int) -> int:
+    """How many numbers are added one after the other in such a sum, at most."""
+    block = 1 << size.bit_length() // 2
+    return block + size // block + 1
+
+
+class Grid:
+    """Compositions of rounds on one grid: their curves, and comparisons of curves, with all errors counted.
+
+    A composition's losses outside [low, low + size) steps are folded into it; their mass is bounded by Chernoff's
+    inequality and counted as an error. Kinds of rounds are added by name and remembered.
+
+    Args:
+        step: public: nats.
+        low: public: the place of the least loss of the window, in steps.
+        size: public: of the window, a power of two, in steps.
+        tilts: public: each > 0; at these the mass outside the window is bounded (any are valid).
+    """
+
+    def __init__(self, step: float, low: int, size: int, tilts: Sequence[float] = TILTS) -> None:
+        self.step, self.low, self.size = step, low, size
+        self._tilts = np.asarray(tilts, np.float64)
+        self._kinds: dict[Hashable, tuple[_Seen, _Seen]] = {}
+        self._places = step * (low + np.arange(size))
+        self._gamma = 8 * (2 + log(size) / log(2)) * _ULP
+        self._fine = float(np.finfo(_LONG).eps) / _ULP * self._gamma
+        self._twice = np.full(size // 2 + 1, 2.0)  # coefficients of a real series come in pairs
+        self._twice[[0, -1]] = 1.0
+        self._composed = lru_cache(maxsize=16)(self._compose)
+        self._around = lru_cache(maxsize=16)(self._roughly)
+        self._live_coefficients = lru_cache(maxsize=64)(self._count_live)
+        self._excess = lru_cache(maxsize=2)(self._excess_coefficients)
+
+    def __contains__(self, kind: Hashable) -> bool:
+        return kind in self._kinds
+
+    def add(self, kind: Hashable, both: tuple[Law, Law]) -> None:
+        """Make a kind of round known, by its laws in both directions."""
+        remove = _Seen(both[0], self.step, self.size, self._tilts)
+        same = both[1] is both[0]
+        self._kinds[kind] = (remove, remove if same else _Seen(both[1], self.step, self.size, self._tilts))
+
+    def remove(self, kind: Hashable) -> None:
+        """Forget a kind of round that is in no bundle any more."""
+        del self._kinds[kind]
+
+    def delta(self, bundle: Bundle, epsilon: float) -> float:
+        """An upper bound on the curve of a composition at one epsilon, in both directions.
+
+        Guarantee: not below the curve of either direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        return max(self.delta_of_side(bundle, epsilon, side) for side in (0, 1))
+
+    def delta_of_side(self, bundle: Bundle, epsilon: float, side: int) -> float:
+        """The same in one direction: 0 for "remove", 1 for "add".
+
+        Guarantee: not below the curve of this direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        long, doubt, tail = self._composed(tuple(bundle.items()), side)
+        spectrum, factors = long.astype(np.complex128), self._excess(epsilon)[: len(long)]
+        sizes, twice = np.abs(spectrum), self._twice[: len(long)]
+        value = float((spectrum * factors).real.sum())  # Parseval's identity
+        value += sqrt(float((twice * doubt**2).sum()) + tail**2) + (self._gamma + 8 * _ULP) * float(
+            (twice * sizes).sum()
+        )
+        value += 4 * (8 + log(self.size)) * _ULP * float((sizes * np.abs(factors)).sum())  # of NumPy's pairwise sum
+        value += self._outside(bundle, side) + self._leak(bundle, side)
+        errors = sum(count * self._kinds[kind][side].error for kind, count in bundle.items())
+        return value * exp(errors) * (1 + 1e-12)
+
+    def covers(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
+        """Whether ``less`` beside the context is nowhere easier to tell apart than ``more`` beside it, up to the slack.
+
+        Args:
+            less, more, context: public; how often each kind of round is composed.
+            slack: public, > 0.
+
+        Guarantee: True only if, in both directions and at every real e, the curve of less and context is at most
+            that of more and context plus the slack. Then the same holds with any more rounds in the context.
+        Source: docs/proofs/planned-filter.md, sections 2 and 4.
+        """
+        return all(self._spare(less, more, context, side) >= -slack for side in (0, 1))
+
+    def doubt(self, less: Bundle, more: Bundle, context: Bundle) -> float:
+        """The errors that a comparison counts: with no more slack than that, ``covers`` says no."""
+        return max(self._gap(less, more, context, side)[1] for side in (0, 1))
+
+    def seems_to_cover(self, less: Bundle, more: Bundle, context: Bundle, slack: float) -> bool:
+        """What ``covers`` is likely to say, at a fraction of its price: for searches. It proves nothing."""
+        return all(float(self._rough_gap(less, more, context, side).min()) >= -slack for side in (0, 1))
+
+    def rough_gaps(self, less: Bundle, more: Bundle, context: Bundle) -> Floats:
+        """By how much the curve of more and context is above that of less and context, at some e in both directions.
+
+        For searches: no error is counted, and it proves nothing.
+        """
+        return np.concatenate([self._rough_gap(less, more, context, side) for side in (0, 1)])
+
+    def rough_delta(self, bundle: Bundle, epsilon: float) -> float:
+        """About what ``delta`` says, at a fraction of its price: for searches. It is no bound."""
+        values = []
+        for side in (0, 1):
+            live, _ = self._live(tuple(bundle.items()), side)
+            product = self._product(tuple(bundle.items()), side, live).astype(np.complex128)
+            values.append(float((product * self._excess(epsilon)[:live]).real.sum()))
+        return max(values)
+
+    def _rough_gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> Floats:
+        live, _ = self._live(tuple(context.items()), side)
+        around = self._around(tuple(context.items()), side, live)
+        short = live > MANY_COEFFICIENTS
+        right, left = (self._product(tuple(each.items()), side, live, short=short) for each in (more, less))
+        difference = around * (right - left).astype(np.complex128)
+        size = min(self.size, 1 << max(10, (2 * live - 1).bit_length()))
+        stride = self.size // size
+        return self._curve(fft.irfft(difference, size), stride)
+
+    def _live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+        """How many Fourier coefficients of a composition matter, and a bound on the root of the squares of all others.
+
+        Both are those of a smaller composition, with a power of two of each kind, times what the rest may add.
+        """
+        fewer = tuple((kind, 1 << (count.bit_length() - 1)) for kind, count in bundle if count)
+        live, tail = self._live_coefficients(fewer, side)
+        more = dict(bundle)
+        rest = sum((more[kind] - count) * self._kinds[kind][side].largest for kind, count in fewer)
+        return live, tail * exp(min(rest, 700.0)) if tail else 0.0
+
+    def _count_live(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[int, float]:
+        logs = np.full(self.size // 2 + 1, 1e-9)  # this covers the rounding of what follows
+        for kind, count in bundle:
+            logs += count * self._kinds[kind][side].log_larger
+        live = int(np.flatnonzero(logs > log(NEGLIGIBLE))[-1]) + 1
+        return live, sqrt(float((self._twice[live:] * np.exp(2 * logs[live:])).sum()))
+
+    def _roughly(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Spectrum:
+        """The first Fourier coefficients of a composition, in the order of the window."""
+        turns = np.arange(live) * self.low % self.size * (2j * np.pi / self.size)
+        return np.asarray(self._product(bundle, side, live).astype(np.complex128) * np.exp(turns))
+
+    def _excess_coefficients(self, epsilon: float) -> Spectrum:
+        """What to multiply the Fourier coefficients of a composition by, for its curve at epsilon to be their sum."""
+        excess = -np.expm1(np.minimum(epsilon - self._places, 0.0))
+        return np.asarray(np.conj(fft.rfft(np.roll(excess, self.low))) * (self._twice / self.size))
+
+    def _spare(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> float:
+        """A lower bound on the least of (curve of more and context) - (curve of less and context)."""
+        least, error = self._gap(less, more, context, side)
+        return least - error if error < inf else -inf  # NaN anywhere makes every comparison false
+
+    def _gap(self, less: Bundle, more: Bundle, context: Bundle, side: int) -> tuple[float, float]:
+        """The least of the difference of the two curves, and a bound on its error."""
+        around, around_doubt, tail = self._composed(tuple(context.items()), side)
+        live = len(around)
+        right, left = (self._product(tuple(each.items()), side, live) for each in (more, less))
+        doubt = sum(self._doubts(tuple(each.items()), side, live) for each in (more, less))
+        difference = right - left
+        size, beside = np.abs(difference).astype(np.float64), np.abs(around).astype(np.float64)
+        rounding = self._fine * (np.abs(right) + np.abs(left)).astype(np.float64)
+        doubt = around_doubt * size + (beside + around_doubt) * (doubt + rounding)
+        density, error = self._density(around * difference, doubt, 2 * tail)  # of two coefficients less than twice
+        error += 4 * _longest_sum(self.size) * _ULP * float(np.abs(density).sum())
+        error += self.size * 2.0**-1074 * exp(min(self._places[-1], 700.0))  # of the running sums in ``_curve``
+        error += self._outside(_joined(more, context), side) + self._outside(_joined(less, context), side)
+        error += self._leak(less, side) * (1 + self._leak(context, side))
+        return min(float(self._curve(density).min()), float(density.sum())), error
+
+    @cached_property
+    def _ratios(self) -> tuple[Floats, Floats]:
+        """exp(-loss) and exp(loss) at each loss of the window."""
+        return np.exp(-self._places), np.exp(self._places)
+
+    def _curve(self, density: Floats, stride: int = 1) -> Floats:
+        """The curve at each loss of the window (or some): what lies above it, less its weight under the other law."""
+        down, up = (ratios[::stride] for ratios in self._ratios)
+        mass, weighed = _sums_from_above(density), _sums_from_above(density * down)
+        weighed *= up
+        mass -= weighed
+        return mass
+
+    def _compose(self, bundle: tuple[tuple[Hashable, int], ...], side: int) -> tuple[Spectrum, Floats, float]:
+        """The Fourier coefficients of a composition that matter, and bounds on the error of each and on all others."""
+        live, tail = self._live(bundle, side)
+        return self._product(bundle, side, live), self._doubts(bundle, side, live), tail
+
+    def _doubts(self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int) -> Floats:
+        """A bound on the error of each of the first coefficients of a composition."""
+        logs, least, fine = np.full(live, 1e-9), np.ones(live), 0.0  # the first covers the rounding of what follows
+        for kind, count in bundle:
+            seen = self._kinds[kind][side]
+            logs, least = logs + count * seen.log_larger[:live], np.minimum(least, seen.larger[:live])
+            fine += count * seen.fine
+        return np.asarray((2 * fine) * np.exp(logs) / least)
+
+    def _product(
+        self, bundle: tuple[tuple[Hashable, int], ...], side: int, live: int, *, short: bool = False
+    ) -> Spectrum:
+        """The first Fourier coefficients of a composition, in long precision, or not."""
+        product: Spectrum = np.ones(live, np.complex128 if short else np.clongdouble)
+        for kind, count in bundle:
+            spectrum = self._kinds[kind][side].spectrum(live)
+            product = product * power(spectrum.astype(product.dtype), count)
+        return product
+
+    def _density(self, spectrum: Spectrum, doubt: Floats, tail: float) -> tuple[Floats, float]:
+        """The weights that belong to the first Fourier coefficients, and a bound on the error of any exact sum of them.
+
+        The bound holds for sums with factors in [-1, 1] too. Errors of adding up are the caller's.
+        """
+        padded = np.zeros(self.size // 2 + 1, dtype=np.complex128)
+        padded[: len(spectrum)] = spectrum
+        density = np.roll(fft.irfft(padded, self.size), -self.low)
+        twice = self._twice[: len(spectrum)]
+        error = sqrt(float((twice * doubt**2).sum()) + tail**2)
+        error += self._gamma * float((twice * np.abs(padded[: len(spectrum)])).sum())
+        return density, error
+
+    def _outside(self, bundle: Bundle, side: int) -> float:
+        """A bound on twice the mass of losses outside the window: what is missing there, and what is folded in."""
+        up, down = np.zeros(len(self._tilts)), np.zeros(len(self._tilts))
+        for kind, count in bundle.items():
+            up += count * self._kinds[kind][side].up
+            down += count * self._kinds[kind][side].down
+        top, bottom = self.step * (self.low + self.size), self.step * (self.low - 1)
+        right, left = float((up - self._tilts * top).min()), float((down + self._tilts * bottom).min())
+        return 2 * (exp(min(right, 0.0)) + exp(min(left, 0.0)))
+
+    def _leak(self, bundle: Bundle, side: int) -> float:
+        """A bound on the mass of infinite losses."""
+        return expm1(min(1.01 * sum(count * self._kinds[kind][side].leak for kind, count in bundle.items()), 700.0))
+
+
+def _joined(one: Bundle, other: Bundle) -> dict[Hashable, int]:
+    return {kind: one.get(kind, 0) + other.get(kind, 0) for kind in (*one, *other)}

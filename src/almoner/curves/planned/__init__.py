@@ -1,0 +1,18 @@
+"""Prices of rounds for an account whose remainder is a planned round, composed as often as is left; see README.md.
+
+Source: theory 4.11; docs/proofs/planned-filter.md
+"""
+
+from almoner.curves.planned._prices import (
+    ERRORS,
+    LEAST_SLACK,
+    MOST_ROUNDS,
+    SLACK,
+    Plan,
+    Price,
+    Prices,
+    level,
+    rounds_at,
+)
+
+__all__ = ["ERRORS", "LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]

@@ -1,0 +1,257 @@
+"""What a round costs an account whose remainder is the planned round itself, composed as often as is left.
+
+Names and symbols
+    plan       the mechanisms of one planned round, and how often each runs in it
+    rounds     k, planned rounds that are left
+    change     w, rounds of the smallest kind there is (randomised response of one grid step) that are left
+    block      several equal rounds that are paid together
+    slack      by how much the bound may fail on the way, in FAILURE units; it is paid from delta
+
+What is still promised at a loss l is the privacy curve of k planned rounds and w of change, at epsilon - l. A planned
+round takes one k, with no slack. Any other round is *bought*: for change, or for planned rounds with change given back,
+if what is left beside the round bought is no easier to tell apart than what there was. A price that is valid beside
+some planned rounds is valid beside more: prices are worked out on a falling grid of k.
+
+Source: theory 4.11; docs/proofs/planned-filter.md
+"""
+
+from functools import lru_cache
+from math import ceil, expm1, floor, log2
+
+from almoner import _check, mechanisms
+from almoner._units import FAILURE
+from almoner.curves.loss_grid import Grid, change, laws, spread
+from almoner.curves.planned._round_price import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block
+from almoner.curves.planned._rounds import Guess, guess, largest
+from almoner.errors import ArgumentError
+
+__all__ = ["LEAST_SLACK", "MOST_ROUNDS", "SLACK", "Plan", "Price", "Prices", "level", "rounds_at"]
+
+SLACK = 0.01
+"""Part of delta that pays for slack, where that costs less than LOST of the planned rounds."""
+
+LEAST_SLACK = 1e-5
+"""Part of delta that pays for slack, at least."""
+
+MOST_ROUNDS = 10**7
+"""Of the plan; no more are looked for."""
+
+LOST = 0.002
+FOUND_TO = 5000  # the number of planned rounds at the start is the most to one in so many
+LEAST_DELTA = 1e-14  # numbers are worked out to about this
+ERRORS = 1e-5  # relative errors that rounds outside the plan may add up to: paid in proportion with the slack
+WIDENED, FEW_WIDENED = 0.002, 0.0004  # part by which the grid may raise the variance of a planned round's loss, and of
+FEW = 400  # planned rounds, where its size allows it
+LEAK = 1e-3  # of the most slack: what counts as infinite of all planned rounds together
+SMALLEST_SIZE, FINEST_SIZE = 13, 18  # of the grid, as powers of two
+OUTSIDE = 1e-17  # mass of the plan's losses that may lie outside the window
+MARGIN = 1.3  # by which the window is wider than the plan needs
+PER_OCTAVE = 4  # levels of k between one power of two and the next
+
+
+class Prices:
+    """Prices of rounds for one plan and one budget. All of it is public, and nothing in it is spent.
+
+    Args:
+        plan: the mechanisms of one planned round, and how often each runs in it.
+        epsilon: nats, > 0.
+        delta: in (0, 1).
+        reserve: in [0, 1): the share of the planned rounds that is turned into change at the start.
+
+    Attributes:
+        rounds: how many planned rounds there are at the start.
+        change: how much change there is at the start.
+        slack: the part of delta that pays for slack, at most ``SLACK``.
+        worth: the variance of one planned round's loss in units of change. A rule of thumb, no bound.
+
+    Guarantee: an account that starts with ``rounds`` and ``change``, gives one planned round for each planned round and
+        what :meth:`price` says for every other, is (epsilon, delta)-DP at every stopping time, if the slacks add up
+        to at most ``slack`` times delta.
+    Source: theory 4.11; docs/proofs/planned-filter.md.
+
+    Raises:
+        ArgumentError: not even one planned round fits.
+        Unsupported: a mechanism of the plan has no privacy loss distribution here.
+    """
+
+    def __init__(self, plan: Plan, *, epsilon: float, delta: float, reserve: float = 0.0) -> None:
+        if delta < LEAST_DELTA:
+            raise ArgumentError(
+                f"plan={plan!r} does not fit once: delta={delta!r} is below {LEAST_DELTA:g}, where rounding is"
+            )
+        self._plan, self._delta = plan, delta
+        leak = LEAK * SLACK * delta
+        about = guess(plan, epsilon=epsilon, delta=delta, most=MOST_ROUNDS, outside=OUTSIDE, leak=leak)
+        self._grid, self._cut = self._fitted(about, leak)
+        self.worth = max(1, round(sum(count * self.size(one) for one, count in plan)))
+        target, most = delta * (1 - ERRORS) * (1 - 1e-12), min(MOST_ROUNDS, 2 * about.rounds + 20)
+        full, self.slack = self._start(target, epsilon, max(about.rounds, 1), most)
+        self.change = floor(reserve * full * self.worth)
+        self.rounds = full
+        if self.change:
+            kept = max(1, floor((1 - reserve) * full))
+            self.rounds = self._fitting(target * (1 - self.slack), epsilon, kept, full, self.change)
+        if not self.rounds:
+            beside = f" beside reserve={reserve!r}" if full else ""
+            raise ArgumentError(f"plan={plan!r} does not fit once into epsilon={epsilon!r}, delta={delta!r}{beside}")
+        leaks = [count * max(law.leak for law in laws(one, self._grid.step, self._cut)) for one, count in plan]
+        self._leaks = expm1(min(1.01 * self.rounds * sum(leaks), 700.0))
+        self._paid = lru_cache(maxsize=2**12)(self._payment)
+        self._exchanged = lru_cache(maxsize=2**12)(self._exchange)
+
+    @property
+    def plan(self) -> Plan:
+        """The mechanisms of one planned round, and how often each runs in it."""
+        return self._plan
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of losses on which purchases are certified."""
+        return self._grid
+
+    @property
+    def cut(self) -> float:
+        """The mass of a law's ends that counts as infinite or is moved up."""
+        return self._cut
+
+    @property
+    def all_slack(self) -> float:
+        """The probability that pays for slack: the part ``slack`` of delta, rounded down."""
+        return self.slack * self._delta * (1 - 2.0**-40)
+
+    def spare(self, slack: float) -> float:
+        """By how much the curves of a purchase may differ, for it to use at most so much slack beside all else."""
+        return slack / (1 + self._leaks) * (1 - 2.0**-20)
+
+    def units(self) -> dict[str, float | int]:
+        """What change is counted in: the same for every account that shares saved states."""
+        grid = self._grid
+        return {"step": grid.step, "size": grid.size, "low": grid.low, "rounds": self.rounds, "change": self.change}
+
+    def delta(self, rounds: int, change: int, *, epsilon: float) -> float:
+        """What so many planned rounds and so much change promise at any epsilon.
+
+        Guarantee: not below the delta of their composition, in either direction.
+        Source: docs/proofs/planned-filter.md, section 4.
+        """
+        return self._grid.delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
+
+    def price(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> Price:
+        """The price of a block, for an account with at least ``rounds_at(level)`` planned rounds left.
+
+        Args:
+            mechanism: one round (no Repeated, no Composed); its own failure probability is in the price.
+            count: rounds in the block, >= 1.
+            level: public.
+            slack: units of FAILURE, > 0; see :meth:`overhead` for what else the block takes of it.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
+        rounds, back = self.exchange(mechanism, count, level=level, slack=slack) or (None, 0)
+        return Price(rounds, back, self.payment(mechanism, count, level=level, slack=slack))
+
+    def payment(self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int) -> int | None:
+        """The price of a block in change alone; None where change does not buy it. Arguments as of :meth:`price`.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
+        _check.whole(1, count=count, slack=slack)
+        return self._paid(mechanism, count, level, slack)
+
+    def exchange(
+        self, mechanism: mechanisms.Mechanism, count: int, *, level: int, slack: int
+    ) -> tuple[int, int] | None:
+        """Planned rounds that buy a block, and change that is given back; None where those left do not buy it.
+
+        Arguments as of :meth:`price`.
+
+        Guarantee: valid with this slack at every state with at least so many planned rounds.
+        Source: theory 4.11; docs/proofs/planned-filter.md, sections 1 to 4.
+        """
+        _check.whole(1, count=count, slack=slack)
+        return self._exchanged(mechanism, count, level, slack)
+
+    def size(self, mechanism: mechanisms.Mechanism) -> float:
+        """The variance of a round's loss in units of change: about its price while much is left. No bound."""
+        return float(spread(laws(mechanism, self._grid.step, self._cut)[0], self._grid.step) ** 2 / self._grid.step**2)
+
+    def overhead(self, mechanism: mechanisms.Mechanism) -> int:
+        """Units of FAILURE that a round takes from the slack for the relative error of its numbers."""
+        error = max(law.error for law in laws(mechanism, self._grid.step, self._cut))
+        return ceil(error / ERRORS * self.slack * self._delta * FAILURE)
+
+    def _payment(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> int | None:
+        self._know(mechanism)
+        size, context = count * self.size(mechanism), bundle(self._plan, rounds_at(level))
+        spare = self.spare(slack / FAILURE)
+        return payment_for_block(self._grid, {mechanism: count}, context, size=size, spare=spare)
+
+    def _exchange(self, mechanism: mechanisms.Mechanism, count: int, level: int, slack: int) -> tuple[int, int] | None:
+        self._know(mechanism)
+        size, spare = count * self.size(mechanism), self.spare(slack / FAILURE)
+        return exchange_of_block(
+            self._grid, {mechanism: count}, self._plan, rounds_at(level), size=size, worth=self.worth, spare=spare
+        )
+
+    def _know(self, mechanism: mechanisms.Mechanism) -> None:
+        if mechanism not in self._grid:
+            self._grid.add(mechanism, laws(mechanism, self._grid.step, self._cut))
+
+    def _start(self, target: float, epsilon: float, guess: int, most: int) -> tuple[int, float]:
+        """How many planned rounds there are at the start, and the part of delta that pays for slack.
+
+        All but LOST of the rounds that fit are kept: the slack is what they leave of delta, at most ``SLACK``.
+        """
+        full = self._fitting(target * (1 - LEAST_SLACK), epsilon, guess, most, 0)
+        kept = ceil((1 - LOST) * full)
+        left = 1 - self.delta(kept, 0, epsilon=epsilon) / target
+        if left < SLACK or kept == full:
+            return kept, min(SLACK, max(LEAST_SLACK, left))
+        return self._fitting(target * (1 - SLACK), epsilon, full, full, 0), SLACK
+
+    def _fitting(self, target: float, epsilon: float, guess: int, most: int, change: int) -> int:
+        """The most planned rounds that fit beside so much change, to one in FOUND_TO; at most ``most``.
+
+        The search looks roughly; the number that it finds is certified, and smaller ones where that fails.
+        """
+
+        def rough(rounds: int) -> float:
+            return self._grid.rough_delta({**bundle(self._plan, rounds), CHANGE: change}, epsilon)
+
+        rounds = largest(rough, target, guess=guess, most=most, to=FOUND_TO)
+        fewer = max(1, rounds // FOUND_TO)
+        while rounds and self.delta(rounds, change, epsilon=epsilon) > target:
+            rounds, fewer = max(0, rounds - fewer), 2 * fewer
+        return rounds
+
+    def _fitted(self, about: Guess, leak: float) -> tuple[Grid, float]:
+        """A grid whose window holds the planned rounds, and the mass of a law's ends that it leaves out."""
+        cut = leak / (ceil(1.02 * about.rounds) + 2)
+        low, high = MARGIN * about.ends[0] - 0.05, MARGIN * about.ends[1] + 0.05
+        size = 2**SMALLEST_SIZE
+        widened = WIDENED if about.rounds > FEW else FEW_WIDENED
+        while size < 2**FINEST_SIZE and about.widened((high - low) / size) > 1 + widened:
+            size *= 2
+        step = (high - low) / size
+        grid = Grid(step, floor(low / step), size, about.tilts)
+        for mechanism, _ in self._plan:
+            grid.add(mechanism, laws(mechanism, step, cut))
+        grid.add(CHANGE, change(step))
+        return grid, cut
+
+
+def rounds_at(level: int) -> int:
+    """Planned rounds at a level: 2**(level / 4), rounded down; none below level 0."""
+    return floor(2.0 ** (level / PER_OCTAVE)) if level >= 0 else 0
+
+
+def level(rounds: int) -> int:
+    """The highest level with at most so many planned rounds; -1 with none."""
+    if rounds < 1:
+        return -1
+    guess = floor(PER_OCTAVE * log2(rounds + 1)) + 1
+    while rounds_at(guess) > rounds:
+        guess -= 1
+    return guess

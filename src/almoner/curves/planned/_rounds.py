@@ -1,0 +1,199 @@
+"""About how many rounds of a plan fit a budget, and where their losses lie: no bounds, for the choice of a grid.
+
+Names and symbols
+    plan      the mechanisms of one planned round, and how often each runs in it
+    tilts     t > 0 of Chernoff's inequality: P[loss > x] <= exp(log E exp(t loss) - t x)
+    outside   mass that may lie beyond the ends
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+from scipy.special import ndtri
+
+from almoner import mechanisms
+from almoner.curves._grid.laws import Law as Points
+from almoner.curves._grid.laws import law
+from almoner.curves._grid.spectra import Spectrum, power
+from almoner.errors import Unsupported
+
+__all__ = ["Guess", "guess", "largest"]
+
+Floats = NDArray[np.float64]
+Plan = Sequence[tuple[mechanisms.Mechanism, int]]
+
+_SIZES = 2**12, 2**14  # of the grid, at first and for the result
+_TILTS = np.geomspace(0.02, 4000.0, 40)
+_NEGLIGIBLE = 60.0  # minus the logarithm of the size of a Fourier coefficient that does not matter
+_LEAST_DELTA = 1e-12  # below, rounding would be seen: the number of rounds for this much is larger
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guess:
+    """About how many planned rounds fit, and where their losses lie. No bounds.
+
+    Attributes:
+        rounds: at least 0.
+        deviation: the standard deviation of one planned round's loss.
+        ends: losses between which so many rounds lie, and two more.
+        tilts: the tilts that show it, and some around them.
+    """
+
+    rounds: int
+    deviation: float
+    ends: tuple[float, float]
+    tilts: tuple[float, ...]
+    sides: tuple["_Side", "_Side"]
+
+    def widened(self, step: float) -> float:
+        """By which factor a grid of this step raises the variance of the loss."""
+        return max(side.widened(step) for side in self.sides)
+
+
+class _Side:
+    """One direction of one planned round."""
+
+    def __init__(self, parts: Sequence[tuple[Points, int]]) -> None:
+        self.parts = parts
+        self.variance = sum(count * one.variance for one, count in parts)
+        self.up, self.down = (sum(count * _moments(one, sign) for one, count in parts) for sign in (1, -1))
+
+    def ends(self, most: int, outside: float) -> tuple[float, float, set[float]]:
+        """Losses between which any number of rounds up to ``most`` lies, and the tilts that show it."""
+        numbers = np.unique(most // 2 ** np.arange(most.bit_length()))[:, None]
+        below, above = ((numbers * logs - log(outside)) / _TILTS for logs in (self.down, self.up))
+        tilts = {float(_TILTS[place]) for each in (below, above) for place in np.argmin(each, axis=1)[::-2]}
+        return -float(below.min(axis=1).max()), float(above.min(axis=1).max()), tilts
+
+    def widened(self, step: float) -> float:
+        """By which factor a grid of this step raises the variance."""
+        shares = [(one.masses, one.losses / step % 1.0, count) for one, count in self.parts]
+        added = step**2 * sum(count * float(masses @ (share * (1 - share))) for masses, share, count in shares)
+        return 1 + added / max(self.variance, 1e-60)
+
+    def delta(self, step: float, low: int, size: int, epsilon: float) -> Callable[[int], float]:
+        """For a grid: the delta of a number of rounds."""
+        spectrum: Spectrum = np.ones(size // 2 + 1, np.complex128)
+        for one, count in self.parts:
+            spectrum = spectrum * power(fft.rfft(_folded(one, step, size)), count)
+        excess = -np.expm1(np.minimum(epsilon - step * (low + np.arange(size)), 0.0))
+        factors = np.conj(fft.rfft(np.roll(excess, low))) * (2 / size)
+        factors[[0, -1]] /= 2
+        logs = np.log(np.maximum(np.abs(spectrum), 1e-300))
+
+        def value(rounds: int) -> float:
+            live = int(np.flatnonzero(logs >= -_NEGLIGIBLE / max(rounds, 1))[-1]) + 1
+            return float((power(spectrum[:live], rounds) * factors[:live]).real.sum())
+
+        return value
+
+    def without_ends(self, cut: float) -> "_Side":
+        """The same with the largest losses, up to a mass of cut each, left out, and the least ones made larger."""
+        return _Side([(_without_ends(one, cut), count) for one, count in self.parts])
+
+
+def _moments(one: Points, sign: int) -> Floats:
+    """log E exp(sign * tilt * loss) for every tilt."""
+    exponents = sign * _TILTS[:, None] * one.losses + np.log(one.masses)
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
+
+
+def _without_ends(one: Points, cut: float) -> Points:
+    order = np.argsort(one.losses)
+    losses, masses = one.losses[order], one.masses[order]
+    below = min(int(np.searchsorted(np.cumsum(masses), cut)), len(losses) - 1)
+    within = np.cumsum(masses[::-1])[::-1] > cut
+    within[below] |= not within.any()
+    return replace(one, losses=np.maximum(losses, losses[below])[within], masses=masses[within])
+
+
+def _folded(one: Points, step: float, size: int) -> Floats:
+    low = np.floor(one.losses / step)
+    share = one.losses / step - low
+    places = low.astype(np.int64) % size
+    folded = np.bincount(places, one.masses * (1 - share), size)
+    return np.asarray(folded + np.bincount((places + 1) % size, one.masses * share, size))
+
+
+def guess(plan: Plan, *, epsilon: float, delta: float, most: int, outside: float, leak: float) -> Guess:
+    """About how many planned rounds fit, at most ``most``, and where their losses lie but for a leak of all together.
+
+    Raises:
+        Unsupported: a mechanism of the plan has no privacy loss distribution here, or its losses count as infinite.
+    """
+    sides = _sides(plan)
+    deviation = sqrt(max(sides[0].variance, 1e-60))
+    delta = max(delta, _LEAST_DELTA)
+    mu = sqrt(2 * epsilon + float(ndtri(delta)) ** 2) + float(ndtri(delta))  # of a Gaussian with about this budget
+    rounds = min(most, int(min((2 * mu / deviation) ** 2, 2.0**60)) + 20)
+    fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[0])
+    while 20 < rounds > 3 * fit:
+        rounds = min(rounds // 2, 2 * fit + 10)
+        fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[0])
+    fit = _fitting(sides, epsilon, delta, rounds, outside, _SIZES[1])
+    cut = leak / (fit + 2)
+    low, high, tilts = _ends((sides[0].without_ends(cut), sides[1].without_ends(cut)), fit + 2 + fit // 50, outside)
+    return Guess(fit, deviation, (low, high), tuple(sorted(tilts | {1.2 * tilt for tilt in tilts})), sides)
+
+
+def _fitting(sides: tuple[_Side, _Side], epsilon: float, delta: float, most: int, outside: float, size: int) -> int:
+    """About how many rounds fit, by a grid whose window is wide enough for ``most``."""
+    low, high, _ = _ends(sides, most, outside)
+    step = (high - low) / size
+    curves = [side.delta(step, int(np.floor(low / step)), size, epsilon) for side in sides]
+    fit = largest(lambda n: max(curve(n) for curve in curves), delta, guess=most // 2, most=most, to=200)
+    return min(most, round(fit * min(side.widened(step) for side in sides)))
+
+
+def _sides(plan: Plan) -> tuple[_Side, _Side]:
+    parts: tuple[list[tuple[Points, int]], list[tuple[Points, int]]] = ([], [])
+    for mechanism, count in plan:
+        both = law(mechanism, points=True)
+        if both is None or not all(isinstance(one, Points) and np.isfinite(one.losses).all() for one in both):
+            raise Unsupported(f"{mechanism!r}: its privacy loss counts as infinite")
+        for side, one in zip(parts, both, strict=True):
+            if isinstance(one, Points):
+                side.append((one, count))
+    return _Side(parts[0]), _Side(parts[1])
+
+
+def _ends(sides: tuple[_Side, _Side], most: int, outside: float) -> tuple[float, float, set[float]]:
+    """The ends of both directions together, and their tilts."""
+    (low, high, tilts), (other_low, other_high, other_tilts) = (side.ends(most, outside) for side in sides)
+    return min(0.0, low, other_low) - 1e-6, max(0.0, high, other_high) + 1e-6, tilts | other_tilts
+
+
+def largest(value: Callable[[int], float], target: float, *, guess: int, most: int, to: int) -> int:
+    """The largest whole number up to ``most`` whose value is at most the target, to one part in ``to``; 0 if none is.
+
+    The value does not decrease. A few steps of the secant method for its logarithm; the result was evaluated.
+    """
+    few, many, number = 0, most + 1, min(max(guess, 1), most)
+    logs: dict[int, float] = {}
+    while many - few > max(1, few // to):
+        at = value(number)
+        logs[number] = log(max(at, 1e-300) / target) if at < inf else 700.0
+        few, many = (number, many) if at <= target else (few, number)
+        number = _next(logs, few, many)
+    return few
+
+
+def _next(logs: dict[int, float], few: int, many: int) -> int:
+    """Where to look next, strictly between few and many: by the secant of the two nearest values."""
+    nearest = sorted(logs, key=lambda n: abs(logs[n]))[:2]
+    middle = (few + many) // 2
+    if len(nearest) < 2:
+        (only,) = nearest
+        slope = 10.0 / only  # of log delta, about
+        place = only - logs[only] / slope
+    elif logs[nearest[0]] == logs[nearest[1]] or len(logs) > 12:
+        place = middle
+    else:
+        a, b = nearest
+        place = a - logs[a] * (b - a) / (logs[b] - logs[a])
+    return min(max(round(place), few + 1), many - 1)

@@ -1,0 +1,1 @@
+"""Upkeep of a ledger: checks, compaction, erasure, backups, protection, summaries."""

@@ -1,0 +1,376 @@
+"""What the record says is in force: limits, reservations, a watch, who left; and what that leaves to a question.
+
+This is the one place that reads the kinds of entries in their order. Charging, checking, charging again and statements
+all use it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple, Self
+from unicodedata import normalize
+
+from almoner import _check
+from almoner._units import exact, to_float
+from almoner.errors import ArgumentError
+from almoner.ledger._names import Person
+from almoner.ledger._record.datasets import Dataset
+from almoner.ledger._record.entries import START, Entry, Row
+from almoner.ledger._record.highest_charge_by_period import Places, Worst
+from almoner.ledger._record.terms import PURE, Terms, delta_exceeded, exceeded
+from almoner.ledger._record.watch import Watch
+from almoner.ledger.interfaces import Payment, Share
+
+__all__ = [
+    "CHARGING",
+    "EVERYTHING",
+    "Allowance",
+    "Reservation",
+    "Rules",
+    "Streamed",
+    "Training",
+    "Watched",
+    "scope_of",
+]
+
+CHARGING = ("answered", "training", "settled", "update", "merged")
+"""The kinds of entries that charge people, give something back, or stand for earlier ones that did."""
+
+EVERYTHING = ""
+"""The scope of a watch over all questions."""
+
+
+class Reservation(NamedTuple):
+    """Units set aside for a question to come, and whose: {"analyst": ..., "purpose": ...}, each where given."""
+
+    units: int
+    whose: Mapping[str, str]
+
+
+class Training(NamedTuple):
+    """A training for which budget is reserved and that was not settled yet. Private, because of the claim.
+
+    Fields:
+        number: of the entry that reserved.
+        analyst, purpose: whose limits it is under.
+        price: units, the most that was reserved for a person.
+        claim: what the process knows that may go on with it and settle it; None once it was written off.
+    """
+
+    number: int
+    analyst: str
+    purpose: str | None
+    price: int
+    claim: str | None
+
+
+class Streamed(NamedTuple):
+    """A stream of updates, each of which charges the people who are in it. Private, because of the claim.
+
+    Fields:
+        number: of the entry that began it.
+        analyst, purpose: whose limits it is under.
+        claim: what its own folder knows.
+        updates: how many there are.
+        last: the number of the entry of the last update; of the entry that began it, where there is none.
+    """
+
+    number: int
+    analyst: str
+    purpose: str | None
+    claim: str
+    updates: int
+    last: int
+
+
+class Watched(NamedTuple):
+    """A watch, and the entry that began it. Private, because of the threshold's noise."""
+
+    watch: Watch
+    entry: Entry
+
+
+class Allowance(NamedTuple):
+    """The most that each person may have spent after a question: in all, and on each limited scope; units, public."""
+
+    most: int
+    shares: tuple[Share, ...]
+
+
+class Rules:
+    """The state that the entries of a record lead to, read one by one in order. Private, because of ``gone``.
+
+    Fields:
+        terms: of the ledger, once the first entry has been read.
+        number, hash: of the last entry read.
+        limits: units by scope.
+        reserved: for questions, by key.
+        asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
+            numbers of the entries that reserved and that gave back.
+        trainings: by key, those that reserve budget and are not settled. Private.
+        streams: by key. Private.
+        erased: the people who were erased, with the number of the last entry that did it. Private.
+        merged: by analyst and purpose, the last entry whose charges were merged with others.
+        settled: for each entry that gave back, the number of the entry that had reserved.
+        watches: by scope, "" for all questions, the watch and the entry that began it.
+        spoke: the scopes whose watch spoke.
+        gone: the people who have left. Private.
+        witness: the file that remembers the newest entry, if there is one.
+        accounts: the newest note of the accounts in force, if they are kept elsewhere. Private.
+        delta: what questions for keys have cost in delta, exactly.
+        charged: the most units that any person can have been charged, by what is public, in each period, if limits
+            of analysts did not count; see ``charged_in_all``.
+        charged_by_scope: the same in each scope, whether or not it is limited; but not of a person who came back after
+            an erasure, whose whole total counts in each.
+        came_back: whether somebody returned after an erasure.
+        datasets: that were declared, by name, each in its last version.
+    """
+
+    terms: Terms
+
+    def __init__(self) -> None:
+        self.number, self.hash = -1, START
+        self.limits: dict[str, int] = {}
+        self.reserved: dict[str, Reservation] = {}
+        self.asked: dict[str, list[int]] = {}
+        self.trainings: dict[str, Training] = {}
+        self.streams: dict[str, Streamed] = {}
+        self.settled: dict[int, int] = {}
+        self.erased: dict[Person, int] = {}
+        self.merged: dict[tuple[str, str | None], int] = {}
+        self.watches: dict[str, Watched] = {}
+        self.spoke: set[str] = set()
+        self.gone: set[Person] = set()
+        self.accounts: str | None = None
+        self.witness: str | None = None
+        self.delta = Fraction(0)
+        self.charged = Worst()
+        self.charged_by_scope: dict[str, Worst] = {}
+        self.came_back = False
+        self.datasets: dict[str, Dataset] = {}
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """The state after all of these rows."""
+        rules = cls()
+        for row in rows:
+            rules.read(row)
+        return rules
+
+    def read(self, row: Row) -> None:
+        """Take in the next entry. Of an answer's public part only the terms are read: price, pace, periods."""
+        private = json.loads(row.private)
+        self.accounts = private.get("accounts", self.accounts)
+        if row.kind in CHARGING:
+            for scope in _scopes(str(row.analyst), row.purpose):
+                self.asked.setdefault(scope, []).append(row.number)
+        if row.kind in ("answered", "training", "update"):
+            self._charge(row)
+            if row.kind == "training":
+                price = int(json.loads(row.public)["price"])
+                training = Training(row.number, str(row.analyst), row.purpose, price, str(private["claim"]))
+                self.trainings[str(row.key)] = training
+            if row.kind == "update":
+                public = json.loads(row.public)
+                stream = self.streams[public["stream"]]
+                self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
+            if row.reserved is not None:
+                self.reserved.pop(row.reserved, None)
+        else:
+            self._read(row.entry(private=True))
+        self.number, self.hash = row.number, row.hash
+
+    def _charge(self, row: Row) -> None:
+        """Follow what an answer can have cost anybody at most; by its public part and what was in force before it."""
+        terms = json.loads(row.public)
+        price, payment = int(terms["price"]), Payment(terms.get("pace"))
+        allowance = self.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
+        limits = dict(allowance.shares)
+        price = min([price, payment.allowed(allowance.most), *map(payment.allowed, limits.values())])
+        places = self.places(terms.get("periods") if row.kind == "answered" else None)
+        self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
+        for scope in _scopes(str(row.analyst), row.purpose):
+            worst = self.charged_by_scope.setdefault(scope, Worst())
+            if scope in limits:
+                worst.charge(places, partial(payment.after, most=limits[scope], price=price))
+            else:
+                worst.charge(places, lambda spent: spent + price)
+
+    def places(self, periods: Sequence[str] | None) -> Places | None:
+        """The places of the first and the last period that a question can be about; None for all.
+
+        Raises:
+            ArgumentError: the ledger has no such periods.
+        """
+        if periods is None:
+            return None
+        if self.terms.periods is None:
+            raise ArgumentError(f"periods={periods!r}: this ledger has none")
+        first, last = map(self.terms.periods.place_of, periods)
+        if first > last:
+            raise ArgumentError(f"periods={periods!r} must have the first before the last")
+        return first, last
+
+    def _read(self, entry: Entry) -> None:
+        public = entry.public
+        match entry.kind:
+            case "opened":
+                self.terms = Terms.read(public)
+            case "limited":
+                self.limits[public["scope"]] = int(public["units"])
+            case "reserved":
+                self.reserved[public["name"]] = Reservation(int(public["units"]), public.get("whose", {}))
+            case "released":
+                self.reserved.pop(public["name"], None)
+            case "claimed" | "written off":
+                training = self.trainings[public["training"]]
+                self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
+            case "settled":
+                self.settled[entry.number] = self.trainings.pop(public["training"]).number
+            case "merged":
+                whose = (public["analyst"], public["purpose"])
+                self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
+            case "erased":
+                self.gone.add(entry.private["person"])
+                self.erased[entry.private["person"]] = entry.number
+            case "stream":
+                begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
+                self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
+            case "watched":
+                watched = Watched(Watch.recorded(public, entry.private), entry)
+                self.watches[public.get("scope", EVERYTHING)] = watched
+            case "dataset":
+                self.datasets[public["dataset"]] = Dataset.read(public, entry.number)
+            case "delta":
+                self.delta += exact(public["delta"])
+            case "witnessed":
+                self.witness = public["where"]
+            case "spoke":
+                self.spoke.add(public.get("scope", EVERYTHING))
+            case "retired":
+                self.gone.add(entry.private["person"])
+            case "returned":
+                self.gone.discard(entry.private["person"])
+                self.came_back |= bool(self.erased)
+
+    @property
+    def chargeable(self) -> int:
+        """The budget without what watches took of it, units."""
+        return self.terms.budget - sum(watched.watch.price(self.terms.measure) for watched in self.watches.values())
+
+    def watching(self, analyst: str, purpose: str | None) -> dict[str, Watch]:
+        """The watches over a question, by scope: that over all questions, its analyst's and its purpose's."""
+        scopes = [EVERYTHING, *_scopes(analyst, purpose)]
+        return {scope: self.watches[scope].watch for scope in scopes if scope in self.watches}
+
+    def refuse_twin(self, analyst: str) -> None:
+        """Refuse a name that was never used, and is another analyst's but for case or spelling: limits go by name."""
+        known = {scope for scope in (*self.asked, *self.limits) if scope.startswith("analyst:")}
+        if f"analyst:{analyst}" not in known and _folded(f"analyst:{analyst}") in map(_folded, known):
+            raise ArgumentError(f"analyst={analyst!r} is in the record already, spelt or capitalised otherwise")
+
+    def set_aside(self, *, but: str | None = None) -> int:
+        """Units that are reserved, but for one key."""
+        return sum(reservation.units for key, reservation in self.reserved.items() if key != but)
+
+    def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
+        """The most that each person may have spent after a question; it may use what is reserved under its key."""
+        shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
+        return Allowance(self.chargeable - self.set_aside(but=reserved), tuple(shares))
+
+    def left(self, allowance: Allowance, places: Places | None = None) -> int:
+        """Units that every person has left for a question at least: the least over the budget and its limits.
+
+        Args:
+            allowance: of the question.
+            places: of the periods that it can be about; None for all.
+
+        Guarantee: nobody has less in these periods; it is known from the public parts of the record alone.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged_in_all))
+
+    def left_by_budget(self, allowance: Allowance, places: Places | None = None) -> int:
+        """The same where limits of other analysts do not count, as ledgers of older versions state it; never more."""
+        return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
+
+    def left_by_period(self, allowance: Allowance) -> tuple[tuple[int, int], ...]:
+        """The same for each run of periods: (place of the first of them, units), in order."""
+        worst = self._worst(allowance, self.charged_in_all)
+        starts = sorted({start for _, each in worst for start, _ in each.runs()})
+        return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
+
+    @property
+    def charged_in_all(self) -> Worst:
+        """The most that any person can have been charged: not more than under every analyst's limit together."""
+        by_scope = self.charged_by_scope.items()
+        analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
+        return self.charged if self.came_back else self.charged.or_all_of(analysts)
+
+    def _worst(self, allowance: Allowance, in_all: Worst) -> list[tuple[int, Worst]]:
+        """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
+        charged = self.charged_by_scope
+        shares = [
+            (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
+        ]
+        return [(allowance.most, in_all), *shares]
+
+    def allow_delta(self, delta: float) -> None:
+        """Refuse a question that costs a delta which is not declared, or not left.
+
+        Guarantee: the deltas of all questions that are answered add up to at most what the ledger declared.
+        Source: theory 4.5; docs/proofs/unknown-keys.md, Theorem 2.
+        """
+        if not delta:
+            return
+        declared = self.terms.keys_delta
+        if self.terms.measure == PURE:
+            raise ArgumentError(f"delta={delta!r}: this ledger has a pure budget, which allows no delta for keys")
+        if declared is None:
+            raise ArgumentError(f"delta={delta!r}: this ledger was made without keys_delta=, so keys must be public")
+        left = exact(declared) - self.delta
+        if not 0 < exact(delta) <= left:
+            raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
+
+    def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
+        """The same, for a question of this price.
+
+        Raises:
+            ArgumentError: nothing is reserved under this key for this analyst and purpose.
+            BudgetExceeded: by public facts alone, nobody can pay the price and have ``spare`` left.
+        """
+        self.refuse_twin(analyst)
+        if reserved is not None:
+            asks = {"analyst": analyst, "purpose": purpose}
+            if reserved not in self.reserved or not self.reserved[reserved].whose.items() <= asks.items():
+                raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
+        allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
+        least = min([allowance.most, *(share.most for share in allowance.shares)])
+        if price + spare > least:
+            raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
+        if reserved is not None and price > self.reserved[reserved].units:
+            units = self.reserved[reserved].units
+            raise exceeded(price, units, units, self.terms.symbol)
+        return allowance
+
+
+def scope_of(analyst: str | None, purpose: str | None) -> str:
+    """How the limit of an analyst, or of a purpose, is filed."""
+    if (analyst is None) == (purpose is None):
+        raise ArgumentError("give either analyst= or purpose=")
+    if analyst is not None:
+        _check.name(analyst=analyst)
+        return f"analyst:{analyst}"
+    _check.name(purpose=purpose)
+    return f"purpose:{purpose}"
+
+
+def _folded(name: str) -> str:
+    """The same for names that differ by case, blanks around them, or by how Unicode spells them."""
+    return normalize("NFKC", normalize("NFKC", name).casefold()).strip()
+
+
+def _scopes(analyst: str, purpose: str | None) -> list[str]:
+    """The scopes that a question falls under."""
+    return [f"analyst:{analyst}", *([] if purpose is None else [f"purpose:{purpose}"])]

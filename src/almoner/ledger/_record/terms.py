@@ -1,0 +1,318 @@
+"""What a ledger was made for: the budget of each person, and how people are named. Its first entry says so.
+
+What is counted in a ledger depends on its budget:
+
+    filters.Zcdp      rho, of noise that is rho-zCDP
+    filters.Gaussian  rho = mu squared / 2, of rounded Gaussian noise only, which is mu-GDP
+    filters.Basic     epsilon, of Laplace noise, with delta = 0
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, nextafter, sqrt
+from numbers import Integral
+from typing import Any, Self
+
+from almoner import _check
+from almoner._spelling import EXACT, check_spelling, spelled
+from almoner._units import MEASURE, RANGE, exact, to_float
+from almoner.accounting import meaning
+from almoner.curves import approximate, gaussian, tradeoff, zcdp
+from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
+from almoner.filters import Basic, Gaussian, Zcdp
+from almoner.ledger._names import Person
+from almoner.ledger._record.periods import Periods
+
+__all__ = ["GAUSSIAN", "PURE", "TABLES", "ZCDP", "LedgerBudget", "Terms", "check_terms", "delta_exceeded", "exceeded"]
+
+TABLES = "tables"
+"""How accounts are kept where the terms say nothing else."""
+
+ZCDP, GAUSSIAN, PURE = "zCDP rho", "Gaussian rho", "epsilon"
+"""The measures, as first entries name them. Gaussian rho is mu squared / 2."""
+
+LedgerBudget = Zcdp | Gaussian | Basic
+"""What a ledger may be made for."""
+
+_NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a ledger was made for. Public.
+
+    Fields:
+        budget: of each person, units of the measure.
+        epsilon, delta: as the budget was given, if it was given so.
+        person: how accounts are named: BIGINT or VARCHAR; with periods VARCHAR, or HUGEINT for numbers of units.
+        accounts: how accounts are kept.
+        measure: what is counted.
+        keys_delta: what all questions for keys that are not public may cost in delta; None for no such questions.
+        pseudonyms: by which the key of keyed hashes is known; None where people are named as in the data.
+        periods: each of which brings everybody a budget; None: there is one for good.
+        names: with periods, how the data name people: BIGINT or VARCHAR.
+        spelling: which spellings of a text name one person: exact, nfc or caseless.
+    """
+
+    budget: int
+    epsilon: float | None
+    delta: float | None
+    person: str
+    accounts: str = TABLES
+    measure: str = ZCDP
+    keys_delta: float | None = None
+    pseudonyms: str | None = None
+    periods: Periods | None = None
+    names: str = "VARCHAR"
+    spelling: str = EXACT
+
+    @classmethod
+    def of(
+        cls,
+        budget: LedgerBudget,
+        person: str,
+        accounts: str,
+        keys_delta: float | None = None,
+        periods: Periods | None = None,
+        spelling: str | None = None,
+    ) -> Self:
+        """The terms of a new ledger."""
+        measure, units = _counted(budget)
+        terms = cls(units, budget.notion.epsilon, budget.delta, person, accounts, measure, keys_delta)
+        terms = replace(terms, spelling=spelling or EXACT)
+        return terms if periods is None else replace(terms, person="VARCHAR", periods=periods, names=person)
+
+    @classmethod
+    def read(cls, public: Mapping[str, Any]) -> Self:
+        """The terms that a first entry says."""
+        delta = public["delta"]
+        accounts = str(public.get("accounts", TABLES))
+        measure = str(public.get("measure", ZCDP))
+        if measure not in (ZCDP, GAUSSIAN, PURE):
+            raise ValueError(f"measure {measure!r} is not known")
+        return cls(
+            int(public["budget"]),
+            public.get("epsilon"),
+            None if delta is None else float(delta),
+            str(public["person"]),
+            accounts,
+            measure,
+            None if public.get("keys_delta") is None else float(public["keys_delta"]),
+            public.get("pseudonyms"),
+            Periods.read(public["periods"]) if "periods" in public else None,
+            str(public["periods"]["names"]) if "periods" in public else "VARCHAR",
+            str(public.get("spelling", EXACT)),
+        )
+
+    @property
+    def public(self) -> dict[str, object]:
+        """The public part of a first entry."""
+        return {
+            "kind": "opened",
+            "measure": self.measure,
+            "units": MEASURE,
+            "budget": self.budget,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "person": self.person,
+            **({} if self.accounts == TABLES else {"accounts": self.accounts}),
+            **({} if self.keys_delta is None else {"keys_delta": self.keys_delta}),
+            **({} if self.pseudonyms is None else {"pseudonyms": self.pseudonyms}),
+            **({} if self.periods is None else {"periods": {**self.periods.public, "names": self.names}}),
+            **({} if self.spelling == EXACT else {"spelling": self.spelling}),
+        }
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure: rho or epsilon."""
+        return PURE if self.measure == PURE else "rho"
+
+    @property
+    def data_names(self) -> str:
+        """How the data name people: BIGINT or VARCHAR."""
+        return self.person if self.periods is None else self.names
+
+    def promise(self, delta: float) -> float:
+        """The epsilon, rounded up, that the whole budget promises at delta.
+
+        Where questions for keys may cost a delta of their own, it is taken off first: infinite where nothing is left.
+
+        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure); docs/proofs/unknown-keys.md, Theorem 2.
+        """
+        total = to_float(self.budget)
+        if self.keys_delta is not None:
+            delta = to_float(exact(delta) - exact(self.keys_delta), per=1, down=True)
+            if not delta > 0:
+                return inf
+        if self.measure == ZCDP:
+            return zcdp.Zcdp(total).epsilon(delta=delta)
+        if self.measure == GAUSSIAN:
+            mu = nextafter(sqrt(to_float(2 * self.budget)), inf)
+            return float(gaussian.epsilon(mu, delta=delta))
+        return total
+
+    def meaning(self) -> meaning.Meaning:
+        """How well anyone can tell whether a person was in, from all that the budgets of all periods ever pay for."""
+        return _meaning(self._together())
+
+    def _together(self) -> "Terms":
+        """These terms with one budget for good, as large as those of all periods together."""
+        if self.periods is None:
+            return self
+        count = self.periods.count
+        return replace(self, budget=self.budget * (count if self.measure == PURE else count**2), periods=None)
+
+    def lifetime(self, delta: float) -> float:
+        """The epsilon, rounded up, that the budgets of all periods together promise at delta.
+
+        Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
+        Source: docs/proofs/periods.md, Theorem 2.
+        """
+        return self._together().promise(delta)
+
+    def accounts_named(self, people: Sequence[object]) -> list[Person]:
+        """The names of accounts: people as the ledger keeps them, with periods each of them in one."""
+        if self.periods is None:
+            return self._names(people, self.person)
+        return [self._name_in_period(person, self.periods) for person in people]
+
+    def _name_in_period(self, person: object, periods: Periods) -> Person:
+        if isinstance(person, str) and (period := periods.period_of(person)) is not None:
+            who = person.removesuffix(f" {period}")
+            (name,) = self._names([who], self.names)
+            if self.names == "VARCHAR" or str(name) == who:
+                return f"{name} {period}"
+        raise UnknownPerson("person: here each person has an account for each period: 'NAME FIRST-DAY-OF-THE-PERIOD'")
+
+    def names_of(self, person: object) -> list[Person]:
+        """The names of all accounts of a person: one, or one for each period."""
+        if self.periods is None:
+            return self.accounts_named([person])
+        return list(self.periods.units_of(str(self._names([person], self.names)[0])))
+
+    def _names(self, people: Sequence[object], kind: str) -> list[Person]:
+        names = [self._name(person, kind) for person in people]
+        return names if self.spelling == EXACT else list(spelled(self.spelling, [str(name) for name in names]))
+
+    def _name(self, person: object, kind: str) -> Person:
+        if kind == "VARCHAR":
+            if isinstance(person, str) and person == person.encode(errors="ignore").decode():
+                return person
+        elif isinstance(person, Integral | str) and not isinstance(person, bool):
+            digits = str(person)
+            if len(digits) <= 20 and digits.removeprefix("-").isdecimal() and -(2**63) <= int(digits) < 2**63:
+                return int(digits)
+        bits = " of 64 bits" if kind == "BIGINT" else ""
+        raise UnknownPerson(f"person: people are named by {_NAMES[kind]}{bits} here")
+
+    def refuse_other(
+        self,
+        name: str,
+        *,
+        budget: LedgerBudget | None,
+        person: str | None,
+        accounts: str,
+        keys_delta: float | None = None,
+        periods: Periods | None = None,
+        spelling: str | None = None,
+    ) -> None:
+        """Refuse to open a ledger of these terms for other ones; None for whatever they are."""
+        measure, units = (self.measure, self.budget) if budget is None else _counted(budget)
+        if measure != self.measure:
+            other = f"a budget that counts {self.measure}, not {measure}"
+        elif units != self.budget:
+            own, new = to_float(self.budget), to_float(units)
+            other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
+        elif person not in (None, self.data_names):
+            other = f"person={self.data_names!r}, names that are {_NAMES.get(self.data_names)}, "
+            other += f"not {person!r}, {_NAMES.get(str(person))}: cast the column in a view"
+        elif periods not in (None, self.periods):
+            other = f"periods={self.periods!r}, not {periods!r}"
+        elif keys_delta not in (None, self.keys_delta):
+            other = f"keys_delta={self.keys_delta!r}, not {keys_delta!r}"
+        elif spelling not in (None, self.spelling):
+            other = f"spelling={self.spelling!r}, not {spelling!r}"
+        elif accounts != self.accounts:
+            other = f"accounts={self.accounts!r}, not {accounts!r}"
+        else:
+            return
+        raise ArgumentError(f"{name} was made for {other}")
+
+
+def check_terms(
+    budget: LedgerBudget | None,
+    person: str | None,
+    keys_delta: float | None = None,
+    periods: Periods | None = None,
+    spelling: str | None = None,
+) -> None:
+    """Refuse what no ledger can be made for."""
+    if spelling is not None:
+        check_spelling(spelling)
+        if spelling != EXACT and person == "BIGINT":
+            raise ArgumentError(f"spelling={spelling!r} is for people who are named by text, not by whole numbers")
+    if periods is not None and not isinstance(periods, Periods):
+        raise ArgumentError(f"periods={periods!r} must be a ledger.Periods")
+    if periods is not None and keys_delta is not None:
+        raise Unsupported("keys_delta with periods: what several periods of a person add to a delta is not proven")
+    if keys_delta is not None:
+        _check.between(0, 1, keys_delta=keys_delta)
+        if isinstance(budget, Basic):
+            raise ArgumentError(f"keys_delta={keys_delta!r}: a pure budget has delta = 0; use Zcdp or Gaussian")
+    if person is not None:
+        _check.one_of(tuple(_NAMES), person=person)
+    if budget is None:
+        return
+    if not isinstance(budget, LedgerBudget) or budget.count:
+        raise ArgumentError(f"budget={budget!r} must be a fresh filters.Zcdp, filters.Gaussian or pure filters.Basic")
+    if isinstance(budget, Basic) and budget.delta:
+        raise ArgumentError(f"budget={budget!r} must have delta=0; filters.Gaussian makes more of a delta")
+    measure, units = _counted(budget)
+    symbol = measure.removeprefix("zCDP ")
+    if not units:
+        raise ArgumentError(f"budget={budget!r} is less than 1e-15 of {symbol}, which no question costs")
+    if units >= RANGE:
+        raise ArgumentError(f"budget={budget!r} must be below {RANGE / MEASURE:g} of {symbol}")
+
+
+def _counted(budget: LedgerBudget) -> tuple[str, int]:
+    """The measure in which a budget is counted, and its units there, rounded down."""
+    units = budget.notion.person_limits()[0]
+    if isinstance(budget, Gaussian):
+        return GAUSSIAN, units // 2  # of mu squared / 2
+    return (ZCDP if isinstance(budget, Zcdp) else PURE), units
+
+
+def exceeded(asked: int, budget: int, left: int, symbol: str = "rho") -> BudgetExceeded:
+    """A refusal, from public numbers alone; all in units."""
+    amounts = {"asked": to_float(asked), "spent": to_float(budget - left), "left": to_float(left, down=True)}
+    return BudgetExceeded(
+        f"this may cost {symbol} = {amounts['asked']:.6g} of a person's budget; nobody can have more than "
+        f"{amounts['left']:.6g} left",
+        **amounts,
+    )
+
+
+def delta_exceeded(asked: float, declared: float, left: float) -> BudgetExceeded:
+    """A refusal of a delta for keys, from public numbers alone."""
+    return BudgetExceeded(
+        f"this costs delta = {asked:.6g} for keys; {left:.6g} is left of the ledger's keys_delta = {declared:.6g}",
+        asked=asked,
+        spent=declared - left,
+        left=left,
+    )
+
+
+@lru_cache(maxsize=16)  # each statement says it
+def _meaning(terms: Terms) -> meaning.Meaning:
+    total = to_float(terms.budget)
+    promise: object = approximate.Approximate(total, 0.0)
+    if terms.measure == ZCDP:
+        promise = zcdp.Zcdp(total)
+    elif terms.measure == GAUSSIAN:
+        promise = gaussian.Gaussian(nextafter(sqrt(to_float(2 * terms.budget)), inf))
+    if terms.keys_delta is None:
+        return meaning.of(promise)
+    return meaning.of(tradeoff.of(promise).with_failures(terms.keys_delta))

@@ -1,0 +1,288 @@
+"""One transaction on a ledger, handed out to the work that is done in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from almoner import _audit_hook, _check
+from almoner.errors import ArgumentError
+from almoner.ledger._record.datasets import Dataset
+from almoner.ledger._record.entries import Entry, find, insert, sealed
+from almoner.ledger._record.rules import Rules, Streamed, Training
+from almoner.ledger._record.watch import Watch
+from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
+
+__all__ = ["Admission", "Turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Who takes part in a question, and under which terms it was admitted. Only ``people`` is private.
+
+    Fields:
+        people: who takes part; ``people.rows`` is what was offered for them.
+        key, analyst, purpose, reserved: as asked; an update of a stream has no key.
+        price, spare: units.
+        payment: how the question is paid for.
+        floor: units, at most the price, that every person could still pay for the question.
+        scopes: the limited scopes that the question falls under.
+        delta: what it costs beside its price.
+        periods: the first and the last that the question can be about; None for all.
+    """
+
+    people: Admitted
+    key: str | None
+    analyst: str
+    purpose: str | None
+    reserved: str | None
+    price: int
+    spare: int
+    payment: Payment
+    floor: int
+    scopes: tuple[str, ...]
+    delta: float
+    periods: tuple[str, str] | None
+
+
+class Turn:
+    """All that is done in one transaction: it is written as a whole, or not at all, and told to nobody before.
+
+    A question goes through ``find``, ``admit`` and ``settle``; what one returns is an argument of the next. Where the
+    ledger begins a transaction again, the work gets a new turn.
+    """
+
+    def __init__(self, store: Store, rules: Rules) -> None:
+        self._store = store
+        self._rules = rules
+        self._number, self._hash = rules.number, rules.hash
+        self._admission: Admission | None = None
+
+    def find(self, key: str) -> Entry | None:
+        """The entry under a key, without its private part: another writer may have come first."""
+        return find(self._store.run, key)
+
+    def refuse_changed(self, what: str) -> None:
+        """Refuse what depends on limits and prices once this transaction has changed the record."""
+        if self._number != self._rules.number:
+            raise ArgumentError(f"{what} after another change in the same transaction: use a transaction of its own")
+
+    def admit(
+        self,
+        offer: Offer,
+        *,
+        key: str | None,
+        price: int,
+        spare: int = 0,
+        payment: Payment | None = None,
+        analyst: str,
+        purpose: str | None = None,
+        reserved: str | None = None,
+        delta: float = 0.0,
+        periods: tuple[str, str] | None = None,
+        anyway: bool = True,
+    ) -> Admission:
+        """Choose who takes part in a question, out of what was offered.
+
+        Args:
+            offer: what ``Ledger.answer`` prepared.
+            key: of the question; None for an update of a stream, which has a number.
+            price: the most that the question costs a person, with what is fixed in ``payment``; units, public.
+            spare: what each person who takes part must have left after paying, units, public; not with a pace.
+            payment: how the question is paid for; None where a person pays in full or is left out.
+            analyst, purpose: who asks, and what for.
+            reserved: the key under which budget was set aside for this question.
+            delta: what the question costs beside its price, public, of what the ledger declares for keys.
+            periods: public, of a ledger with periods: the first and the last one that the question can be about,
+                whatever the data; None for all.
+            anyway: whether it is asked although not everybody can pay for it for certain; see
+                ``Payment.refuse_uncertain``. So it is under a watch, which tells when too many people are missing.
+
+        Raises:
+            ArgumentError: this transaction has changed the record before.
+            BudgetExceeded: by public facts alone, nobody can pay the full price; or, but for ``anyway``, who paid the
+                highest price of every question so far cannot.
+            DataError: the data cannot be read.
+
+        Guarantee: each person admitted can pay within the budget, and within every limit that applies; what is
+            reserved for other questions is not touched.
+        Source: theory 5.1 and 5.3; Feldman & Zrnic (2021), Thm 4.5 and Alg. 8; docs/proofs/individual-filter.md.
+        """
+        self.refuse_changed("nothing is asked")
+        payment = Payment() if payment is None else payment
+        _check.whole(0, price=price, spare=spare, fixed=payment.fixed)
+        if payment.pace is not None:
+            _check.whole(1, pace=payment.pace)
+            if spare:
+                raise ArgumentError(
+                    f"pace={payment.pace}: who has {spare} units to spare is not asked of those who shrink"
+                )
+        self._rules.allow_delta(delta)
+        allowance = self._rules.allow(price, spare, analyst=analyst, purpose=purpose, reserved=reserved)
+        left = self._rules.left(allowance, self._rules.places(periods)) - spare
+        if not anyway and not self._rules.watching(analyst, purpose):
+            payment.refuse_uncertain(left, price, self._rules.terms.budget, self._rules.terms.symbol)
+        shares = [share._replace(most=share.most - spare) for share in allowance.shares]
+        people = offer.admit(allowance.most - spare, shares, payment)
+        scopes = tuple(share.scope for share in shares)
+        floor = payment.floor(left, price)
+        asked = (key, analyst, purpose, reserved, price, spare)
+        self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
+        return self._admission
+
+    def settle(
+        self,
+        admission: Admission,
+        public: Mapping[str, object],
+        *,
+        watch_noise: Callable[[Watch], int] | None = None,
+        training: Mapping[str, str] | None = None,
+        update: int | None = None,
+    ) -> Entry:
+        """Charge each person admitted and store the finished answer.
+
+        Args:
+            admission: what ``admit`` returned in this turn; it is settled once.
+            public: the question and its answer. The price, who asked under which key, and ``floor`` are added: the
+                units, at most the price, that every person could still pay, known before the data was looked at.
+            watch_noise: draws the noise on the number of missing people; where it is given and the ledger is watched,
+                the answer says whether it is ``complete``: whether all watches over it are still silent, with this
+                question. Questions with ``spare`` do not matter to a watch.
+            training: of a training, private: the ``claim`` that may settle it, and the ``order`` of its people.
+            update: of a stream: its number there; ``public`` names the ``stream``.
+
+        Guarantee: after the transaction either the answer is stored and each person in it is charged, or neither. All
+            that a watch ever tells is paid for: ``Watch``, theory 5.8.
+        """
+        if admission is not self._admission:
+            raise ArgumentError("admission: it is not this turn's, or was settled already")
+        self._admission = None
+        complete = self._complete(admission, watch_noise)
+        if admission.delta:
+            self.append({"kind": "delta", "delta": admission.delta, "question": admission.key})
+        asked: dict[str, object] = {
+            "analyst": admission.analyst,
+            "purpose": admission.purpose,
+            "key": admission.key,
+            "reserved": admission.reserved,
+            "price": admission.price,
+            "floor": admission.floor,
+        }
+        paid = {"pace": admission.payment.pace, "fixed": admission.payment.fixed, "spare": admission.spare}
+        asked |= {name: units for name, units in paid.items() if units}
+        asked |= {"delta": admission.delta} if admission.delta else {}
+        asked |= {"periods": list(admission.periods)} if admission.periods is not None else {}
+        entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
+        entry["kind"] = "answered" if training is None else "training"
+        entry |= {} if update is None else {"kind": "update", "update": update}
+        note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
+        return self.append(entry, {**note, **(training or {})})
+
+    def give_back(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
+        """Settle a training: each person pays what was offered, and gets back what was reserved beside it.
+
+        Args:
+            offer: what the training cost each person, at most what was reserved for that person.
+            key: of the training.
+            public: what the record says of it.
+
+        Guarantee: each person remains charged what was offered, whoever else was charged in the meantime.
+        Source: theory 5.12.
+        """
+        training = self._rules.trainings[key]
+        scopes = self._rules.allowance(analyst=training.analyst, purpose=training.purpose, reserved=None).shares
+        note = offer.refund(self._number + 1, training.number, [share.scope for share in scopes])
+        whose = {"analyst": training.analyst, "purpose": training.purpose}
+        return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
+
+    def training(self, key: str) -> Training | None:
+        """What is in force for a training that is not settled."""
+        return self._rules.trainings.get(key)
+
+    def stream(self, key: str) -> Streamed | None:
+        """The stream of a name, with its last update."""
+        return self._rules.streams.get(key)
+
+    @property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """The data sets that were declared before this turn, by name."""
+        return self._rules.datasets
+
+    def about(self, dataset: str | None) -> dict[str, object]:
+        """What an entry says of the data set that it is about, as it is declared now; nothing for None.
+
+        Raises:
+            ArgumentError: it is not declared.
+        """
+        if dataset is None:
+            return {}
+        if dataset not in self._rules.datasets:
+            raise ArgumentError(f"dataset={dataset!r} is not declared (Ledger.dataset) in this ledger")
+        return {"dataset": dataset, "declared": {dataset: self._rules.datasets[dataset].number}}
+
+    def mergeable(self, last: int) -> int:
+        """The last entry, at most this one, up to which charges may be merged.
+
+        What a training reserved is not merged while the training is open, nor without what it gave back.
+        """
+        spans: list[tuple[int, int | None]] = [
+            (training.number, None) for training in self._rules.trainings.values() if training.claim is not None
+        ]
+        spans += [(reserved, back) for back, reserved in self._rules.settled.items()]
+        for begun, ended in sorted(spans, key=lambda span: -span[0]):
+            if begun <= last and (ended is None or ended > last):
+                last = begun - 1
+        return last
+
+    def open_trainings(self) -> set[int]:
+        """The numbers of the entries that reserved for trainings which may still be settled."""
+        return {training.number for training in self._rules.trainings.values() if training.claim is not None}
+
+    @property
+    def number(self) -> int:
+        """Of the record's last entry."""
+        return self._number
+
+    def most(self, analyst: str, purpose: str | None) -> int:
+        """Units that nobody can have more of left: the least over the budget and limits, by public facts."""
+        allowance = self._rules.allowance(analyst=analyst, purpose=purpose, reserved=None)
+        return min([allowance.most, *(share.most for share in allowance.shares)])
+
+    @property
+    def limited(self) -> list[str]:
+        """The scopes that are limited."""
+        return list(self._rules.limits)
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+        return self._number, self._hash
+
+    def append(self, public: Mapping[str, object], private: Mapping[str, object] | None = None) -> Entry:
+        """Add an entry to the record, filed under the key, analyst and purpose in its public part."""
+        row = sealed(self._number + 1, self._hash, public, private or {})
+        insert(self._store.run, row)
+        self._number, self._hash = row.number, row.hash
+        return row.entry()
+
+    def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
+        """Whether every watch over this question is still silent, with this question; None where none is asked."""
+        watches = self._rules.watching(admission.analyst, admission.purpose)
+        if not watches or noise is None or admission.spare:
+            return None
+        people, silent = admission.people, True
+        for scope, watch in watches.items():
+            if scope in self._rules.spoke:
+                silent = False
+                continue
+            missing = people.missing_mass(admission.price) if watch.mass else people.refused()
+            if _spoke(scope, watch, missing, noise):
+                self.append({"kind": "spoke", **({"scope": scope} if scope else {})})
+                silent = False
+        return silent
+
+
+def _spoke(scope: str, watch: Watch, missing: int, noise: Callable[[Watch], int]) -> bool:
+    """Whether a watch speaks, with fresh noise on the number."""
+    part = _audit_hook.Part((scope, watch), "threshold", most=float(MASS if watch.mass else 1), one_way=watch.mass)
+    return _audit_hook.released(
+        lambda: watch.speaks(missing, noise(watch)), exact=float(missing), mechanism=watch, part=part
+    )

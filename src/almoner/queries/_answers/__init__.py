@@ -1,0 +1,1 @@
+"""Answers: values, intervals, and what they are about."""

@@ -1,0 +1,1 @@
+"""One question: closed, charged and answered in one transaction."""

@@ -1,0 +1,217 @@
+"""Charges every recorded question again, from the data, into a table of its own. For the data holder.
+
+Beside the charges there is a running sum for each person, in all and for each scope that is ever limited: a question
+looks at the sums alone, so that all questions together take time in proportion to their number.
+"""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from almoner.errors import AlmonerError
+from almoner.ledger import Answered, Entry, Finding, Ledger
+from almoner.queries._ask.spans import span_of
+from almoner.queries._engines.engine import Rows
+from almoner.queries._questions.kinds_of import described, recorded
+from almoner.queries._questions.question import Question
+from almoner.queries._sql.compiler import Compiled
+
+__all__ = ["replayed"]
+
+ALL = ""
+"""The scope of the sums over everything."""
+
+
+def replayed(ledger: Ledger, rows: Rows) -> Finding:
+    """Whether charging every question again gives the same charges, to the unit.
+
+    Where charges were merged, those of all questions up to the last merged one are taken from the ledger: what single
+    people had spent before each of them is not known any more.
+
+    Where the ledger has data sets, questions about others than those of the rows are taken from the ledger, too.
+
+    What trainings and streams were charged and gave back is taken from the ledger: only their trainers have the
+    records.
+
+    Args:
+        ledger: open.
+        rows: the data beside it.
+    """
+    what = "charging every question again from the data gives the same accounts"
+    if merged := ledger.entries("merged"):
+        what += ", but for questions up to the last one that was merged, whose charges are taken as they are"
+    limited = {str(entry.public["scope"]) for entry in ledger.entries("limited")}
+    through = max((int(entry.public["through"]) for entry in merged), default=-1)
+    again, others = _Again(ledger, rows, limited, ledger.entries("erased")), _Others(ledger, rows)
+    try:
+        for entry in merged:
+            again.take(entry)
+        for answered in ledger.history():
+            entry = answered.entry
+            if entry.kind == "merged":  # taken above, once
+                continue
+            if entry.number <= through or others.has(entry, partial(again.plan, entry)):
+                again.take(entry)
+            elif not again.charge(answered):
+                return Finding(what, False)
+        if others.told:
+            told = " and ".join(sorted(others.told))
+            what += f", but for questions about {told}, whose charges are taken as they are"
+        return Finding(what, again.agrees())
+    finally:
+        again.close()
+
+
+class _Others:
+    """Which questions cannot be charged from the rows, because they were about other data sets; and their names.
+
+    Args:
+        ledger, rows: as above.
+    """
+
+    def __init__(self, ledger: Ledger, rows: Rows) -> None:
+        self._tables = set(rows.schema.people) if rows.schema.named else set()
+        self._person = {entry.number: entry.public["person"] for entry in ledger.entries("dataset")}
+        self._now = {name: each.number for name, each in ledger.datasets.items()}
+        self.told: set[str] = set()
+
+    def has(self, entry: Entry, plans: Callable[[], object]) -> bool:
+        """Whether an entry is such a question.
+
+        Args:
+            entry: of the record.
+            plans: makes its plan, and raises where the rows lack what it needs.
+        """
+        if entry.kind != "answered" or not self._now:
+            return False
+        name, declared = entry.public.get("dataset"), entry.public.get("declared", {})
+        if name is None:
+            self.told.add("tables that were no data sets yet")
+            return True
+        if name not in self._tables:
+            self.told.add(name)
+        elif self._person[declared[name]] != self._person[self._now[name]]:
+            self.told.add(f"{name} with another person column")
+        elif beside := set(declared) - self._tables:
+            try:
+                plans()
+                return False
+            except AlmonerError:  # it uses columns of tables beside its own
+                self.told |= beside
+        else:
+            return False
+        return True
+
+
+class _Again:
+    """The charges and sums so far, in the ledger's workspace.
+
+    Args:
+        ledger, rows: as above.
+        limited: the scopes of which sums are kept.
+        erased: the entries that erased people. What these were charged before is taken over at once, in every scope,
+            and no earlier question charges them again.
+    """
+
+    def __init__(self, ledger: Ledger, rows: Rows, limited: Collection[str], erased: Collection[Entry]) -> None:
+        self._ledger, self._rows, self._limited = ledger, rows, limited
+        self._workspace, kind = ledger.store.workspace, ledger.accounts.stored_kind
+        self._charges, self._new, self._sums = (self._workspace.fresh_name(name) for name in ("again", "new", "sums"))
+        self._erased = {entry.private["person"]: entry.number for entry in erased}
+        self._recorded = ledger.accounts.charged()
+        self._workspace.run(f"CREATE TEMP TABLE {self._charges}(question BIGINT, person {kind}, units BIGINT)")
+        self._workspace.run(f"CREATE TEMP TABLE {self._sums}(scope VARCHAR, person {kind}, spent BIGINT)")
+        for entry in erased:
+            self._recorded_under(entry)
+            self._add(entry, sorted(self._limited))
+
+    def plan(self, entry: Entry) -> tuple[Question, Compiled]:
+        """The question of an entry, with its statements; raises where the rows lack what it needs."""
+        asked = recorded(entry.public)
+        return asked, self._rows.plan(asked, described(asked))
+
+    def charge(self, answered: Answered) -> bool:
+        """Charge one question again, and take other entries over; whether its price is the recorded one."""
+        if answered.entry.kind != "answered":
+            self.take(answered.entry)
+            return True
+        if not self._question(answered):
+            return False
+        self._add(answered.entry, self._scopes(answered.entry))
+        return True
+
+    def take(self, entry: Entry) -> None:
+        """Take over what an entry charged, as the ledger has it; nothing, where it was merged into another."""
+        self._recorded_under(entry)
+        self._add(entry, self._scopes(entry))
+
+    def _scopes(self, entry: Entry) -> list[str]:
+        """The limited scopes that an entry falls under."""
+        public = entry.public
+        asked = {f"analyst:{public.get('analyst')}"}
+        asked |= set() if public.get("purpose") is None else {f"purpose:{public['purpose']}"}
+        return sorted(asked & set(self._limited))
+
+    def _add(self, entry: Entry, limited: Collection[str]) -> None:
+        """Add the new charges to those of all entries, and to the sums over everything and in these scopes."""
+        scopes = [ALL, *limited]
+        self._workspace.run(f"INSERT INTO {self._charges} SELECT {entry.number:d}, * FROM {self._new}")
+        self._workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._sums} AS SELECT scope, person, CAST(sum(spent) AS BIGINT) AS spent "
+            f"FROM (SELECT * FROM {self._sums} UNION ALL SELECT unnest(CAST(? AS VARCHAR[])), * FROM {self._new}) s "
+            "GROUP BY scope, person",
+            [scopes],
+        )
+
+    def agrees(self) -> bool:
+        """Whether these are the charges of the ledger."""
+        different = (
+            f"SELECT 1 FROM {self._charges} a FULL JOIN ({self._recorded}) c "
+            "ON a.question = c.question AND a.person = c.person "
+            "WHERE coalesce(a.units, 0) <> coalesce(c.units, 0) LIMIT 1"
+        )
+        return not self._workspace.run(different).fetchall()
+
+    def close(self) -> None:
+        """Remove the tables."""
+        self._workspace.drop([self._charges, self._new, self._sums])
+
+    def _recorded_under(self, entry: Entry) -> None:
+        """What the ledger says that an entry charged."""
+        self._workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT person, units FROM ({self._recorded}) c "
+            f"WHERE question = {entry.number:d}"
+        )
+
+    def _question(self, answered: Answered) -> bool:
+        """Who pays what, by the sums so far."""
+        try:
+            asked, plan = self.plan(answered.entry)
+        except AlmonerError:  # a column is gone
+            return False
+        charges, workspace, joins, left = self._rows.prices(plan), self._workspace, "", []
+        allowed = [(ALL, answered.allowance.most), *answered.allowance.shares]
+        for place, (_, most) in enumerate(allowed):
+            joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
+            left.append(f"{most - asked.spare_units:d} - coalesce(s{place}.spent, 0)")
+        pays = asked.payment.sql(f"least({', '.join(left)})", divide="//")
+        accounts = self._ledger.accounts
+        here = f"c.units > 0 AND NOT list_contains(CAST(? AS {accounts.stored_kind}[]), c.person)"
+        stored = f"SELECT * REPLACE ({accounts.stored_sql('person')} AS person) FROM ({charges.sql}) q"
+        gone = answered.gone | {person for person, entry in self._erased.items() if answered.entry.number < entry}
+        workspace.make(charges.tables)
+        workspace.run(
+            f"CREATE OR REPLACE TEMP TABLE {self._new} AS SELECT c.person, {pays.units} AS units "
+            f"FROM ({stored}) c{joins} WHERE {pays.taken} AND {here}",
+            [
+                *charges.parameters,
+                *(scope for scope, _ in allowed),
+                [accounts.listed(person) for person in gone],
+            ],
+        )
+        workspace.drop(table.name for table in charges.tables)
+        return asked.price == int(answered.entry.public["price"]) and self._says_periods(asked, answered.entry)
+
+    def _says_periods(self, asked: Question, entry: Entry) -> bool:
+        """Whether the periods that an entry says hold all rows that its question can be about."""
+        said, span = entry.public.get("periods"), span_of(asked, self._ledger.periods, self._rows.schema)
+        return said is None or (span is not None and said[0] <= span[0] and span[1] <= said[1])

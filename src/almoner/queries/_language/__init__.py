@@ -1,0 +1,1 @@
+"""The language of filters, expressions and keys: parsed and checked, never run as text."""

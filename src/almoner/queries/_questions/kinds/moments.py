@@ -1,0 +1,299 @@
+"""Covariances and least squares, from one noisy matrix of second moments."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement, product
+from math import floor, inf, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.queries._questions.noise_bands import Interval, NoiseBand, around
+from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.question import LARGEST, Question, check_column, checked_numbers, set_fields
+from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Per, Product
+from almoner.queries._questions.whole import Whole
+
+__all__ = ["Covariance", "Regression"]
+
+Matrix = NDArray[np.float64]
+Column = tuple[str, float, float]
+"""A column's name and the bounds to which its entries are clipped."""
+
+_MOST_COLUMNS = 64
+_FIRM = 20  # counts so many times above their margin: products of two noises are small beside one of them
+
+
+Columns = tuple[Column, ...] | Mapping[str, tuple[float, float]]
+
+
+class _Moments(Question):
+    __slots__ = ()
+    columns: Columns  # a field of each question, in its own place
+    bounds_hold: bool
+    per: Per
+
+    def __post_init__(self) -> None:
+        _check.one_of(("person", "row"), per=self.per)
+        if not isinstance(self.bounds_hold, bool):
+            raise ArgumentError(f"bounds_hold={self.bounds_hold!r} must be True or False")
+        set_fields(self, columns=_columns(self.columns))
+        Question.__post_init__(self)
+
+    @property
+    def bounded(self) -> tuple[Column, ...]:
+        """The columns with their bounds."""
+        return tuple(self.columns)  # type: ignore[arg-type]
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """The count, the entries as differences from the middle in halves, and the products of each two of them."""
+        middles = [(column, _middle(column), _half(column)) for column in self.bounded]
+        entries = [Entry(*column, middle, half, per=self.per) for column, middle, half in middles]
+        pairs = combinations_with_replacement(entries, 2)
+        return (
+            CountRows() if self.per == "row" else AnyRow(),
+            *entries,
+            *(Product(first, second) for first, second in pairs),
+        )
+
+    def most_in_group(self) -> float | None:
+        """A person is one row at most, unless rows count."""
+        return None if self.per == "row" else 1.0
+
+    @property
+    def _weights(self) -> str:
+        """Whose distribution it is, in words."""
+        person = "per person: each person has one weight, shared by their rows"
+        return person if self.per == "person" else "per row: who has more rows has more weight"
+
+    def reported(self) -> bool:
+        """What is taken away from each number, if the bounds take away nothing."""
+        return self.bounds_hold
+
+    def truth(self, whole: Whole) -> Any:
+        """The intervals without a clip; only where a pace took nothing away."""
+        return self.read(whole.parts, whole.noise)[1] if self.bounds_hold and whole.least == 1 else None
+
+    def _steps(self) -> int:
+        """A row with all of them at their largest has length 1."""
+        numbers = len(self.row())
+        return STEPS // numbers if self.pure else floor(STEPS / sqrt(numbers))
+
+    def scales(self) -> dict[str, float]:
+        """The count, the sums and the sums of products."""
+        full = STEPS / self.steps
+        names = [f"sum of {name} from the middle" for name, _, _ in self.bounded]
+        pairs = combinations_with_replacement(self.bounded, 2)
+        products = {f"sum of {a[0]} times {b[0]}": full * _half(a) * _half(b) for a, b in pairs}
+        sums = {name: full * _half(column) for name, column in zip(names, self.bounded, strict=True)}
+        return {"count": full} | sums | products
+
+    def _matrix(self, parts: list[float]) -> Matrix:
+        """The noisy second moments of (1, scaled entries), symmetric."""
+        size = len(self.bounded) + 1
+        matrix = np.empty((size, size))
+        # the row's order is that of the upper triangle: the count and the entries are its first line
+        matrix[np.triu_indices(size)] = parts
+        upper = np.triu(matrix)
+        return upper + np.triu(matrix, 1).T
+
+
+@dataclass(frozen=True, slots=True)
+class Covariance(_Moments):
+    """The covariance matrix of columns, each entry clipped to its bounds: {column: (low, high)}.
+
+    ``per="row"``: each row counts alike; a clip must be given. ``per="person"``: each person has one weight, which
+    their rows in the group share equally.
+
+    Rows in which one of the columns has no entry count nowhere. The answer is a list of lists in the order of the
+    columns, and so are its intervals, each of 95 %; ``correlations`` reads correlations off it.
+    """
+
+    columns: Columns
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    per: Per = field(default="row", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _Moments.__post_init__(self)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"covariances of entries clipped to their bounds ({self._weights})"
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The matrix, and how far noise may have moved each entry; None where there is no count."""
+        moments, size = self._matrix(parts), len(self.bounded)
+        halves = [_half(column) for column in self.bounded]
+        values = [[0.0] * size for _ in halves]
+        intervals: list[list[Interval]] = [[(0.0, 0.0)] * size for _ in halves]
+        for i, j in product(range(size), repeat=2):
+            scale, least = halves[i] * halves[j], 0.0 if i == j else -1.0
+            value, (low, high) = _covariance(moments, i + 1, j + 1, noise)
+            values[i][j] = min(1.0, max(least, value)) * scale
+            intervals[i][j] = max(least, low) * scale, min(1.0, high) * scale
+        return (values if moments[0, 0] > 0 else None), intervals
+
+    def several(self) -> tuple[str, list[str]]:
+        """Pairs of columns."""
+        return "columns", [f"{a[0]}, {b[0]}" for a, b in product(self.bounded, repeat=2)]
+
+    def correlations(self, value: list[list[float]] | None) -> list[list[float | None]] | None:
+        """The correlation matrix that belongs to a value of an answer: what it says needs no more budget.
+
+        None in place of an entry where a noisy variance is not positive; entries are within [-1, 1].
+        """
+        if value is None:
+            return None
+        spreads = [sqrt(row[place]) for place, row in enumerate(value)]
+        return [
+            [
+                1.0 if i == j else None if not a * b else max(-1.0, min(1.0, value[i][j] / (a * b)))
+                for j, b in enumerate(spreads)
+            ]
+            for i, a in enumerate(spreads)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Regression(_Moments):
+    """The least squares of a column on the others, each entry clipped to its bounds; ``per`` is as for ``Covariance``.
+
+    The answer is a list: the intercept, and the coefficient of each other column in the order of ``columns``, in the
+    units of the columns; its intervals are of 95 % each, for the noise on the matrix of second moments. None where the
+    columns other than the target are too close to collinear for that noise.
+    """
+
+    target: str
+    columns: Columns
+    bounds_hold: bool = field(default=False, kw_only=True)
+    """A declaration: every entry is within its bounds; for ``truth_intervals``."""
+    per: Per = field(default="row", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _Moments.__post_init__(self)
+        names = [name for name, _, _ in self.bounded]
+        if self.target not in names or len(names) < 2:
+            raise ArgumentError(f"target={self.target!r} must be one of the columns, beside at least one other")
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"least squares of {self.target} on bounded entries ({self._weights})"
+
+    def several(self) -> tuple[str, list[str]]:
+        """The intercept and the columns."""
+        return "coefficient", ["intercept", *self.features]
+
+    @property
+    def features(self) -> list[str]:
+        """The columns but the target, in the order of the coefficients."""
+        return [name for name, _, _ in self.bounded if name != self.target]
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """Coefficients, and how far noise may have moved each."""
+        moments, names = self._matrix(parts), [name for name, _, _ in self.bounded]
+        target = 1 + names.index(self.target)
+        others = [place for place in range(len(names) + 1) if place != target]
+        left, right = moments[np.ix_(others, others)], moments[others, target]
+        nothing = None, [(-inf, inf)] * len(others)
+        weakest = float(np.linalg.eigvalsh(left)[0])
+        largest_noise = noise.standard_error * (2 * sqrt(len(others)) + 3)
+        if weakest <= 2 * largest_noise:
+            return nothing
+        scaled: Matrix = np.linalg.solve(left, right).astype(np.float64)
+        units = self._units(target)
+        moved: Matrix = units @ _moves(left, scaled)
+        # noise on the matrix itself: of second order, within this factor
+        factor = noise.z(1) * noise.standard_error / (1 - largest_noise / weakest)
+        margins = factor * np.sqrt((moved**2).sum(1))
+        values = units @ scaled
+        values[0] += _middle(self.bounded[target - 1])
+        pairs = zip(values.tolist(), margins.tolist(), strict=True)
+        return values.tolist(), [around(value, margin) for value, margin in pairs]
+
+    def _units(self, target: int) -> Matrix:
+        """(p, p): coefficients in the units of the columns from those of scaled entries, but for the middle."""
+        column = self.bounded[target - 1]
+        features = [each for each in self.bounded if each != column]
+        units = np.diag([_half(column), *(_half(column) / _half(each) for each in features)])
+        for place, each in enumerate(features, start=1):
+            units[0, place] = -units[place, place] * _middle(each)
+        return units
+
+
+def _covariance(moments: Matrix, i: int, j: int, noise: NoiseBand) -> tuple[float, Interval]:
+    """A covariance of scaled entries, and its interval."""
+    count, first, second, both = (float(each) for each in (moments[0, 0], moments[0, i], moments[0, j], moments[i, j]))
+    if count <= 0:
+        return 0.0, (-1.0, 1.0)
+    value = both / count - first * second / count**2
+    margin = noise.margin(4)
+    if count - margin <= 0:
+        return value, (-1.0, 1.0)
+    if count >= _FIRM * margin:
+        moves = [1.0, -2 * first / count] if i == j else [1.0, -second / count, -first / count]
+        moves.append(-both / count + 2 * first * second / count**2)
+        return value, around(value, noise.margin(1) * sqrt(sum(move * move for move in moves)) / count)
+    return value, _range_of_covariance(count, first, second, both, margin)
+
+
+def _range_of_covariance(count: float, first: float, second: float, both: float, margin: float) -> Interval:
+    """The least and the largest covariance that sums within a margin of these give."""
+    # with t = 1/count: both t - first second t^2, monotone in both, linear in each sum, a parabola in t
+    low_t, high_t = 1 / (count + margin), 1 / (count - margin)
+    corners = []
+    for a, b, q in product(around(first, margin), around(second, margin), around(both, margin)):
+        peak = q / (2 * a * b) if a * b else inf
+        corners += [q * t - a * b * t * t for t in (low_t, high_t, min(max(peak, low_t), high_t))]
+    return min(corners), max(corners)
+
+
+def _moves(left: Matrix, scaled: Matrix) -> Matrix:
+    """(p, noises): how far a coefficient moves with each noisy number of the normal equations, to first order."""
+    inverse = np.linalg.inv(left)
+    size = len(scaled)
+    columns = [inverse[:, i] for i in range(size)]  # of the right side
+    columns += [-inverse[:, i] * scaled[i] for i in range(size)]
+    for i in range(size):
+        columns += [-(inverse[:, i] * scaled[j] + inverse[:, j] * scaled[i]) for j in range(i + 1, size)]
+    return np.stack(columns, axis=1)
+
+
+def _columns(columns: object) -> tuple[Column, ...]:
+    """{column: (low, high)}, or (column, low, high) for each, as tuples."""
+    listed: list[Any]
+    if isinstance(columns, Mapping):
+        listed = [(name, *_listed(bounds)) for name, bounds in columns.items()]
+    else:
+        listed = [tuple(each) if isinstance(each, Iterable) else (each,) for each in _listed(columns)]
+    checked = []
+    for each in listed:
+        if len(each) != 3:
+            raise ArgumentError("columns must be {column: (low, high)}")
+        check_column(each[0])
+        low, high = (float(bound) for bound in checked_numbers("columns", each[1:]))
+        if not high - low > max(1e-100, 1e-9 * max(abs(low), abs(high))):
+            raise ArgumentError(f"columns: the bounds of {each[0]!r} must be increasing, within {LARGEST:g}")
+        checked.append((each[0], low, high))
+    if not 1 <= len(checked) <= _MOST_COLUMNS or len({name for name, _, _ in checked}) < len(checked):
+        raise ArgumentError(f"columns must be 1 to {_MOST_COLUMNS} columns, each once")
+    return tuple(checked)
+
+
+def _listed(values: object) -> list[Any]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ArgumentError("columns must be {column: (low, high)}")
+    return list(values)
+
+
+def _half(column: Column) -> float:
+    return column[2] / 2 - column[1] / 2
+
+
+def _middle(column: Column) -> float:
+    return column[1] / 2 + column[2] / 2

@@ -1,0 +1,83 @@
+"""The most frequent of public keys."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.question import Key, Question, check_column, checked_keys, set_fields
+from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, KeyCells
+from almoner.queries._questions.whole import Whole
+
+__all__ = ["Top"]
+
+_COUNTS = ("people", "rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Top(Question):
+    """The k keys of a column with the most people, or rows, among public keys; from one noisy count for each key.
+
+    The answer is a list of (key, noisy count), largest first; equal counts in the order of ``among``. The interval of
+    each count holds for all keys together, so also for those that come out on top.
+    """
+
+    k: int
+    column: str
+    among: tuple[Key, ...]
+    count: str = "people"
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        set_fields(self, among=checked_keys("among", self.column, self.among))
+        _check.whole(1, k=self.k)
+        _check.one_of(_COUNTS, count=self.count)
+        if self.k > len(self.among):
+            raise ArgumentError(f"k={self.k!r} must be at most the number of keys, {len(self.among)}")
+        set_fields(self, k=int(self.k))
+        Question.__post_init__(self)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the {self.k} of {len(self.among)} public keys of {self.column} with the most {self.count}"
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """One for a person with the key, or for a row with it."""
+        return (AnyRow(),) if self.count == "people" else (CountRows(),)
+
+    def bins(self) -> KeyCells:
+        """One count for each key."""
+        return KeyCells(self.column, self.among)
+
+    def several(self) -> tuple[str, tuple[Key, ...]]:
+        """Each count stands beside its key."""
+        return "key", ()
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def scales(self) -> dict[str, float]:
+        """One count for each key."""
+        return {"count of each key": 1.0}
+
+    def reported(self) -> bool:
+        """What is taken away from each count."""
+        return True
+
+    def truth(self, whole: Whole) -> Any:
+        """The intervals without a clip of the keys that came out on top; for all keys together."""
+        margin = whole.noise.margin(len(whole.parts))
+        ends = [around(whole.parts[place], margin) for place in self._places(whole.answered)]
+        return [(low, max(high, high / whole.least)) for low, high in ends]
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The k largest noisy counts with their keys; and their intervals, for all keys together."""
+        margin, places = noise.margin(len(parts)), self._places(parts)
+        return [(self.among[place], parts[place]) for place in places], [around(parts[p], margin) for p in places]
+
+    def _places(self, parts: list[float]) -> list[int]:
+        """Of the k largest, largest first."""
+        return sorted(range(len(parts)), key=lambda place: (-parts[place], place))[: self.k]

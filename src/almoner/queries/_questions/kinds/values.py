@@ -1,0 +1,168 @@
+"""Questions about the values of a column: how many differ, and which ones are there although nobody listed them."""
+
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.queries._questions.key_threshold import threshold
+from almoner.queries._questions.noise_bands import NoiseBand, around
+from almoner.queries._questions.prices import STEPS
+from almoner.queries._questions.question import Question, check_column, set_fields
+from almoner.queries._questions.row_contributions import Values
+from almoner.queries._questions.whole import Whole
+
+__all__ = ["Distinct", "Keys"]
+
+_MOST_VALUES = 100_000
+_LEAST_DELTA = 1e-100
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Question):
+    """How many different values of a column people have, where each person counts for at most ``most`` of them.
+
+    A person with more values, over all groups together, keeps ``most`` of them, in the order of a hash of the person
+    and the value. The answer is about the number of different values that at least one person keeps, in each group: at
+    most the number of different values, and equal to it where nobody has more than ``most``. A person who keeps n
+    values moves it by at most n, and pays for n; who cannot pay for all of them is left out (``pace`` is None).
+    """
+
+    column: str
+    most: int
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        _check_most(self)
+        _set_clip(self, float(self.most))
+        Question.__post_init__(self)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of different values of {self.column} that people have, at most {self.most} of each person"
+
+    def values(self) -> Values:
+        """The values that people keep."""
+        return Values(self.column, self.most, people=False)
+
+    def truth(self, whole: Whole) -> Any:
+        """The interval of the number of all different values; only where everybody takes part in full."""
+        return self.read(whole.parts, whole.noise)[1] if whole.least == 1 else None
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def scales(self) -> dict[str, float]:
+        """The number of different values."""
+        return {"different values": 1.0}
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy number."""
+        return parts[0], around(parts[0], noise.margin(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Question):
+    """The keys of a column that enough people have, though nobody listed them, and how many people have each.
+
+    Each person counts once for at most ``most`` keys, chosen as in ``Distinct``. Every key that a person who takes part
+    has gets a noisy count of people; keys whose noisy count reaches ``threshold`` are told, largest count first. From
+    then on they are public: ``Count(by={column: answer.keys})``.
+
+    Besides its price in rho it costs ``delta``: the chance that a key is told that only one person has. The ledger must
+    be made with a ``keys_delta``, of which all such questions together are paid. Who cannot pay in full is left out
+    (``pace`` is None).
+
+    Args:
+        column: of text, whole numbers, truth values or dates.
+        delta: public, in (0, 1).
+        most: how many keys one person counts for.
+        top: tell only the keys with so many largest noisy counts; None for all.
+    """
+
+    column: str
+    delta: float
+    most: int = 1
+    top: int | None = None
+
+    def __post_init__(self) -> None:
+        check_column(self.column)
+        _check_most(self)
+        _check.number(delta=self.delta)
+        if not _LEAST_DELTA <= self.delta < 1:
+            raise ArgumentError(f"delta={self.delta!r} must be in [{_LEAST_DELTA:g}, 1)")
+        set_fields(self, delta=float(self.delta))
+        if self.top is not None:
+            _check.whole(1, top=self.top)
+            set_fields(self, top=int(self.top))
+        if self.epsilon is not None:
+            raise ArgumentError(f"epsilon={self.epsilon!r}: keys that are not public need a delta, so no pure budget")
+        if self.by:
+            raise ArgumentError("by: the keys of one column are asked for; ask with where= for each group")
+        _set_clip(self, (isqrt(self.most * STEPS**2 - 1) + 1) / STEPS)  # whole steps, not below the root
+        Question.__post_init__(self)
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the number of people who have each key of {self.column}, each counted for at most {self.most} keys"
+
+    def values(self) -> Values:
+        """The keys that people keep."""
+        return Values(self.column, self.most, people=True)
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs."""
+        return self.delta
+
+    @property
+    def threshold_steps(self) -> int:
+        """The least noisy count at which a key is told, in whole steps."""
+        return threshold(sigma=self.noise * STEPS, delta=self.delta, most=self.most, person=STEPS)
+
+    @property
+    def threshold(self) -> float:
+        """The same in people."""
+        return self.threshold_steps / STEPS
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The column whose keys name the groups of the answer."""
+        return (self.column,)
+
+    def width_depends_on_data(self) -> bool:
+        """The noise alone."""
+        return False
+
+    def scales(self) -> dict[str, float]:
+        """The number of people with a key."""
+        return {"people with each key": 1.0}
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """The noisy number of people with a key.
+
+        Its interval misses with a chance of 5 % for each key that people have; keys that are told are those with large
+        noise more often than others.
+        """
+        return parts[0], around(parts[0], noise.margin(1))
+
+
+def _check_most(asked: Distinct | Keys) -> None:
+    _check.whole(1, most=asked.most)
+    if asked.most > _MOST_VALUES:
+        raise ArgumentError(f"most={asked.most!r} must be at most {_MOST_VALUES}")
+    if asked.per_group is not None:
+        raise ArgumentError(f"per_group={asked.per_group!r}: most= bounds what a person counts for")
+    if asked.pace not in (None, 1):
+        raise ArgumentError(f"pace={asked.pace!r}: values cannot shrink, so who cannot pay in full is left out")
+    set_fields(asked, most=int(asked.most), pace=None)
+
+
+def _set_clip(asked: Distinct | Keys, clip: float) -> None:
+    """The clip follows from ``most``; described questions have it."""
+    if asked.clip not in (None, clip):
+        raise ArgumentError(f"clip={asked.clip!r}: most= bounds what a person counts for")
+    set_fields(asked, clip=clip)

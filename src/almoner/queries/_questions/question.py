@@ -1,0 +1,387 @@
+"""WHAT is asked: frozen and public descriptions. What a question costs, and its answer, are elsewhere.
+
+A row of the data becomes a vector of length at most 1, *one full row*. A person's rows are added up, group by group;
+the sum is that person's contribution, and is shrunk to length ``clip`` if it is longer. The answer is the sum of
+all contributions, plus noise of standard deviation ``sigma`` on each of its coordinates. All three are counted
+in full rows, so a count, a sum and a mean with the same clip and sigma cost the same.
+
+What every question takes, by keyword:
+    table: which table of people it is about, where a session has several; None for the first. Columns of the others may
+        be used too, as ``customers.age``.
+    where: which rows count, a filter (see ``almoner.queries``); None for all.
+    by: public keys to group by, {column: keys}; an answer for each combination, whether or not it is in the data.
+        A key may be a range, (low, high), which takes entries from low up to and without high.
+    clip: the length to which a person's contribution is shrunk. It must be given where one person may have more than
+        one full row in a group. Elsewhere (``People``, ``per="person"``, ``per="total"``) it may be left out: then it
+        is the longest that a contribution can be, and nothing is shrunk.
+    at_most: a declaration: no person's contribution is longer than this before it is shrunk; for ``truth_intervals``.
+    report: the share of the price for a report on what the clip and the pace take away, up to ``at_most``: 0 for none;
+        None for the share at which ``truth_intervals`` are shortest, and for none where nobody is longer than the clip.
+    per_group: the length to which a person's contribution to each single group is shrunk first; None for no such bound.
+    sigma: the noise; or
+    rho: the price for a person who contributes the full clip, from which the noise follows; or, for pure budgets,
+    epsilon: that price. The noise is then discrete Laplace noise, and all lengths are L1 norms; or
+    error: half the width of a 95 % interval of the answer, from which the noise follows: in the answer's units (500),
+        or as a share of its size ("2%" of an earlier answer to the same question, or "2% of 5000").
+    level: of the interval that ``error`` is about; 0.95 if it is left out.
+    each_person: {name: aggregate}, public. Each person's rows become one row first, with these columns; ``where``,
+        ``by`` and the question are then about those rows. Only a person's own rows are used: it costs no privacy.
+    pace: what people pay who have little left. A person pays at most one part in ``pace`` of what that person has left,
+        and a contribution that costs more is shrunk to what that pays for: 1 spends the remainder; r is for the
+        question that is followed by r - 1 more of its kind. None: who cannot pay in full is left out.
+    anyway: whether it is asked although it does not certainly fit (``Quote.fits`` is 0): a person who paid the highest
+        price of every question so far cannot pay for it, so people may be missing or shrunk, and nobody knows how many.
+        It is refused otherwise, unless a ``pace`` of 2 or more says already that people are shrunk, or a watch tells
+        when too many are missing.
+
+A question with an ``error``, or with "auto" for its clip or bounds, is *open*: the session closes it before it asks it.
+So is one that leaves out bounds, or keys of ``by``, which the session's data set declares.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from math import floor, inf, nextafter, prod, sqrt
+from numbers import Real
+from typing import Any
+
+from almoner import _check
+from almoner._units import RANGE
+from almoner.errors import ArgumentError
+from almoner.ledger.interfaces import Payment
+from almoner.mechanisms import Gaussian, Laplace
+from almoner.queries._language.keys import LONGEST_KEY, Key, check_column, check_table, checked_keys, keys_by_column
+from almoner.queries._language.steps import Steps, checked_steps
+from almoner.queries._language.where import parse
+from almoner.queries._questions.bin_factor import BinFactor
+from almoner.queries._questions.clips import MOST_CLIP, clip_of, complete_clip, joint_steps, report_of
+from almoner.queries._questions.noise_bands import NoiseBand
+from almoner.queries._questions.open import check_auto, check_error
+from almoner.queries._questions.prices import STEPS, price_of, pure_price_of
+from almoner.queries._questions.row_contributions import (
+    Bins,
+    Coordinate,
+    CountRows,
+    EntryBuckets,
+    KeyCells,
+    LengthBuckets,
+    Values,
+)
+from almoner.queries._questions.whole import Whole
+
+__all__ = [
+    "LARGEST",
+    "LONGEST_KEY",
+    "Key",
+    "Question",
+    "check_column",
+    "checked_keys",
+    "checked_numbers",
+    "make_plain",
+    "set_fields",
+]
+
+_MOST_CELLS = 1_000_000
+_MOST_PACE = 1_000_000
+LARGEST = 1e100
+_MOST_NOISE = 2.0**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What all questions share. Fields without a place in ``Question(...)`` follow from the others."""
+
+    table: str | None = None
+    where: str | None = None
+    by: tuple[tuple[str, tuple[Key, ...]], ...] | Mapping[str, Any] = ()
+    clip: float | str | None = None
+    at_most: float | None = None
+    report: float | None = None
+    per_group: float | None = None
+    sigma: float | None = None
+    rho: float | None = None
+    epsilon: float | None = None
+    error: float | str | None = None
+    level: float | None = None
+    each_person: Steps | Mapping[str, str] | None = None
+    pace: int | None = 1
+    anyway: bool = False
+
+    keys: tuple[tuple[str, tuple[Key, ...]], ...] = field(init=False, repr=False, compare=False)
+    """``by``: each column with its keys."""
+    groups: int = field(init=False, repr=False, compare=False)
+    """How many groups there are: the product of the numbers of keys."""
+    coordinates: int = field(init=False, repr=False, compare=False)
+    """Numbers in each group."""
+    steps: int = field(init=False, repr=False, compare=False)
+    """Whole steps in a coordinate of a row that is as large as it can be."""
+    noise: float = field(init=False, repr=False, compare=False)
+    """Of the noise on each coordinate, in full rows: sigma of Gaussian noise, the scale of Laplace noise."""
+    clip_steps: int = field(init=False, repr=False, compare=False)
+    """The clip in whole steps, rounded down."""
+    report_steps: int = field(init=False, repr=False, compare=False)
+    """The longest report on what a clip takes away from a person, in whole steps."""
+    report_scale: float = field(init=False, repr=False, compare=False)
+    """What one full row that was taken away is in the report; 0 for no report."""
+    sensitivity_steps: int = field(init=False, repr=False, compare=False)
+    """The longest that a clipped contribution with its report can be, in whole steps, rounded up."""
+    price: int = field(init=False, repr=False, compare=False)
+    """The most that the question costs a person, in units of rho or epsilon, rounded up; see ``price_of``."""
+    spare_units: int = field(init=False, repr=False, compare=False)
+    """What must be left to each person who is counted, after paying; units."""
+
+    def __post_init__(self) -> None:
+        self._check_rows()
+        make_plain(self, "clip", "at_most", "report", "per_group", "sigma", "rho", "epsilon", "error", "level")
+        if self.per_group is not None:
+            _check.within(1e-3, MOST_CLIP, per_group=self.per_group)
+        self._check_noise()
+        if self.pace is not None:
+            _check.within(1, _MOST_PACE, pace=self.pace)
+            _check.whole(1, pace=self.pace)
+            set_fields(self, pace=int(self.pace))
+        if not isinstance(self.anyway, bool):
+            raise ArgumentError(f"anyway={self.anyway!r} must be True or False")
+        bins = self.bins()
+        coordinates = len(self.row()) if bins is None else bins.cells
+        groups = prod(len(each) or 1 for _, each in self.keys)
+        if groups * coordinates > _MOST_CELLS:
+            raise ArgumentError(f"by: an answer has at most {_MOST_CELLS} numbers")
+        set_fields(self, groups=groups, coordinates=coordinates, spare_units=self._spare())
+        if self.open:
+            chosen = self.error is not None or self.clip == "auto" or self.auto_bounds()
+            if chosen and self.values() is not None:
+                raise ArgumentError("error= and 'auto' are for questions whose keys are public")
+            if self.clip == "auto" or self.auto_bounds():
+                check_auto(self.clip, self.most_in_group(), sigma=self.sigma, error=self.error)
+            if self.clip is None and not chosen:
+                clip_of(self)  # refuses one that must be given, whatever is filled in
+            return
+        set_fields(self, steps=self._steps())
+        clip = clip_of(self)
+        set_fields(self, clip=clip, clip_steps=floor(Fraction(clip) * STEPS))
+        report = report_of(self, clip)
+        set_fields(self, noise=_noise(self, report.joint), report_steps=floor(report.longest * STEPS))
+        set_fields(self, report_scale=0.0 if report.longest and not self.report_steps else report.scale)
+        set_fields(self, sensitivity_steps=joint_steps(self.clip_steps, self.report_steps, pure=self.pure))
+        price = pure_price_of if self.pure else price_of
+        set_fields(self, price=price(self.sensitivity_steps, self.noise))
+        if self.price >= RANGE:
+            raise ArgumentError(f"sigma={self.sigma!r} is too small for clip={self.clip!r}")
+        if self.noise * STEPS >= _MOST_NOISE:
+            raise ArgumentError(f"clip={self.clip!r} is too large for so small a price: the noise would be above 2**33")
+
+    def _check_rows(self) -> None:
+        """Refuse rows and groups that make no sense."""
+        if self.table is not None:
+            check_table(table=self.table)
+        if self.where is not None:
+            parse(self.where)
+        keys = keys_by_column(self.by)
+        set_fields(self, by=tuple((column, each or None) for column, each in keys), keys=keys)
+        if self.each_person is not None:
+            set_fields(self, each_person=checked_steps(self.each_person))
+
+    def _check_noise(self) -> None:
+        """Refuse noise that is given in more than one way, in none, or out of its range."""
+        if sum(each is not None for each in (self.sigma, self.rho, self.epsilon, self.error)) != 1:
+            raise ArgumentError("give either sigma=, rho=, epsilon= or error=")
+        if self.error is not None or self.level is not None:
+            check_error(self.error, self.level)
+        elif self.sigma is not None:
+            _check.within(1e-3, 1e9, sigma=self.sigma)
+        elif self.rho is not None:
+            _check.within(1e-12, 1e3, rho=self.rho)
+        else:
+            _check.within(1e-6, 1e3, epsilon=self.epsilon)
+
+    @property
+    def open(self) -> bool:
+        """Whether noise, clip or bounds follow from an ``error``, from "auto" or a data set: a session closes it."""
+        return self.error is not None or self.clip == "auto" or bool(self.auto_bounds()) or self.unfilled
+
+    @property
+    def unfilled(self) -> bool:
+        """Whether bounds or keys are left out, so that a session takes those that the data set declares."""
+        return bool(self.left_out()) or any(not keys for _, keys in self.keys)
+
+    def left_out(self) -> tuple[str, ...]:
+        """The names of bounds that are left out."""
+        return ()
+
+    def auto_bounds(self) -> dict[str, float]:
+        """The bounds of a column that are to be chosen, with some numbers that could stand there."""
+        return {}
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is discrete Laplace noise, lengths are L1 norms, and the price is an epsilon."""
+        return self.epsilon is not None
+
+    def row(self) -> tuple[Coordinate, ...]:
+        """What a person's rows add to each coordinate of a group, or of a bin."""
+        return (CountRows(),)
+
+    def bins(self) -> Bins | KeyCells | LengthBuckets | EntryBuckets | None:
+        """The cells that a group is divided into, by a column's bins or keys; None where it is not."""
+        return None
+
+    def bin_factor(self) -> BinFactor | None:
+        """How each group's counts of bins are mixed before noise is added; None where each has noise of its own.
+
+        Where they are mixed, a person's length is the L2 norm, over groups, of the sum of what is in the group's bins.
+        """
+        return None
+
+    @property
+    def estimand(self) -> str:
+        """What the answer is about, in words."""
+        return f"the {type(self).__name__.lower()} of rows"
+
+    @property
+    def whole_estimand(self) -> str:
+        """What truth intervals are about, in words."""
+        return self.estimand
+
+    def most_in_group(self) -> float | None:
+        """The longest that a person's contribution to a group can be, before any clip; None for no such bound."""
+        return None
+
+    def reported(self) -> bool:
+        """Whether what is taken away from contributions can be reported, and ``truth`` makes use of it."""
+        return False
+
+    def truth(self, whole: Whole) -> Any:
+        """Intervals like those of ``read``, about what would be without a clip; None where that cannot be said.
+
+        Args:
+            whole: what all people have in the group, by the answer and its report.
+        """
+        return None
+
+    @property
+    def reports(self) -> int:
+        """Numbers of the report: one for each of the answer, or none."""
+        return self.groups * self.coordinates if self.report_scale else 0
+
+    def values(self) -> Values | None:
+        """The values of a column, where they are asked for instead of sums over rows."""
+        return None
+
+    @property
+    def reveals(self) -> float:
+        """The delta that the question costs beside its price; public."""
+        return 0.0
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns whose keys name the groups of the answer."""
+        return tuple(column for column, _ in self.keys)
+
+    def several(self) -> tuple[str, Sequence[Any]] | None:
+        """(What the values of a group are called, the name of each); None where a group has one value."""
+        return None
+
+    def width_depends_on_data(self) -> bool:
+        """Whether an interval's width depends on more than the noise, such as on how many rows there are."""
+        return True
+
+    def scales(self) -> dict[str, float]:
+        """For each released number, what one full row is in it, in the units of the answer."""
+        return {"count": 1.0}
+
+    def read(self, parts: list[float], noise: NoiseBand) -> tuple[Any, Any]:
+        """(Value, interval) of one group; the value is None where the noise leaves nothing to say.
+
+        Args:
+            parts: the noisy coordinates of the group, each in units of its largest entry in a row.
+            noise: on each of them.
+        """
+        raise NotImplementedError
+
+    def _steps(self) -> int:
+        """Whole steps in a coordinate that is as large as it can be."""
+        return STEPS
+
+    def _spare(self) -> int:
+        return 0
+
+    @property
+    def payment(self) -> Payment:
+        """How each person pays for it."""
+        return Payment(self.pace, 0, self.pure)
+
+    def complete_clip(self, floor: int) -> float:
+        """The length to which everybody's contribution was clipped at least, where everybody could pay so much.
+
+        Args:
+            floor: units, as an answer's entry in the record states it; public.
+
+        Returns:
+            ``clip`` where nobody is shrunk or left out for lack of budget; 0 where nothing is known.
+
+        Guarantee: each person's contribution is in the answer, shrunk to no less than this length, but for whole steps;
+            except people who were retired.
+        Source: docs/proofs/individual-filter.md, "How complete an answer is".
+        """
+        return complete_clip(self, floor)
+
+    def paid_share(self, floor: int) -> float:
+        """The share of the price that everybody could pay at least, 0 where who cannot pay all of it is left out."""
+        if floor >= self.price:
+            return 1.0
+        paid, price = floor - self.payment.fixed, self.price - self.payment.fixed
+        if self.pace is None or paid <= 0:
+            return 0.0
+        return paid / (price + price / paid) * (1 - 1e-7)  # a contribution's units are rounded up, by one at most
+
+    @property
+    def mechanism(self) -> Gaussian | Laplace:
+        """What is run, in whole steps."""
+        if self.pure:
+            return Laplace(scale=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
+        return Gaussian(sigma=self.noise * STEPS, sensitivity=float(self.sensitivity_steps))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise on each coordinate, in full rows."""
+        return self.noise * sqrt(2) if self.pure else self.noise
+
+    @property
+    def labels(self) -> list[tuple[Key, ...]]:
+        """The keys of each group, in the order of the answer."""
+        return list(product(*(keys for _, keys in self.keys)))
+
+
+def _noise(asked: Question, length: float) -> float:
+    """The noise, in full rows: as given, or as the price that was given allows, rounded up."""
+    if asked.sigma is not None:
+        return float(asked.sigma)
+    if asked.epsilon is not None:
+        return nextafter(length / asked.epsilon * (1 + 1e-15), inf)
+    return nextafter(length / sqrt(2 * float(asked.rho or 0)) * (1 + 1e-15), inf)
+
+
+def set_fields(asked: Question, **values: object) -> None:
+    """Set fields while a question is made."""
+    for name, value in values.items():
+        object.__setattr__(asked, name, value)
+
+
+def make_plain(asked: Question, *names: str) -> None:
+    """Make numbers of NumPy those that the record can hold."""
+    set_fields(asked, **{name: _number(getattr(asked, name)) for name in names})
+
+
+def _number(value: Any) -> Any:
+    plain = type(value) in (int, float, bool, Fraction) or not isinstance(value, Real)
+    return value if plain else float(value)
+
+
+def checked_numbers(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise ArgumentError(f"{name} must be numbers")
+    numbers = tuple(map(_number, values))
+    for value in numbers:
+        _check.within(-LARGEST, LARGEST, **{name: value})
+    return numbers

@@ -1,0 +1,343 @@
+"""Where the rows come from: files and tables become the view ``data`` in DuckDB's memory, beside the ledger.
+
+Where there are several tables, the others are the views ``data_1``, ``data_2`` ..., by their place.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from almoner import _extras
+from almoner._misfits import Misfit
+from almoner._workspace import duckdb, quoted, text
+from almoner.errors import ArgumentError, DataError
+from almoner.queries._sources.csv_files import TYPES, CsvFiles, check_person, load_csv
+from almoner.queries._sources.files import CSV, PARQUET, Files, files_of, is_split, suffix
+from almoner.queries._sources.parquet_nan import EXPECT_NAN, check_engine
+from almoner.queries._sources.typed import typed, unread_by_view
+from almoner.queries._sql.columns import kind_of_type
+from almoner.queries._sql.cures import as_person, shown_type
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
+__all__ = [
+    "LOADED",
+    "Loaded",
+    "ReadOptions",
+    "as_arrow",
+    "attach",
+    "detach",
+    "found",
+    "is_csv",
+    "is_short_csv",
+    "loaded",
+    "over",
+    "person_type",
+    "types_of",
+    "view_name",
+]
+
+LOADED = "csv_rows"
+"""The table of rows that were read once, by the place of ``view_name``."""
+
+# JSON's own types of columns would lose digits of long ids, so each is named
+_FROM_JSON = (
+    "duckdb.execute(\"COPY (SELECT json->>'who' AS who, CAST(json->>'hours' AS DOUBLE) AS hours "
+    "FROM read_json_objects('rows.jsonl')) TO 'rows.parquet'\")"
+)
+_DIGITS = 18  # of decimals, all of which 64 bits hold
+_SHORT = 2**30  # bytes of CSV files that are kept in memory on their way
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a table is read. Every field is public.
+
+    Fields:
+        table: the table or view to use in a DuckDB file.
+        view: SQL over ``data``, by the data holder, that gives the rows that questions see.
+        types: of the columns of CSV files, where nothing is to be guessed, and columns that are not named are text; of
+            columns of text elsewhere.
+    """
+
+    table: str | None = None
+    view: str | None = None
+    types: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.types is None:
+            return
+        if not isinstance(self.types, Mapping):
+            raise ArgumentError(f"types={self.types!r} must name columns: {{'hours': 'number'}}")
+        for name, kind in self.types.items():
+            if not isinstance(kind, str) or kind not in TYPES:
+                raise ArgumentError(f"types: {name!r}: {kind!r} must be one of {', '.join(TYPES)}")
+
+
+class Loaded(NamedTuple):
+    """Rows that were read once. Private."""
+
+    rows: "Table"
+
+
+def attach(
+    connection: Any,
+    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
+    options: ReadOptions,
+    *,
+    person: str | None = None,
+    load: bool = False,
+    place: int = 0,
+    misfits: list[Misfit] | None = None,
+) -> dict[str, str]:
+    """Make the view ``data`` and return the kind of each of its columns.
+
+    Args:
+        connection: to DuckDB.
+        data: a path, a pattern of paths, a list of paths, or what ``found``, ``as_arrow`` or ``loaded`` returned.
+        options: how the data holder wants it read.
+        person: a column that all files of a folder must have, or none of them; a view says itself whose rows are.
+        load: whether the rows of CSV files are wanted, or only their columns, of which that of ``person`` has the type
+            that all of its entries fit. Other files are read at every question.
+        place: of the table among several.
+        misfits: gets the columns with a type that were read, and how many of their entries cannot be. PRIVATE.
+    """
+    view, described, problem = options.view, None, "data: cannot be read as a table"
+    check_engine()
+    try:
+        connection.execute("SET python_enable_replacements = false")  # a view means tables, not variables of ours
+        connection.execute(EXPECT_NAN)
+        rows = _rows(connection, data, options, None if view is not None else person, load, place, misfits)
+        whole, source = view_name(place), view_name(place, "source")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole if view is None else source} AS {rows}")
+        if view is not None:
+            problem = "view: cannot be read as a table"
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {whole} AS SELECT * FROM ({over(source, view)})")
+            if misfits is not None:
+                misfits += unread_by_view(connection, source, whole)
+        described = types_of(connection, place)
+    except (duckdb().BinderException, duckdb().CatalogException):
+        if view is not None:
+            problem += ": are the columns there that it names? The table that was given is called data"
+    except duckdb().ParserException as error:  # it quotes the view
+        if view is not None:
+            problem += f": {str(error).splitlines()[0]}"
+    except duckdb().ConversionException:  # at an entry, which no message quotes
+        if view is not None:
+            problem += ": an entry does not fit a cast: correct the entry, or write CAST(... AS VARCHAR), which all fit"
+    except duckdb().Error:  # its message may quote entries, so it is not passed on, not even as a context
+        pass
+    if described is None:
+        raise DataError(problem)
+    return {name: "other" if "\0" in name else kind_of_type(kind) for name, kind in described.items()}
+
+
+def types_of(connection: Any, place: int) -> dict[str, str]:
+    """The columns of a table, each with DuckDB's name of its type."""
+    return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {view_name(place)}").fetchall()}
+
+
+def detach(connection: Any, place: int) -> None:
+    """Remove what ``attach`` made of a table, but for a DuckDB file, which other tables may be of."""
+    with suppress(duckdb().Error):
+        for name in (view_name(place), view_name(place, "source")):
+            connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(f"DROP TABLE IF EXISTS {view_name(place, LOADED)}")
+        connection.unregister(view_name(place, "rows_in_memory"))
+
+
+def view_name(place: int, what: str = "data") -> str:
+    """What a table is called in the workspace: the first of several has no number."""
+    return f"{what}_{place:d}" if place else what
+
+
+def person_type(
+    kinds: Mapping[str, str], types: Mapping[str, str], person: str, of: str = "the data", *, csv: bool = False
+) -> str:
+    """BIGINT or VARCHAR: how accounts name people, by the person's column. Two entries are two names.
+
+    Args:
+        kinds: of all columns.
+        types: the engine's names of their types.
+        person: the column.
+        of: the table, for messages.
+        csv: whether entries are texts, whose types may be given.
+    """
+    if person not in kinds:
+        raise ArgumentError(f"person={person!r} is no column of {of}, which has {', '.join(kinds)}")
+    kind, sql_type = kinds[person], types[person]
+    digits = re.fullmatch(r"(?i)decimal\((\d+),0\)", sql_type)
+    if kind == "whole" or (digits and int(digits[1]) <= _DIGITS):
+        return "BIGINT"
+    if kind in ("text", "date") or digits or sql_type in ("UBIGINT", "HUGEINT", "UHUGEINT"):
+        return "VARCHAR"
+    others = {name: kind for name, kind in kinds.items() if name != person and kind in TYPES and kind != "text"}
+    cure = f"types={ {person: 'text'} | others!r}" if csv else as_person(person, sql_type)
+    raise ArgumentError(
+        f"person={person!r} is of type {shown_type(sql_type)} and must hold whole numbers, text or dates, so that each "
+        f"person has one spelling: open {of} with {cure}"
+    )
+
+
+def as_arrow(data: object, *, person: str, table: str | None = None) -> "Table":
+    """A table in memory as an Arrow table; a stream of rows is read once, here.
+
+    Args:
+        data: of pandas, Polars or Arrow, or a connection to DuckDB.
+        person: the column that says whose row it is. Where pandas made numbers with a point of whole numbers, because
+            some are missing, they are whole numbers again.
+        table: of a connection.
+    """
+    with _extras.need("pyarrow", extra="queries"):
+        import pyarrow
+    if type(data).__name__ == "DuckDBPyConnection":
+        data = _of_connection(data, table)
+    elif table is not None:
+        raise ArgumentError("table= is for DuckDB files and connections")
+    if type(data).__name__ == "LazyFrame" and hasattr(data, "collect"):
+        data = data.collect()
+    kinds = (pyarrow.Table, "to_arrow", "iloc", "__arrow_c_stream__")
+    if not any(hasattr(data, kind) if isinstance(kind, str) else isinstance(data, kind) for kind in kinds):
+        raise ArgumentError("data must be a path, or a table of pandas, Polars or Arrow")
+    with suppress(pyarrow.ArrowException, ValueError, TypeError):  # its message may quote entries
+        if isinstance(data, pyarrow.Table):
+            rows = data
+        elif hasattr(data, "to_arrow"):  # Polars
+            rows = data.to_arrow()
+        elif hasattr(data, "iloc"):  # pandas
+            rows = pyarrow.Table.from_pandas(data, preserve_index=False)
+        else:
+            rows = pyarrow.table(data)
+        rows.validate(full=True)  # bytes that are no text would fail the questions that meet them, and no others
+        return _with_whole_people(rows, person)
+    raise DataError("data: each column must hold entries of one type")
+
+
+def _of_connection(connection: Any, table: str | None) -> object:
+    """The rows of a table or view that a connection has."""
+    if table is None:
+        raise ArgumentError("table= is missing: which table or view of the connection?")
+    name = ".".join(quoted(part) for part in table.split("."))
+    cursor = connection.cursor()
+    with suppress(duckdb().Error):  # a connection may refuse settings
+        cursor.execute(EXPECT_NAN)  # the table may be a view over Parquet files
+    with suppress(duckdb().Error):  # its message may quote entries
+        return cursor.sql(f"SELECT * FROM {name}").to_arrow_table()
+    raise DataError(f"table={table!r} cannot be read from the connection")
+
+
+def _with_whole_people(rows: "Table", person: str) -> "Table":
+    """Doubles that are whole numbers, NaN or missing, as whole numbers; other columns as they are."""
+    import pyarrow
+    from pyarrow import compute
+
+    place = rows.schema.get_field_index(person)
+    if place < 0 or not pyarrow.types.is_floating(rows.schema.field(place).type):
+        return rows
+    column = rows.column(place).cast(pyarrow.float64())
+    column = compute.if_else(compute.is_nan(column), pyarrow.scalar(None, pyarrow.float64()), column)
+    whole = compute.and_(compute.equal(column, compute.floor(column)), compute.less(compute.abs(column), 2.0**53))
+    if compute.all(whole).as_py() is False:
+        return rows
+    return rows.set_column(place, person, column.cast(pyarrow.int64()))
+
+
+def over(source: str, view: str, where: str = "") -> str:
+    """The data holder's SQL, in which ``data`` is what was given, or some rows of it."""
+    return f"WITH data AS (SELECT * FROM {source} {where}) SELECT * FROM ({view.strip().rstrip(';')}\n)"
+
+
+def found(data: object) -> object:
+    """The files that a path, a pattern or a list stands for; other data as they are."""
+    return files_of(data) if isinstance(data, str | Path | list | tuple) and not isinstance(data, Loaded) else data
+
+
+def is_csv(data: object, *, below: float = inf) -> bool:
+    """Tell whether the data are CSV files, of fewer bytes than this."""
+    with suppress(DataError, OSError):
+        files = found(data)
+        return isinstance(files, Files) and files.csv and sum(file.stat().st_size for file in files.listed) < below
+    return False
+
+
+def is_short_csv(data: object) -> bool:
+    """Tell whether the data are CSV files that fit into memory twice."""
+    return is_csv(data, below=_SHORT)
+
+
+def loaded(connection: Any, table: str) -> Loaded:
+    """The rows of a table of another connection, as ``attach`` made it."""
+    return Loaded(connection.sql(f"SELECT * FROM {table}").to_arrow_table())
+
+
+def _rows(
+    connection: Any,
+    data: "str | Path | Sequence[str | Path] | Files | Table | Loaded",
+    options: ReadOptions,
+    person: str | None,
+    load: bool,
+    place: int,
+    misfits: list[Misfit] | None,
+) -> str:
+    """SQL for the rows, each column as the type that was declared."""
+    in_memory, loaded_rows = view_name(place, "rows_in_memory"), view_name(place, LOADED)
+    if isinstance(data, Loaded):
+        connection.register(in_memory, data.rows)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {loaded_rows} AS SELECT * FROM {in_memory}")
+        connection.unregister(in_memory)
+        return f"SELECT * FROM {loaded_rows}"
+    files = found(data)
+    if not isinstance(files, Files):
+        if options.table is not None:
+            raise ArgumentError("table= is for DuckDB files")
+        connection.register(in_memory, data)
+        return typed(connection, f"SELECT * FROM {in_memory}", options.types, misfits)
+    path, kind = files.shown, files.listed[0].suffix if files.folder else suffix(files.listed[0])
+    if kind in (".duckdb", ".db"):
+        rows = _from_database(connection, path, options.table, view_name(place, "source_file"))
+        return typed(connection, rows, options.types, misfits)
+    if options.table is not None:
+        raise ArgumentError("table= is for DuckDB files")
+    if kind in PARQUET:
+        return typed(connection, _from_parquet(connection, files, person), options.types, misfits)
+    if kind in (".json", ".jsonl", ".ndjson"):
+        raise DataError(f"{path}: write it as Parquet first, with your columns and files: {_FROM_JSON}")
+    if kind not in CSV:
+        raise DataError(f"{path} must end in .parquet, .csv, .csv.gz or .duckdb, or be a folder of such files")
+    unread = load_csv(connection, CsvFiles(files, person), options.types, person, load=load, table=loaded_rows)
+    if misfits is not None:
+        misfits += unread
+    return f"SELECT * FROM {loaded_rows}"
+
+
+def _from_database(connection: Any, path: Path, table: str | None, name: str) -> str:
+    if table is None:
+        raise ArgumentError(f"table= is missing: which table or view of {path}?")
+    known = connection.execute("SELECT database_name FROM duckdb_databases() WHERE path = ?", [str(path)]).fetchall()
+    if not known:  # another table may be of the same file, which is attached once
+        connection.execute(f"ATTACH {text(str(path))} AS {name} (TYPE duckdb, READ_ONLY)")
+    database = quoted(known[0][0]) if known else name
+    return f"SELECT * FROM {database}.{'.'.join(quoted(part) for part in table.split('.'))}"
+
+
+def _from_parquet(connection: Any, files: Files, person: str | None) -> str:
+    path, listed = files.shown, files.listed
+    if listed == (path,):
+        return f"SELECT * FROM read_parquet({text(_literally(path))}, hive_partitioning = false)"
+    if person is not None:
+        describe = "DESCRIBE SELECT * FROM read_parquet({}, hive_partitioning = false)"
+        names = [connection.execute(describe.format(text(_literally(file)))).fetchall() for file in listed]
+        check_person(path, person, ((name for name, *_ in each) for each in names))
+    split = str(files.folder is not None and is_split(files.folder, listed)).lower()
+    named = ", ".join(text(_literally(file)) for file in listed)  # not the folder, into which other files may come
+    return f"SELECT * FROM read_parquet([{named}], union_by_name = true, hive_partitioning = {split})"
+
+
+def _literally(path: Path) -> str:
+    """A path in which nothing is a wildcard."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))

@@ -1,0 +1,1 @@
+"""Questions compiled to SQL with exact sums."""

@@ -1,0 +1,386 @@
+"""A question as SQL: each person's contribution in whole steps, its price, and the sums of those admitted.
+
+The rows are those of one table of people, with what is joined to them. ``charges`` is a query that gives each person's
+price; ``sums`` adds up the rows of it that the ledger admits. Contributions stand beside the prices while there are few
+coordinates (wide), and in a table ``cells`` of their own when there are many (long).
+
+Nothing here can fail on an entry of the data: casts that do not fit are missing, and contributions are cut off at 2^50
+steps. They are whole numbers in doubles, exact for people with fewer than 2^31 rows; sums over people are exact.
+Nothing depends on the order in which an engine adds up: every engine finds the same units and sums, every time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from math import nextafter
+from typing import Any, NamedTuple
+
+from almoner.queries._language.ranges import are_ranges
+from almoner.queries._language.steps import checked_steps
+from almoner.queries._questions.kinds.lengths import Extremes, Lengths
+from almoner.queries._questions.prices import STEPS, pure_units_per_step, units_per_step
+from almoner.queries._questions.question import Question
+from almoner.queries._questions.row_contributions import Bins, KeyCells
+from almoner.queries._sql.contributions import binned_rows, place_between
+from almoner.queries._sql.coordinates import coordinates_of, number_of
+from almoner.queries._sql.dialects import Dialect, double
+from almoner.queries._sql.functions import Sql
+from almoner.queries._sql.joins import Joined
+from almoner.queries._sql.keys import CELLS, Keys, keys_of
+from almoner.queries._sql.relations import Relation
+from almoner.queries._sql.reports import beyond, scale_of, told
+from almoner.queries._sql.schemas import Schema
+from almoner.queries._sql.tables import People, one_row_each
+from almoner.queries._sql.values import value_of, values_form
+
+__all__ = ["Compiled", "Compiler"]
+
+_ALMOST = 1 - 1e-8  # so that rounding never makes a shrunk contribution longer than the clip
+_WIDE = 32
+_EXACT = 2.0**53  # sums of whole doubles below are exact
+_EXACT_SQL = double(_EXACT)
+_ABOVE = double(1 + 1e-8)  # above every rounding of a longer sum
+_ONE = double(1)
+_LIMB = 2**20  # sums of squares of parts below, over a million cells and their coordinates, stay below 2^63
+_HIGH, _MIDDLE = double(_LIMB**2), double(_LIMB)
+_PLANS = 16  # compiled questions that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The statements of a question. Every field is public."""
+
+    keys: tuple[Keys, ...]
+    """For each column to group by."""
+    cells: str | None
+    """Gives the rows of the table ``cells``, if there is to be one."""
+    charges: str
+    """Gives person, units, factor, and in the wide form the contribution; on Spark also for people without one."""
+    parameters: tuple[object, ...]
+    """Of ``cells`` if there is one, else of ``charges``."""
+    sums: str
+    """Gives (cell, sum, ...) for cells in which a person takes part, each cell once; {admitted} is who takes part."""
+    size: int
+    """Numbers in the answer."""
+    reports: int = 0
+    """Numbers in the report on what was taken away, which follow: in the long form the last ones of each cell."""
+
+    def added(self, rows: Iterable[tuple[Any, ...]]) -> list[int]:
+        """All sums in order, from the rows that ``sums`` gives: 0 in a cell in which no person takes part."""
+        sums = [0] * (self.size + self.reports)
+        for cell, *values in rows:
+            numbers = [int(value or 0) for value in values]
+            if self.reports and self.cells is not None:
+                half = len(numbers) // 2
+                sums[self.size + cell * half : self.size + (cell + 1) * half] = numbers[half:]
+                numbers = numbers[:half]
+            place = cell * len(numbers)
+            sums[place : place + len(numbers)] = numbers
+        return sums
+
+
+class Compiler:
+    """Compiles questions over the tables of a session, each once."""
+
+    def __init__(self, schema: Schema, dialect: Dialect) -> None:
+        self.schema, self._dialect = schema, dialect
+        self._plans: dict[str, Compiled] = {}
+
+    def plan(self, question: Question, described: Mapping[str, object]) -> Compiled:
+        """The statements of a question; refuses one that does not fit the columns.
+
+        Args:
+            question: what is asked.
+            described: the same as plain values. Questions that are equal to Python may differ: to it 1 and True are
+                the same.
+        """
+        key = repr(described)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = _compiled(question, self.schema, self._dialect)
+            if len(self._plans) >= _PLANS:
+                self._plans.pop(next(iter(self._plans.copy())), None)  # another thread may add one meanwhile
+            self._plans[key] = plan
+        return plan
+
+
+class _Rows(NamedTuple):
+    """What a question reads of each row: tables of keys, SQL that gives person, cell, ..., totals and parameters."""
+
+    keys: tuple[Keys, ...]
+    sql: str
+    totals: list[str]
+    parameters: tuple[object, ...]
+    dialect: Dialect
+
+
+def _compiled(question: Question, schema: Schema, sql: Dialect) -> Compiled:
+    if isinstance(question, Lengths):
+        return _compiled_lengths(question, schema, sql)
+    if isinstance(question, Extremes):
+        return _compiled_extremes(question, schema, sql)
+    rows = _rows(question, schema, sql)
+    sql, values = rows.dialect, question.values()
+    if values is not None:
+        form = values_form(question, values, rows.sql, rows.parameters, sql)
+        return Compiled(rows.keys, *form, question.groups)
+    cells = question.groups * (1 if question.bins() is None else question.coordinates)
+    shape = _long if cells * len(rows.totals) > _WIDE else _wide
+    table, charges, sums = shape(question, rows.sql, rows.totals, cells, sql)
+    size = question.groups * question.coordinates
+    return Compiled(rows.keys, table, charges, rows.parameters, sums, size, question.reports)
+
+
+def _compiled_lengths(question: Lengths, schema: Schema, sql: Dialect) -> Compiled:
+    """One full row for each person with a contribution to the other question, in the bucket of its length."""
+    rows = _rows(question.of, schema, sql)
+    sql = rows.dialect
+    cells = question.of.groups * question.of.coordinates
+    table, _, _ = _long(question.of, rows.sql, rows.totals, cells, sql)
+    lengths = _lengths_long([f"x{place}" for place in range(len(rows.totals))], question.of, sql)
+    edges = [edge * STEPS if question.pure else (edge * STEPS) ** 2 for edge in question.bins().edges]
+    one = double(STEPS if question.pure else STEPS**2)
+    each = (
+        f"SELECT person, CAST({place_between('square', edges)} AS INTEGER) AS bucket, {double(STEPS)} AS x0, "
+        f"{one} AS square FROM ({lengths}) l WHERE square > 0"
+    )
+    sums = f"SELECT bucket, {_added(['x0'], sql)} FROM {{admitted}} GROUP BY bucket"
+    return Compiled(rows.keys, table, _charges(each, question, sql), rows.parameters, sums, question.coordinates)
+
+
+def _compiled_extremes(question: Extremes, schema: Schema, sql: Dialect) -> Compiled:
+    """A half in the bucket of each person's largest entry, and one in that of the smallest."""
+    who, relation = _relation(question, schema, sql)
+    sql = relation.dialect
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    bins, value = question.bins(), number_of(question.column, relation, sql)
+    tests = f"{who} IS NOT NULL AND {where.text} AND {sql.present.format(value)}"
+    each = (
+        f"SELECT {who} AS person, max({value}) AS largest, min({value}) AS smallest FROM {relation.source.text} d "
+        f"WHERE {tests} GROUP BY {who}"
+    )
+    cells = [
+        f"SELECT person, CAST({offset:d} + {place_between(name, bins.edges)} AS INTEGER) AS cell, "
+        f"{double(question.steps)} AS x0 FROM extremes"
+        for offset, name in ((0, "largest"), (bins.cells // 2, "smallest"))
+    ]
+    table = f"WITH extremes AS ({each}) {' UNION ALL '.join(cells)}"
+    both = f"{sql.table.format(CELLS)} JOIN {{admitted}} USING (person)"
+    sums = f"SELECT cell, {_added(['x0'], sql)} FROM {both} GROUP BY cell"
+    charges = _charges(_lengths_long(["x0"], question, sql), question, sql)
+    return Compiled((), table, charges, (*relation.source.parameters, *where.parameters), sums, question.coordinates)
+
+
+def _relation(question: Question, schema: Schema, sql: Dialect) -> tuple[str, Relation]:
+    """(whose row it is, the rows that a question reads): those of its table, or one for each person."""
+    people: People | Joined = Joined(schema, schema.name(question.table), sql)
+    if question.each_person is not None:
+        people = one_row_each(people, checked_steps(question.each_person), sql)
+    return people.who, Relation(people, sql)
+
+
+def _rows(question: Question, schema: Schema, sql: Dialect) -> _Rows:
+    who, relation = _relation(question, schema, sql)
+    sql = relation.dialect
+    parts = coordinates_of(question, relation, sql)
+    where = Sql("TRUE") if question.where is None else relation.condition(question.where)
+    keys, joins, cell, tests = _grouping(question, relation)
+    values = question.values()
+    value = "" if values is None else f", {value_of(values, relation, sql)} AS value"
+    data = relation.source  # with all that was looked up
+    conditions = " AND ".join([f"{who} IS NOT NULL", where.text, *parts.tests, *tests])
+    source = f"FROM {data.text} d {joins} WHERE {conditions}"
+    bins = question.bins()
+    if isinstance(bins, Bins):
+        rows = binned_rows(bins, who, cell, source, number_of(bins.column, relation, sql), sql)
+    else:
+        units = "".join(f", {unit} AS u{place}" for place, unit in enumerate(parts.units))
+        rows = f"SELECT {who} AS person, CAST({cell} AS INTEGER) AS cell{units}{value} {source}"
+    return _Rows(keys, rows, parts.totals, (*parts.parameters, *data.parameters, *where.parameters), sql)
+
+
+def _long(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
+    """(The rows of the table of cells, charges, sums) with a row for each person and cell."""
+    names = [f"x{place}" for place in range(len(totals))]
+    listed = ", ".join(f"{total.format(only='')} AS {name}" for total, name in zip(totals, names, strict=True))
+    long = f"SELECT person, cell, {listed} FROM ({rows}) GROUP BY person, cell"
+    both = f"{sql.table.format(CELLS)} JOIN {told(question)} USING (person)"
+    kept = "kept" if question.report_scale else "factor"
+    sums = f"SELECT cell, {_added(names, sql, kept)}{_reported(names, question, sql)} FROM {both} GROUP BY cell"
+    return _bounded_long(long, names, question, sql), _charges(_lengths_long(names, question, sql), question, sql), sums
+
+
+def _wide(question: Question, rows: str, totals: list[str], cells: int, sql: Dialect) -> tuple[str | None, str, str]:
+    """(None, charges, sums) with all of a person's cells in one row."""
+    grid = [[f"x{place}_{name}" for name in range(len(totals))] for place in range(cells)]
+    listed = ", ".join(
+        f"{total.format(only=f' FILTER (WHERE cell = {place:d})' if cells > 1 else '')} AS {name}"
+        for place, row in enumerate(grid)
+        for total, name in zip(totals, row, strict=True)
+    )
+    wide = f"SELECT person, {listed} FROM ({rows}) GROUP BY person"
+    flat = [name for row in grid for name in row]
+    width = 1 if question.bins() is None else question.coordinates
+    groups = [[name for row in grid[start : start + width] for name in row] for start in range(0, cells, width)]
+    bounded = _bounded_wide(wide, groups, question, sql)
+    measured = flat if question.bin_factor() is None else [_sizes(names) for names in groups]
+    lengths = f"SELECT *, {_firm(_length(measured, question))} AS square FROM ({bounded})"
+    kept = "kept" if question.report_scale else "factor"
+    added = f"{_added(flat, sql, kept)}{_reported(flat, question, sql)}"
+    return None, _charges(lengths, question, sql), f"SELECT 0, {added} FROM {told(question)}"
+
+
+def _grouping(question: Question, relation: Relation) -> tuple[tuple[Keys, ...], str, str, list[str]]:
+    """(tables of keys, joins, the number of a row's group, or of its cell where cells are keys, conditions on rows)."""
+    by: list[tuple[str, tuple[object, ...]]] = list(question.keys)
+    bins = question.bins()
+    if isinstance(bins, KeyCells):
+        by.append((bins.column, bins.keys))
+    strides = list(accumulate((len(keys) for _, keys in reversed(by)), lambda a, b: a * b, initial=1))[-2::-1]
+    tables, joins, terms, tests = [], [], [], []
+    for place, ((column, keys), stride) in enumerate(zip(by, strides, strict=True)):
+        if are_ranges(keys):
+            entry = relation.place(column, keys)
+            tests.append(f"{entry} IS NOT NULL")
+        else:
+            table, join = keys_of(f"keys{place}", column, keys, relation, relation.dialect)
+            entry = f"keys{place}_k.place"
+            tables.append(table)
+            joins.append(join)
+        terms.append(f"{entry} * {stride:d}")
+    return tuple(tables), " ".join(joins), " + ".join(terms) or "0", tests
+
+
+def _length(names: list[str], question: Question) -> str:
+    """The square of the L2 norm of whole numbers; for pure budgets their L1 norm. Both are called *square* in SQL."""
+    return " + ".join(f"abs({name})" if question.pure else f"{name} * {name}" for name in names)
+
+
+def _sizes(names: list[str]) -> str:
+    """The L1 norm of whole numbers."""
+    return f"({' + '.join(f'abs({name})' for name in names)})"
+
+
+def _firm(square: str) -> str:
+    """A sum of whole numbers, as squares are, that is not below the true one: exact if short, else rounded up."""
+    return f"CASE WHEN {square} < {_EXACT_SQL} THEN {square} ELSE ({square}) * {_ABOVE} END"
+
+
+def _limbs(names: list[str], question: Question, sql: Dialect) -> str:
+    """Squares, or sizes, in parts that are whole numbers of 64 bits and are added up exactly in any order."""
+    columns = []
+    for limb, parts in enumerate(("{h}", "{l}") if question.pure else ("{h} * {h}", "2 * {h} * {l}", "{l} * {l}")):
+        listed = []
+        for name in names:
+            whole = f"CAST(abs({name}) AS BIGINT)"
+            high = f"({sql.quotient.format(whole, _LIMB)})"
+            listed.append(parts.format(h=high, l=f"({whole} % {_LIMB:d})"))
+        columns.append(f"{' + '.join(listed)} AS q{limb}")
+    return ", ".join(columns)
+
+
+def _joined(question: Question, over: str = "") -> str:
+    """The sum of squares, or of sizes, that the limbs add up to."""
+    worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
+    terms = [f"CAST(sum(q{limb}){over} AS DOUBLE) * {unit}" for limb, unit in enumerate(worth)]
+    return _firm(f"({' + '.join(terms)})")
+
+
+def _lengths_long(names: list[str], question: Question, sql: Dialect) -> str:
+    cells = sql.table.format(CELLS)
+    if question.bin_factor() is not None:  # of the sums over the bins of each group
+        group = sql.quotient.format("cell", question.coordinates)
+        listed = ", ".join(f"sum({_sizes([name])}) AS {name}" for name in names)
+        cells = f"(SELECT person, {listed} FROM {cells} GROUP BY person, {group})"
+    limbs = f"SELECT person, {_limbs(names, question, sql)} FROM {cells}"
+    return f"SELECT person, {_joined(question)} AS square FROM ({limbs}) GROUP BY person"
+
+
+def _shrunk(name: str, sql: Dialect, factor: str = "factor") -> str:
+    """A whole number times a factor of at most 1, rounded towards zero."""
+    return f"CASE WHEN {factor} = 1 THEN {name} ELSE {sql.truncated.format(f'({name} * {factor})')} END"
+
+
+def _factor(square: str, bound: int) -> str:
+    """1 within the bound, else what shrinks to it, and a little more."""
+    return (
+        f"CASE WHEN {square} <= {double(nextafter(float(bound**2), 0) if bound**2 > _EXACT else bound**2)} "
+        f"THEN {_ONE} ELSE {double(bound * _ALMOST)} / sqrt({square}) END"
+    )
+
+
+def _pure_factor(size: str, bound: int) -> str:
+    """The same for sizes that are L1 norms."""
+    return f"CASE WHEN {size} <= {double(bound)} THEN {_ONE} ELSE {double(bound * _ALMOST)} / {size} END"
+
+
+def _shrinking(question: Question) -> Callable[[str, int], str]:
+    """What shrinks a contribution to a bound."""
+    return _pure_factor if question.pure else _factor
+
+
+def _bounded_long(rows: str, names: list[str], question: Question, sql: Dialect) -> str:
+    """Cells within the bound for each group, of all its coordinates together."""
+    if question.per_group is None:
+        return rows
+    square = f"SELECT *, {_firm(_length(names, question))} AS square FROM ({rows})"
+    if question.bins() is not None:  # a group's coordinates are in several cells
+        over = f" OVER (PARTITION BY person, {sql.quotient.format('cell', question.coordinates)})"
+        limbs = f"SELECT *, {_limbs(names, question, sql)} FROM ({rows})"
+        square = f"SELECT *, {_joined(question, over)} AS square FROM ({limbs})"
+    bound = int(question.per_group * STEPS)
+    factors = f"SELECT *, {_shrinking(question)('square', bound)} AS factor FROM ({square})"
+    return f"SELECT person, cell, {', '.join(f'{_shrunk(name, sql)} AS {name}' for name in names)} FROM ({factors})"
+
+
+def _bounded_wide(rows: str, groups: list[list[str]], question: Question, sql: Dialect) -> str:
+    """The same where all coordinates stand in one row."""
+    if question.per_group is None:
+        return rows
+    bound = int(question.per_group * STEPS)
+    squares = ", ".join(f"{_firm(_length(names, question))} AS s{place}" for place, names in enumerate(groups))
+    factors = ", ".join(f"{_shrinking(question)(f's{place}', bound)} AS f{place}" for place in range(len(groups)))
+    shrunk = ", ".join(
+        f"{_shrunk(name, sql, f'f{place}')} AS {name}" for place, names in enumerate(groups) for name in names
+    )
+    inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
+    return f"SELECT person, {shrunk} FROM ({inner})"
+
+
+def _charges(squares: str, question: Question, sql: Dialect) -> str:
+    """Each person's price and factor; for a report also ``clipped``, the same factor, and the report's ``scale``.
+
+    Guarantee: units >= (L2 norm of what the person contributes after clipping, and to the report)**2 / (2 sigma**2), in
+        units of rho, where for mixed bins the norm is that of each group's sum over its bins; for pure budgets,
+        units >= (its L1 norm) / scale, in units of epsilon.
+    Source: theory 2.9 and 5.1; docs/proofs: noise.md, Theorem 3; truth-intervals.md; running-counts.md, Theorem 1.
+    """
+    factor = _shrinking(question)("square", question.clip_steps)
+    per_step = double((pure_units_per_step if question.pure else units_per_step)(question.noise))
+    paid, extra, without = f"{question.price:d}", "", "square"
+    if question.report_scale:
+        clip = double(question.clip_steps) if question.pure else double(question.clip_steps**2 * (1 + 1e-15))
+        both = f"{clip} + beyond" if question.pure else f"{clip} + beyond * beyond"
+        paid = f"least({question.price:d}, CAST(ceil(({both}) * {_ABOVE} * {per_step}) AS BIGINT))"
+        extra = f", {factor} AS clipped, {scale_of(factor, question)} AS scale"
+        squares, without = f"SELECT *, {beyond(factor, question)} AS beyond FROM ({squares})", "square, beyond"
+    units = (
+        f"CASE WHEN {factor} < 1 THEN {paid} ELSE least({question.price:d}, "
+        f"CAST(ceil(square * {per_step}) AS BIGINT)) END"
+    )
+    return (
+        f"SELECT {sql.without.format(without)}, CAST({units} AS BIGINT) AS units, {factor} AS factor{extra} "
+        f"FROM ({squares}){sql.positive.format('square')}"
+    )
+
+
+def _reported(names: list[str], question: Question, sql: Dialect) -> str:
+    """Sums over people of what is taken away from these, at the report's scale; exact."""
+    if not question.report_scale:
+        return ""
+    return "".join(f", {sql.total.format(sql.truncated.format(f'({name} * told)'))}" for name in names)
+
+
+def _added(names: list[str], sql: Dialect, factor: str = "factor") -> str:
+    """Sums over people, exact."""
+    return ", ".join(sql.total.format(_shrunk(name, sql, factor)) for name in names)

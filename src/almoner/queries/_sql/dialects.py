@@ -1,0 +1,165 @@
+"""What differs between the SQL of two engines. Questions compile to the same statements but for what is in here.
+
+No text of another author gets into the SQL: columns are quoted for DuckDB and numbered for Spark, literals are
+parameters for DuckDB and spelled out by type for Spark, texts as hexadecimal bytes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from almoner._workspace import quoted
+from almoner.queries._sql.functions import case_tables, duckdb_functions, spark_functions
+
+__all__ = ["Dialect", "double", "duckdb_dialect", "spark_dialect"]
+
+Literal = bool | int | float | str | date | datetime
+"""A value that a column is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an engine spells things: templates, in which {0} is an expression.
+
+    Contributions are whole numbers in doubles, below 2^53 wherever they are rounded.
+
+    Fields:
+        types: the type of each kind of column.
+        columns: each column of the data, of the alias d, by its name.
+        table: a table of ours, by its name.
+        person: whose row it is, by how people are named (BIGINT or VARCHAR); NULL for nobody.
+        letters: a text that equals another one only letter by letter.
+        present: whether there is a number that is not NaN.
+        rounded: the nearest whole number, halves away from zero, of something below 2^50.
+        truncated: rounded towards zero, of something up to 2^50.
+        quotient: whole part of the quotient of a whole number that is not negative by {1}.
+        without: all columns but {0}.
+        positive: leaves out rows of which nothing is left.
+        total: the exact sum of whole numbers of up to 2^50, over any number of people.
+        literal: spells a literal; what SQL does not hold itself is added to the parameters.
+        functions: templates of the functions of expressions.
+        bound: computes {0} once, under the name {1}, for {2}.
+        regex: the regular expression of a ``like`` pattern.
+        case_tables: letters and what lower or upper makes of them, for an engine with rules of its own; else None.
+    """
+
+    types: Mapping[str, str]
+    columns: Mapping[str, str]
+    table: str
+    person: Mapping[str, str]
+    letters: str
+    present: str
+    rounded: str
+    truncated: str
+    quotient: str
+    without: str
+    positive: str
+    total: str
+    literal: Callable[[Literal, list[object]], str]
+    functions: Mapping[str, str]
+    bound: str
+    regex: Callable[[str], str]
+    case_tables: Callable[[str], tuple[str, str]] | None = None
+
+
+def double(value: float) -> str:
+    """A number as SQL, to the last bit."""
+    return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+_TYPES = {
+    "whole": "BIGINT",
+    "number": "DOUBLE",
+    "text": "VARCHAR",
+    "bool": "BOOLEAN",
+    "date": "DATE",
+    "time": "TIMESTAMP",
+}
+_LETTERS = '({0} COLLATE "binary")'  # a column of a DuckDB file or a view may have a collation, which unites spellings
+
+# Spark's round goes through decimals; the whole part and what is left of it are exact
+_SPARK_ROUNDED = (
+    "(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
+    "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)"
+)
+
+
+def duckdb_dialect(columns: Iterable[str]) -> Dialect:
+    """DuckDB's, over columns of these names."""
+    return Dialect(
+        types=_TYPES,
+        columns={name: f"d.{quoted(name)}" for name in columns},
+        table="{0}",
+        person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": _LETTERS.format("CAST({0} AS VARCHAR)")},
+        letters=_LETTERS,
+        present="NOT isnan({0})",  # NULL is neither NaN nor not
+        rounded="round({0})",
+        truncated="trunc({0})",
+        quotient="{0} // {1:d}",
+        without="* EXCLUDE ({0})",
+        positive=" WHERE {0} > 0",
+        total="sum(CAST({0} AS BIGINT))",  # in 128 bits
+        literal=_parameter,
+        functions=duckdb_functions(),
+        bound="list_transform([{0}], lambda {1}: {2})[1]",
+        regex=lambda pattern: _regex(pattern, r"[\s\S]*{}"),  # matched in linear time
+    )
+
+
+def spark_dialect(columns: Iterable[str]) -> Dialect:
+    """Spark's, over columns that were numbered: their names are in no SQL, and may differ by case alone."""
+    return Dialect(
+        types={**_TYPES, "text": "STRING", "time": "TIMESTAMP_NTZ"},
+        columns={name: f"d.c{place:d}" for place, name in enumerate(columns)},
+        table="{{{0}}}",  # a table is given to spark.sql with the statement
+        # bytes that are no text name nobody: accounts are read by programs that take texts only
+        person={"BIGINT": "CAST({0} AS BIGINT)", "VARCHAR": "try_validate_utf8(CAST({0} AS STRING))"},
+        letters="{0}",  # columns with a collation are refused
+        present="({0} IS NOT NULL AND NOT isnan({0}))",  # NULL is not NaN
+        rounded=_SPARK_ROUNDED,
+        truncated="CAST(CAST({0} AS BIGINT) AS DOUBLE)",
+        quotient="{0} div {1:d}",
+        without="* EXCEPT ({0})",
+        positive="",  # left to the engine: Spark would write the condition out in terms of the rows, at great length
+        total="sum(CAST({0} AS DECIMAL(16, 0)))",  # 26 digits: enough for ten billion people
+        literal=_spelled_out,
+        functions=spark_functions(_SPARK_ROUNDED),
+        bound="transform(array({0}), {1} -> {2})[0]",
+        regex=lambda pattern: _regex(pattern, r"(?>[\s\S]*?{})"),  # the first place is the best: no other is tried
+        case_tables=case_tables,
+    )
+
+
+def _regex(pattern: str, middle: str) -> str:
+    """A ``like`` pattern as a regular expression without a letter of its author's: each part at its first place."""
+    first, *others = ["".join(map(_letter, part)) for part in pattern.split("%")]
+    if not others:
+        return rf"\A{first}\z"
+    listed = "".join(middle.format(part) for part in others[:-1] if part)
+    return rf"\A{first}{listed}[\s\S]*{others[-1]}\z"
+
+
+def _letter(letter: str) -> str:
+    return r"[\s\S]" if letter == "_" else rf"\x{{{ord(letter):x}}}"
+
+
+def _parameter(value: Literal, parameters: list[object]) -> str:
+    parameters.append(value)
+    return "?"
+
+
+def _spelled_out(value: Literal, parameters: list[object]) -> str:
+    """There is nothing in it to be escaped."""
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"CAST('{value:d}' AS BIGINT)"
+        case float():
+            return double(value)
+        case str():
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
+        case datetime():
+            return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ', timespec='microseconds')}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"

@@ -1,0 +1,400 @@
+"""What analysts may do, apart from how they reach it: quote, ask, read their own answers, see what is left to them.
+
+Everything but asking is answered from public facts that were read before, so that it never waits for the ledger.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+from almoner import _check
+from almoner.errors import ArgumentError, DataError, LedgerError
+from almoner.ledger import on_a_server
+from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
+from almoner.queries.plans import described
+from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
+from almoner.service._bodies import answer_of, asked, quote_of
+from almoner.service._data_log import DATA_TEXTS, DataLog
+from almoner.service._metrics import Metrics
+from almoner.service._padded_worker import Clerk
+from almoner.service._problems import Refused
+from almoner.service._public_state import Facts
+from almoner.service._rates import Rates
+from almoner.service.policies import AnalystTerms, Policy, fixed_part
+
+__all__ = ["Desk", "Given"]
+
+_LOG = logging.getLogger("almoner.service")
+
+KEY_CHARACTERS = 120
+SEPARATOR = "/"
+"""Between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+
+
+class Given(NamedTuple):
+    """An answer, as it is sent, and whether it was there before."""
+
+    body: dict[str, Any]
+    old: bool
+    answer: Answer
+
+
+class Desk:
+    """The questions of all analysts of a policy, over one open session.
+
+    Args:
+        policy: what is allowed.
+        session: the data holder's, with the policy applied to its ledger. Private.
+    """
+
+    def __init__(self, policy: Policy, session: Session) -> None:
+        self.policy, self.session = policy, session
+        self.metrics, self.rates = Metrics(), Rates()
+        self._worked: dict[tuple[str, date], float] = {}
+        self._views: dict[str, Analyst] = {}
+        self._analysts: dict[str, AnalystTerms] = {}
+        self._unreadable = self._changed = False
+        self._data = DataLog()
+        self._take_over(policy, session)
+        self.clerk = Clerk(policy.service.step, publish=self._catch_up)
+
+    def change(self, policy: Policy) -> None:
+        """Take over another policy of the same data, ledger and ports; returns when it is in force.
+
+        Raises:
+            ArgumentError: something differs that a running service keeps, or is refused; the policy before is in force.
+        """
+        different = fixed_part(self.policy, policy)
+        if different is not None:
+            raise ArgumentError(f"{different} must be as before while the service runs: stop it, and start it again")
+
+        def work() -> None:
+            self.reopen()
+            check_against_data(policy, self.session)
+            apply_policy(policy, self.session)
+            self._take_over(policy, self.session)
+
+        self.clerk.submit("", work, padded=False).result()
+
+    def reopen(self, *, new_data: bool = False) -> None:
+        """Open data and ledger again, where the ledger was closed because its server failed. The clerk does it.
+
+        A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
+        the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
+        as they are now, or in which no entry of a column can, are to analysts as if the server had failed for good.
+
+        Args: new_data, whether the data holder said that the files of the data may be others than before.
+
+        Raises:
+            DataError: a file is away, or another one; or the data could not be read before (start the service again).
+            LedgerError: the ledger still cannot be used. The next question tries again, if it is on a server.
+        """
+        before, plan = self.session, self.policy.plan
+        if not before.ledger.store.closed:
+            return
+        if self._unreadable:
+            raise DataError("the data could not be read for an earlier question: start the service again")
+        for name, why in () if new_data else before.changed_files.items():
+            raise DataError(DATA_TEXTS[why].format(name), reason=why)
+        if not on_a_server(str(plan.ledger)):
+            raise LedgerError(f"{before.ledger.store.name} was closed: start the service again", reason="closed")
+        if self._changed and not new_data:
+            raise LedgerError(f"{before.ledger.store.name}: the data changed: start the service again")
+        try:
+            session = plan.open()
+        except DataError as error:
+            if new_data or error.reason != "unfit":
+                raise
+            self._changed = True
+            _LOG.warning("the data cannot be read any more: %s", error)
+            raise LedgerError(f"{before.ledger.store.name}: {error}") from None
+        try:
+            if not session.ledger.continues(before.ledger.last_seen):
+                raise LedgerError(f"{before.ledger.store.name} lacks entries: it is an older copy", reason="damaged")
+            check_against_data(self.policy, session)
+            apply_policy(self.policy, session)
+            self._take_over(self.policy, session)
+        except BaseException as error:
+            session.close()
+            if isinstance(error, ArgumentError):  # the service's, not the analyst's
+                raise LedgerError(f"{before.ledger.store.name}: {error}", reason="unavailable") from None
+            raise
+        before.close()
+
+    def renew(self) -> bool:
+        """Open the data again, on the ledger that is open, if a file of theirs is not what it was; whether it is done.
+
+        Raises:
+            DataError: a file is away, or the data could not be read before; questions are refused as before.
+            ArgumentError: the data do not fit the policy or the ledger any more.
+        """
+
+        def work() -> bool:
+            before = self.session
+            if not before.changed_files:
+                return False
+            if self._unreadable:
+                raise DataError("the data could not be read for an earlier question: start the service again")
+            if before.ledger.store.closed:
+                self.reopen(new_data=True)
+                return True
+            session = self.policy.plan.open(over=before.ledger)
+            try:
+                check_against_data(self.policy, session)
+                self._take_over(self.policy, session)
+            except BaseException:
+                session.close()
+                raise
+            before.close(ledger=False)
+            self.data_state()
+            return True
+
+        return self.clerk.submit("", work, padded=False).result()
+
+    def data_state(self) -> dict[str, str]:
+        """The tables about which no question can be answered now, each with why; a change of it is logged.
+
+        Returns:
+            By name: "away" or "changed" (see ``Session.changed_files``). Under "", "unfit": they could not be read for
+            a question, and none is answered until the service is started again.
+        """
+        return self._data.state(self.session, unreadable=self._unreadable)
+
+    def _take_over(self, policy: Policy, session: Session) -> None:
+        """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
+        analysts, usual = {**self._analysts, **policy.analysts}, usual_question(policy, session)
+        views = {name: session.analyst(name, purpose=terms.purpose) for name, terms in analysts.items()}
+        facts = Facts(views)
+        facts.catch_up()
+        self.facts, self._views, self._analysts, self.usual = facts, views, analysts, usual
+        self.policy, self.session = policy, session
+
+    def close(self) -> None:
+        """Finish the question that is being answered, and close the data and the ledger."""
+        self.clerk.stop()
+        book = self.session.ledger
+        self.session.close()
+        book.close()
+
+    def _catch_up(self) -> None:
+        try:
+            self.facts.catch_up()
+        except Exception as error:  # the next question tells
+            self.metrics.count("failures", kind=type(error).__name__)
+
+    # what a request thread may call: no ledger, no data
+
+    def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
+        """What a question would cost at worst, from public facts."""
+        return quote_of(self._allowed(terms, values)[1])
+
+    def left(self, terms: AnalystTerms) -> dict[str, Any]:
+        """What is left to an analyst by limits and prices, which are public, and never by people's accounts."""
+        so_far, budget = self.facts.of(terms.name), self.session.ledger.budget_units
+        usual = self._views[terms.name].quote(self.usual, so_far=so_far)
+        today = self.facts.charged_on(terms.name, _today())
+        return {
+            "analyst": terms.name,
+            "purpose": terms.purpose,
+            "expires": None if terms.expires is None else terms.expires.isoformat(),
+            "limits": {name: getattr(terms.limits, name) for name in _LIMITS},
+            "step": self.policy.service.step,
+            "shares_answers": terms.name in self.policy.sharing,
+            "left": {
+                "share": so_far.left / budget,
+                "by_period": [
+                    {"from": start, "share": units / budget} for start, units in so_far.left_by_period.items() if start
+                ],
+                "usual_questions": quote_of(usual)["fits"],
+                "questions_today": max(0, terms.limits.questions - today),
+                "seconds_today": max(0.0, terms.limits.seconds - self._worked.get((terms.name, _today()), 0.0)),
+            },
+            "usual": {"question": described(self.usual), **quote_of(usual)},
+        }
+
+    def data_sets(self) -> dict[str, Any]:
+        """The data sets and their public columns."""
+        kinds, public = self.session.columns, self.session.public_columns
+        told = [
+            {
+                "name": each.name,
+                "about": each.about,
+                "columns": [
+                    {
+                        "name": column.name,
+                        "kind": kinds[each.name][column.name],
+                        "about": column.about,
+                        "low": column.low,
+                        "high": column.high,
+                        "keys": list(column.keys),
+                    }
+                    for column in each.columns
+                ],
+            }
+            for each in self.policy.data_sets
+        ]
+        lookups = [{"name": name, "columns": columns} for name, columns in public.items()]
+        return {"data_sets": told, "public_tables": lookups}
+
+    def answers(self, terms: AnalystTerms) -> list[dict[str, Any]]:
+        """The answers of an analyst, newest first, without their values."""
+        listed = []
+        for public in reversed(self.facts.of(terms.name).answers):
+            key = self._own_key(terms, public)
+            if key is not None:
+                listed.append(
+                    {"key": key, "day": public["time"][:10], "question": public["question"], **self._share(public)}
+                )
+        return listed
+
+    def stored(self, terms: AnalystTerms, key: str) -> Given | None:
+        """The answer of an analyst under a key; None if there is none yet."""
+        found = self.facts.answer(terms.name, _filed(terms, key))
+        if found is None:
+            return None
+        answer, public = found
+        body = answer_of(answer, key, public["time"][:10], **self._share(public))
+        return Given(body, True, answer)
+
+    def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
+        """Whether there is an answer under the key; else refuses what by its form may not be asked."""
+        if self.facts.has(terms.name, _filed(terms, key)):
+            return True
+        self._allowed(terms, values)
+        return False
+
+    # what the clerk calls: it is the only one that touches the ledger
+
+    def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Given:
+        """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
+        if self.policy.analysts.get(terms.name) != terms:
+            raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
+        question, old = self._read(values), self.stored(terms, key)
+        if old is None:
+            self._allowed(terms, values)
+            so_far = self.facts.read(terms.name)
+            old = self.stored(terms, key)  # another process may have answered
+            if old is None and self.session.ledger.find(_filed(terms, key)) is None:
+                self._refuse_beyond(terms, question, so_far)
+                return self._answered(terms, question, key, fresh=fresh)
+            if old is None:
+                self.facts.read(terms.name)
+                old = self.stored(terms, key)  # another process has answered just now
+            if old is None:  # it was for a purpose that the policy had before
+                raise Refused(409, "key", _OTHER)
+        if not self._same(terms, key, question):
+            raise Refused(409, "key", _OTHER)
+        return old
+
+    def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Given:
+        """A new answer."""
+        sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
+        try:
+            answer = self._views[terms.name].ask(question, key=_filed(terms, key), earlier_of=sharing)
+        except DataError as error:
+            self._unreadable |= error.reason == "unfit"
+            raise
+        finally:
+            self.data_state()
+        self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
+        price = answer.question.price if answer.earlier is None else 0
+        body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
+        return Given(body, False, answer)
+
+    def worked(self, terms: AnalystTerms, seconds: float) -> None:
+        """Count seconds of answering, which are whole steps."""
+        today = _today()
+        self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
+        self._worked[terms.name, today] = self._worked.get((terms.name, today), 0.0) + seconds
+
+    def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
+        """The question and its quote, if the analyst may ask it by its form: cells and least price."""
+        question = self._filled(terms, self._read(values))
+        if not question.open:
+            cells = question.groups * question.coordinates + question.reports
+        else:
+            cells = 2 * question.groups * question.coordinates
+        if cells > terms.limits.cells:
+            raise Refused(422, "cells", f"the answer has {cells} numbers; at most {terms.limits.cells} are allowed")
+        quoted = self._quoted(terms, question, self.facts.of(terms.name))
+        if quoted.of_budget < terms.limits.least:
+            raise Refused(
+                422,
+                "least",
+                f"the question costs {quoted.of_budget:.3g} of a budget; the least price is {terms.limits.least:.3g}: "
+                "ask with less noise",
+            )
+        return question, quoted
+
+    def _read(self, values: object) -> Question:
+        """The question that plain values describe; the policy says the keys and bounds that are left out."""
+        question = asked(values)
+        tables = {each.name: each for each in self.policy.data_sets}
+        table = tables.get(question.table or "") if question.table or len(tables) > 1 else next(iter(tables.values()))
+        try:
+            return question if table is None else table.fill(question)
+        except ArgumentError as error:  # a bound that is given does not go with the other one of the policy
+            raise Refused(422, "question", str(error)) from None
+
+    def _filled(self, terms: AnalystTerms, question: Question) -> Question:
+        """The question with what it leaves to its data set: how many numbers an answer has may depend on that."""
+        try:
+            return self._views[terms.name].filled(question)
+        except ArgumentError as error:
+            raise Refused(422, "question", str(error)) from None
+
+    def _quoted(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> Quote:
+        """A quote by public facts; what it refuses depends on them and the question alone."""
+        try:
+            return self._views[terms.name].quote(question, so_far=so_far)
+        except ArgumentError as error:
+            raise Refused(422, "question", str(error)) from None
+
+    def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
+        """Refuse what is above the limits of a day."""
+        if self.facts.charged_on(terms.name, _today()) >= terms.limits.questions:
+            raise Refused(
+                429, "questions", f"{terms.limits.questions} questions a day are allowed", retry=_to_midnight()
+            )
+        if self._worked.get((terms.name, _today()), 0.0) >= terms.limits.seconds:
+            raise Refused(429, "seconds", f"{terms.limits.seconds:g} seconds a day are allowed", retry=_to_midnight())
+        self._quoted(terms, question, so_far)
+
+    def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
+        """Whether the answer under a key is to this question."""
+        try:
+            self._views[terms.name].check(question, key=_filed(terms, key))
+        except ArgumentError:
+            return False
+        return True
+
+    def _share(self, public: Mapping[str, Any]) -> dict[str, float]:
+        return {"share": int(public["price"]) / self.session.ledger.budget_units}
+
+    def _own_key(self, terms: AnalystTerms, public: Mapping[str, Any]) -> str | None:
+        """The key as the analyst chose it; None for releases that belong to another answer."""
+        name, separator, key = str(public["key"]).partition(SEPARATOR)
+        return key if separator and name == terms.name else None
+
+
+_OTHER = "the key was used for another question or purpose: choose another key"
+_LIMITS = ("share", "least", "questions", "cells", "seconds", "requests")
+
+
+def _filed(terms: AnalystTerms, key: str) -> str:
+    """A key as the ledger has it: with the name of the analyst before it."""
+    if not 1 <= len(key) <= KEY_CHARACTERS or not key.isprintable() or not key.isascii():
+        raise Refused(400, "key", f"a key has 1 to {KEY_CHARACTERS} printable characters of ASCII")
+    filed = f"{terms.name}{SEPARATOR}{key}"
+    _check.name(key=filed)
+    return filed
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _to_midnight() -> int:
+    now = datetime.now(UTC)
+    return 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)

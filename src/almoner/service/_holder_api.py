@@ -1,0 +1,184 @@
+"""What the data holder sees of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from almoner.ledger import Entry, summary
+from almoner.service._analyst_api import Desk
+from almoner.service._data_log import DATA_TEXTS
+
+__all__ = ["HolderDesk", "aside", "spent_by"]
+
+SHARES = tuple(place / 20 for place in range(21))
+_REMEMBER = 15.0  # seconds for which counts of people are kept
+
+
+_ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
+
+Result = TypeVar("Result")
+
+
+async def aside(work: Callable[[], Result]) -> Result:
+    """Do what the data holder asks for in threads of its own, which may wait for the ledger; analysts' never do."""
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, work)
+
+
+class HolderDesk:
+    """The data holder's questions about a service. All of it is private; the clerk does what needs the ledger."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.checks: list[dict[str, Any]] = []
+        self.checked: str | None = None
+        self._lock = threading.Lock()
+        self._people: tuple[float, list[int], int] | None = None
+
+    def _do(self, work: Any) -> Any:
+        """Have the clerk do it, in the data holder's queue."""
+
+        def opened() -> Any:
+            self.desk.reopen()
+            return work()
+
+        return self.desk.clerk.submit("", opened, padded=False).result()
+
+    def people(self) -> dict[str, Any]:
+        """How many people have spent how much: counts by twentieths of the budget, and of those near the end."""
+        with self._lock:
+            kept = self._people
+        if kept is None or time.monotonic() - kept[0] > _REMEMBER:
+            near = self.desk.policy.near
+            *above, ended = self._do(lambda: self.desk.session.ledger.above([*SHARES, near]))
+            kept = time.monotonic(), above, ended
+            with self._lock:
+                self._people = kept
+        _, above, ended = kept
+        counts = [more - less for more, less in zip(above, [*above[1:], 0], strict=True)]
+        return {
+            "shares": list(SHARES),
+            "people": counts,
+            "charged": above[0],
+            "near": self.desk.policy.near,
+            "near_the_end": ended,
+            "share_near_the_end": ended / above[0] if above[0] else 0.0,
+        }
+
+    def spending(self) -> dict[str, Any]:
+        """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
+        kinds = ("answered", "training", "update", "watched")
+        entries = self._do(lambda: self.desk.session.ledger.entries(*kinds))
+        days: Counter[tuple[str, str]] = Counter()
+        for entry in entries:
+            days[str(entry.public["time"])[:10], _who(entry)] += _price(entry)
+        budget = self.desk.session.ledger.budget_units
+        return {
+            "by_analyst": [
+                {"analyst": who, "purpose": purpose, "questions": number, "share": units / budget}
+                for (who, purpose), (number, units) in sorted(spent_by(entries).items())
+            ],
+            "by_day": [
+                {"day": day, "analyst": who, "share": units / budget} for (day, who), units in sorted(days.items())
+            ],
+            "share": sum(days.values()) / budget,
+        }
+
+    def alarms(self) -> list[dict[str, str]]:
+        """What a data holder should look at."""
+        metrics, people, found = self.desk.metrics, self.people(), []
+        if self._do(lambda: self.desk.session.ledger.entries("spoke")):
+            found.append(
+                {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
+            )
+        states = dict(self.desk.data_state())
+        unread = [each for each in self.desk.session.misfits if each.unfit]
+        found += [{"code": "misfits", "text": f"Entries cannot be read: {each.words()}."} for each in unread]
+        if metrics.total("refusals", code="data"):
+            states.setdefault("", "unfit")
+        found += [{"code": "data", "text": DATA_TEXTS[state].format(name)} for name, state in states.items()]
+        if metrics.total("refusals", code="ledger"):
+            found.append(
+                {"code": "ledger", "text": "The ledger could not be used. If it still can't, start the service again."}
+            )
+        if number := metrics.total("refusals", code="internal"):
+            found.append({"code": "internal", "text": f"{number} requests failed for no known reason."})
+        if number := metrics.total("refusals", code="token"):
+            found.append({"code": "token", "text": f"{number} requests had no token, or one that is not valid."})
+        if self.checks and not all(check["holds"] for check in self.checks):
+            found.append({"code": "verify", "text": "A check of the ledger failed. Trust no account in it."})
+        if people["share_near_the_end"] >= 0.01:
+            share = f"{people['share_near_the_end']:.1%}"
+            found.append({"code": "near", "text": f"{share} of the people who were charged are near the end."})
+        return found
+
+    def verify(self, *, replay: bool) -> list[dict[str, Any]]:
+        """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
+        findings = self._do(lambda: self.desk.session.verify(replay=replay))
+        self.checks = [asdict(finding) for finding in findings]
+        self.checked = datetime.now(UTC).isoformat(timespec="seconds")
+        return self.checks
+
+    def statement(self, person: object) -> dict[str, Any]:
+        """One person's account: for that person, and for the data holder."""
+        told = self._do(lambda: self.desk.session.statement(person))
+        return {**asdict(told), "words": told.words}
+
+    def overview(self) -> dict[str, Any]:
+        """Terms, head, and each analyst's limits and questions."""
+        record = self._do(lambda: summary(self.desk.session.ledger))
+        budget, analysts = self.desk.session.ledger.budget_units, []
+        for name, terms in self.desk.policy.analysts.items():
+            so_far = self.desk.facts.of(name)
+            spent = sum(int(public["price"]) for public in so_far.answers)
+            analysts.append(
+                {
+                    "analyst": name,
+                    "purpose": terms.purpose,
+                    "share": terms.limits.share,
+                    "spent": spent / budget,
+                    "left": so_far.left / budget,
+                    "answers": len(so_far.answers),
+                    "expires": None if terms.expires is None else terms.expires.isoformat(),
+                }
+            )
+        return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
+
+    def exposition(self) -> str:
+        """Counts, latencies and gauges in the text form of Prometheus."""
+        people = self.people()
+        gauges: list[tuple[str, str, dict[str, str], float]] = []
+        gauges.append(("people_charged", "People who were ever charged.", {}, float(people["charged"])))
+        near = f"People who have spent {people['near']:g} of their budget or more."
+        gauges.append(("people_near_the_end", near, {}, float(people["near_the_end"])))
+        told = "Whether the data are those that the service was opened with, and can be read."
+        gauges.append(("data_readable", told, {}, float(not self.desk.data_state())))
+        gauges.append(("waiting", "Questions that wait.", {}, float(self.desk.clerk.waiting)))
+        for row in self.overview()["analysts"]:
+            left = "What is left to an analyst at worst, as a share of a budget."
+            gauges.append(("left_share", left, {"analyst": row["analyst"]}, row["left"]))
+        gauges.append(("alarms", "Alarms that are on.", {}, float(len(self.alarms()))))
+        return self.desk.metrics.text(gauges)
+
+
+def spent_by(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
+    """By analyst and purpose: how many questions, and the sum of their highest prices in units."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for entry in entries:
+        who = _who(entry), str(entry.public.get("purpose") or "")
+        number, units = found.get(who, (0, 0))
+        found[who] = number + 1, units + _price(entry)
+    return found
+
+
+def _who(entry: Entry) -> str:
+    return str(entry.public.get("analyst") or "the data holder")
+
+
+def _price(entry: Entry) -> int:
+    return int(entry.public.get("price", entry.public.get("units", 0)))

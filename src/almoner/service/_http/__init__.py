@@ -1,0 +1,1 @@
+"""HTTP: routes, pages, login, and what a request must keep to."""

@@ -1,0 +1,1 @@
+"""The guarantee of a trained model, as data and as a page."""

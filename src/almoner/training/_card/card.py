@@ -1,0 +1,355 @@
+"""The guarantee of a trained model, as data; ``to_markdown`` and ``to_html`` put it into words. All of it is public."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from almoner import filters, mechanisms
+from almoner._units import shown
+from almoner.accounting import meaning
+from almoner.accounting.meaning import sentence
+from almoner.errors import ArgumentError, DataError
+from almoner.mechanisms import Gaussian, Mechanism
+from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
+from almoner.training._card.page import card_page
+
+__all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
+
+Boundary = Odometer | FeldmanZrnic | GaussianRestarts
+"""What a running bound is read off."""
+
+ADJACENCY = "add or remove one person, with all of that person's records"
+
+NOTIONS = {
+    "Gaussian": "Gaussian differential privacy, converted exactly",
+    "Zcdp": "zCDP, a Rényi bound at all orders at once",
+    "RenyiOrder": "Rényi differential privacy at one order",
+    "RenyiCurve": "Rényi differential privacy at several orders",
+    "Renyi": "a mixture of Rényi bounds at several orders",
+    "Residue": "a Gaussian budget of which each step takes a residue",
+    "Planned": "a number of planned steps, by privacy loss distributions",
+}
+"""The notions of the budgets, by class."""
+
+LISTED = 5
+"""So many kinds of releases are listed one by one; of more, those that differ in the clip alone share a line."""
+
+ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
+
+PEOPLE = {
+    "record": "each record is treated as a different person; the caller declared this, and it cannot be checked",
+    "group": "all records of one person together, as the caller says whose each is",
+}
+
+CLASSES = {
+    "caller": "given by the caller, public",
+    "schema": "named in the schema, public",
+    "data": "read from the data, and declared public by not giving any; the promise does not cover them",
+}
+
+PREPROCESSING = {
+    "caller": "none: the caller declares that the features were made without looking at the data",
+    "schema": "row by row, by the public schema: nothing was read from the data",
+    "drawings": "image by image, by pictures that a public rule draws: nothing was read from the data",
+}
+
+UNCHECKED = {
+    "record": "That each row is a different person. The caller said so.",
+    "group": "That all rows of a person carry the same name. The caller said whose each row is.",
+    "caller": "That the features were made without looking at the data. The caller said so.",
+    "schema": "That the schema was written without looking at the data.",
+}
+"""What the caller declares and nothing can check, by the fields of the card that say it."""
+
+READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
+
+MEANING = "In other words"
+
+NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
+
+SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What was promised, why it holds, and what it was paid with. Every field is public."""
+
+    epsilon: float
+    delta: float
+    notion: str
+    """The class of the budget: a filter."""
+    budget: str
+    """The budget of every account, as code."""
+    measure: str
+    total: float
+    """The budget of every account, in the notion's own measure: mu squared, or rho."""
+    theorem: str
+    why: str = ""
+    """Why this filter was recommended; empty where the caller chose it."""
+    individual: bool
+    """Whether each person is charged for their own contributions, or all for the worst case."""
+    spend_remainder: bool
+    sample_rate: float | None
+    """The probability with which each person is sampled in a step, to begin with; None: all people in every step."""
+    sigma: float
+    """Standard deviation of the noise on each sum of gradients, to begin with where ``released`` lists others."""
+    noise_multiplier: float
+    max_grad_norm: float
+    steps: int
+    extra_steps: int
+    learning_rate: float
+    average: float
+    divisor: float
+    count_sigma: float | None
+    """Standard deviation of the noise on the count of people, where one was paid for; None: the divisor was given."""
+    people_from: Literal["record", "group"]
+    classes_from: Literal["caller", "schema", "data"]
+    preprocessing: Literal["caller", "schema", "drawings"] = "caller"
+    reproducible: bool
+    """Whether a seed was given: anybody who knows it can draw the noise again, and then nothing is private."""
+    released: tuple[tuple[Mechanism, int], ...] = ()
+    """What was released, and how often, where that is not the same in every step."""
+    adjacency: str = ADJACENCY
+    guess: float | None = None
+    """How often the best guess whether a person's data were used is right at most, at even odds; None: not known."""
+    batches: str = ""
+    """The fixed batches and the factor of correlated noise, as code; empty where there are none."""
+    streamed: bool = False
+    """Whether each step was on the people who came then, not on all of one table."""
+    record: str = ""
+    """The training's name on the ledger that it was charged to, and the entry that reserved; empty: on no ledger."""
+    pace: float = 0.0
+    """How evenly each person's budget was spread over the steps that were left: 1 evenly, 0 not at all."""
+    momentum: float = 0.0
+    decay: float = 0.0
+    """The share of the steps, the last ones, over which the learning rate fell to zero."""
+    tuned: str = ""
+    """How the settings were chosen among several runs, in words; empty where there was one run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name, as plain values."""
+        released = [{**mechanisms.to_fields(mechanism), "times": times} for mechanism, times in self.released]
+        return {**asdict(self), "released": released}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> "Card":
+        """The card that ``to_dict`` described.
+
+        Raises:
+            DataError: fields are missing, are not known, or are not those of a card.
+        """
+        try:
+            listed = [dict(each) for each in described["released"]]
+            released = tuple((each.pop("times"), mechanisms.from_fields(each)) for each in listed)
+            card = cls(**{**described, "released": tuple((mechanism, times) for times, mechanism in released)})
+            numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for n, _ in released)], float)
+            sound = bool((numbers >= 0).all()) and card.delta <= 1 and card.people_from in PEOPLE
+        except (TypeError, KeyError, ValueError, ArgumentError) as error:
+            raise DataError("this is not a card of a model") from error
+        if not sound:
+            raise DataError("this is not a card of a model: its numbers are out of their ranges")
+        return card
+
+    def to_json(self) -> str:
+        """The card as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @property
+    def charged_at_most(self) -> str:
+        """Who was charged what, at most, in words."""
+        most = f"{self.measure} = {shown(self.total, 6)}, which is {self._promise}-DP"
+        if self.tuned:
+            most = f"{self.measure} = {shown(self.total, 6)} in one run; all runs and the choice are {self._promise}-DP"
+        if self.individual:
+            return f"each person, for what that person contributed, and nobody more than {most}"
+        return f"all people the same, the worst case of every step: {most}"
+
+    def to_markdown(self) -> str:
+        """The card in words."""
+        lines = [
+            "# What this model promises",
+            "",
+            f"**{self._promise}-differential privacy**: {READER}",
+            "",
+            *(f"- **{name}**: {said}." for name, said in self._facts()),
+        ]
+        if self.reproducible:
+            lines += ["", f"**{NOT_PRIVATE}**"]
+        return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """The card as a page that stands alone: public, for whoever judges the model."""
+        tiles = [
+            ("Epsilon", shown(self.epsilon, 6)),
+            ("Delta", shown(self.delta, 6)),
+            ("Steps", f"{self.steps:,}"),
+            ("Noise, in clips", shown(self.noise_multiplier, 6, down=True)),
+            ("People in a step", "all") if self.sample_rate is None else ("Sampling rate", f"{self.sample_rate:.6g}"),
+        ]
+        return card_page(
+            f"{self._promise}-differential privacy: {READER}",
+            self._facts(),
+            tiles=tiles,
+            warning=NOT_PRIVATE if self.reproducible else "",
+            guess=self.guess,
+            unchecked=[UNCHECKED[each] for each in (self.people_from, self.preprocessing) if each in UNCHECKED],
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What the card says, in order, by name."""
+        return [
+            *([] if self.guess is None else [(MEANING, sentence(self.guess).removesuffix("."))]),
+            ("Between which data sets", self.adjacency),
+            ("Who counts as a person", PEOPLE[self.people_from]),
+            ("What is covered", SCOPE),
+            ("Notion", self._notion()),
+            *([("Why this filter", self.why.removesuffix("."))] if self.why else []),
+            ("Why it holds", self._theorems()),
+            ("How it was trained", self._training()),
+            *([("Tuning", self.tuned)] if self.tuned else []),
+            ("Noise", self._noise()),
+            ("Divisor of the sums", self._divisor()),
+            ("Who was charged what", self.charged_at_most),
+            *([("Ledger", f"{self.record}: what people have there paid for this model")] if self.record else []),
+            ("Labels", CLASSES[self.classes_from]),
+            ("Preprocessing", PREPROCESSING[self.preprocessing]),
+            ("Randomness", self._randomness()),
+            *(("Released", said) for said in _in_words(self.released)),
+        ]
+
+    @property
+    def _promise(self) -> str:
+        return f"({shown(self.epsilon, 6)}, {shown(self.delta, 6)})"
+
+    def _notion(self) -> str:
+        notion = NOTIONS.get(self.notion)
+        return f"{ODOMETER}; {self.budget}" if notion is None else f"{notion}; the filter {self.budget}"
+
+    def _theorems(self) -> str:
+        accounts = ["theory 5.1 for accounts per person"] if self.individual else []
+        samples = [] if self.sample_rate is None else ["theory 5.6 for Poisson samples"]
+        batches = ["theory 5.11 for correlated noise"] if self.batches else []
+        return "; ".join([self.theorem, *accounts, *samples, *batches])
+
+    def _training(self) -> str:
+        sampling = "all people in every step" if self.sample_rate is None else "Poisson sampling of people, DP-SGD"
+        if self.batches:
+            sampling = f"fixed batches by people's own records, nobody sampled: {self.batches}"
+        accounts = "all people charged the worst case"
+        if self.individual:
+            remainder = "the last contribution spends the remainder"
+            if self.pace:
+                share = "evenly" if self.pace == 1 else f"with pace {self.pace:g}"
+                remainder = f"what a person has left is spread {share} over the steps that are left"
+            left_out = "a person who cannot pay is left out"
+            accounts = f"an account for each person, {remainder if self.spend_remainder else left_out}"
+        if self.streamed:
+            sampling = "each step on the people who came then"
+        more = f" and {self.extra_steps} more" if self.individual and self.extra_steps else ""
+        model = f"the mean of the last {self.average:.0%} of the iterates" if self.average > 0 else "the last iterate"
+        rate = f"learning rate {self.learning_rate:g}"
+        rate += f", falling to zero over the last {self.decay:.0%} of the steps" if self.decay else ""
+        rate += f", momentum {self.momentum:g}" if self.momentum else ""
+        return (
+            f"private gradient descent, {sampling}; {accounts}; {self.steps} steps{more}, {rate}; the model is {model}"
+        )
+
+    def _noise(self) -> str:
+        when = "to begin with; what was released is listed below" if self.released else "in every step"
+        return (
+            f"each person's gradient is clipped to L2 norm {self.max_grad_norm:g}; the sum of all gets Gaussian noise "
+            f"of standard deviation {shown(self.sigma, 6, down=True)} "
+            f"({shown(self.noise_multiplier, 6, down=True)} times the clip) {when}"
+            + (", multiplied by the inverse of the factor" if self.batches else "")
+        )
+
+    def _divisor(self) -> str:
+        source = "a public number given by the caller"
+        if self.count_sigma is not None:
+            source = (
+                "a noisy count of the people, paid for by each of them "
+                f"(noise of standard deviation {self.count_sigma:.4g} on the count)"
+            )
+        return f"{self.divisor:.10g}, {source}"
+
+    def _randomness(self) -> str:
+        system = "noise from a generator seeded by the operating system"
+        return "reproducible: not private" if self.reproducible else system
+
+
+def _in_words(released: tuple[tuple[Mechanism, int], ...]) -> list[str]:
+    """What was released, a line each; steps that differ in the clip alone share a line, where there are many."""
+    if len(released) <= LISTED:
+        return [f"{times} times {mechanism!r}" for mechanism, times in released]
+    clips: dict[str, list[tuple[float, int]]] = {}
+    lines = []
+    for mechanism, times in released:
+        if isinstance(mechanism, Gaussian) and mechanism.sensitivity:
+            multiple = shown(mechanism.sigma / mechanism.sensitivity, 6, down=True)
+            clips.setdefault(multiple, []).append((mechanism.sensitivity, times))
+        else:
+            lines.append(f"{times} times {mechanism!r}")
+    for multiple, steps in clips.items():
+        least, most = min(clip for clip, _ in steps), max(clip for clip, _ in steps)
+        among = f"{least:g}" if least == most else f"{least:.4g} to {most:.4g}"
+        lines.append(f"{sum(times for _, times in steps)} times Gaussian noise of {multiple} times sensitivity {among}")
+    return lines
+
+
+def worst_case(odometer: Boundary | None, released: Mapping[Mechanism, int]) -> Boundary:
+    """An odometer that was charged the worst case of all that was released. Public."""
+    if odometer is None:
+        raise ArgumentError("give a budget or an odometer")
+    worst = odometer.fresh()
+    for mechanism, times in released.items():
+        for step, count in ((mechanism, times),) if isinstance(worst, Odometer) else ((mechanism, 1),) * times:
+            worst.charge(mechanisms.Repeated(step, count) if count > 1 else step)
+    return worst
+
+
+def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **training: Any) -> Card:
+    """The card of a model. Everything in it is public.
+
+    Args:
+        budget: a fresh filter: what each person could spend; or an odometer that was charged the worst case.
+        delta: at which a budget without a delta of its own is stated.
+        training: all other fields of the card: how the model was trained.
+
+    Raises:
+        ArgumentError: delta is missing, or it is not the budget's own.
+
+    Guarantee: the epsilon and delta on the card are those of the budget, which no account exceeds, or the bound of the
+        odometer for the worst case of all that was released.
+    Source: theory 3.2, 3.3, and the theorem of the budget's notion.
+    """
+    if budget.delta is not None and delta not in (None, budget.delta):
+        raise ArgumentError(f"delta={delta!r}: the budget {budget!r} is stated at its own delta={budget.delta:g}")
+    if not isinstance(budget, filters.Filter):
+        epsilon = budget.epsilon()
+        return Card(
+            epsilon=epsilon,
+            delta=budget.delta,
+            notion=f"odometers.{type(budget).__name__}",
+            budget=repr(budget),
+            measure="epsilon",
+            total=epsilon,
+            theorem="theory 6.1 to 6.3, 6.8",
+            **training,
+        )
+    promise = budget.notion.statement(delta)
+    left: Any = budget.left
+    measure = budget.notion.measure if np.ndim(left) == 0 else "epsilon"
+    return Card(
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        notion=type(budget).__name__,
+        budget=repr(budget),
+        measure=measure,
+        total=promise.epsilon if measure == "epsilon" else float(left),
+        theorem=promise.theorem,
+        guess=meaning.of(budget.tradeoff()).guess(),
+        **training,
+    )

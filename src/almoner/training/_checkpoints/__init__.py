@@ -1,0 +1,1 @@
+"""Checkpoints: the state of a run, and the folders that keep it."""

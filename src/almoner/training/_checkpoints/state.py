@@ -1,0 +1,84 @@
+"""The state of a training run: one frozen value, replaced at each change, and what a checkpoint keeps of it."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from almoner import mechanisms
+from almoner.mechanisms import Mechanism
+from almoner.training._accounts.run_accounts import plain_numbers
+
+__all__ = ["CurrentState", "TrainingState"]
+
+History = dict[str, Any]
+
+PLAIN = ("step", "reason", "max_grad_norm", "noise_multiplier", "sample_rate", "seeded", "own_samples", "called")
+"""The fields that a checkpoint keeps as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """Where a run stands. Every field is public.
+
+    The module and the optimizer change in place and are saved beside it. The generator of the noise is not saved: a
+    resumed run draws fresh noise, so of the noise the state holds its size, and whether it can be drawn again.
+    """
+
+    max_grad_norm: float
+    noise_multiplier: float
+    sample_rate: float | None
+    seeded: bool
+    step: int = 0
+    reason: str | None = None
+    released: MappingProxyType[Mechanism, int] = field(default_factory=lambda: MappingProxyType({}))
+    answers: tuple[tuple[int, str, float], ...] = ()
+    history: History = field(default_factory=dict)
+    """What callbacks keep; public, and theirs to change."""
+    own_samples: bool = False
+    """Whether bounds have followed people's own sampled gradients."""
+    called: int = 0
+    """Number of callbacks that have seen this step: a resumed run goes on with the next one."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Names and plain values, for a checkpoint."""
+        return {name: getattr(self, name) for name in PLAIN} | {
+            "answers": list(self.answers),
+            "history": plain_numbers(self.history),
+            "released": [[mechanisms.to_fields(mechanism), times] for mechanism, times in self.released.items()],
+        }
+
+    def with_release(self, mechanism: Mechanism) -> "TrainingState":
+        """The state after one more release, for which people have been charged."""
+        return replace(
+            self, released=MappingProxyType(self.released | {mechanism: self.released.get(mechanism, 0) + 1})
+        )
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "TrainingState":
+        """The state that ``to_fields`` described."""
+        called = sys.maxsize if fields["step"] else 0  # earlier versions saved when all had seen a step
+        fields = {"called": called} | dict(fields)
+        released = {mechanisms.from_fields(described): times for described, times in fields["released"]}
+        return cls(
+            **{name: fields[name] for name in PLAIN},
+            history=fields["history"],
+            answers=tuple((step, name, answer) for step, name, answer in fields["answers"]),
+            released=MappingProxyType(released),
+        )
+
+
+class CurrentState:
+    """The one place of a run where its state is replaced by the next."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self.value = state
+
+    def update(self, **changes: Any) -> None:
+        """Replace the state by one with other values of these fields."""
+        self.value = replace(self.value, **changes)
+
+    def add_release(self, mechanism: Mechanism) -> None:
+        """Count a release, for which people have been charged."""
+        self.value = self.value.with_release(mechanism)

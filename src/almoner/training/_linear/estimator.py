@@ -1,0 +1,397 @@
+"""Private models that follow scikit-learn's conventions."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.individual import BudgetStatement, Statement
+from almoner.training._card.card import Boundary, Card, build_card
+from almoner.training._linear import descent
+from almoner.training._linear.fit_accounts import FitAccounts
+from almoner.training._linear.gradients import LogisticGradients, probabilities
+from almoner.training._linear.inputs import labels_of, numbers_of, validated
+from almoner.training._linear.noise_plan import Plan, check_rate, check_worst_case, plan, rate_of
+from almoner.training._linear.partial import PartialFit, StreamedAccounts
+from almoner.training._linear.personal_accounts import PersonalAccounts
+from almoner.training._linear.stopping_rule import Counting
+from almoner.training._linear.wrappers import Copied
+from almoner.training._on_ledger.run import OnLedger, held
+from almoner.training._steps.ending import Interruptions
+
+__all__ = ["LogisticRegression"]
+
+Floats = NDArray[np.float64]
+Features: TypeAlias = "ArrayLike | sparse.csr_matrix"
+
+
+class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
+
+    Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
+    gradients plus Gaussian noise. With `individual=True` each person pays for what that person contributes;
+    what is not used in a step can be contributed in later ones, also in `extra_steps` further steps.
+
+    Each call of `fit` is a new release with a budget of its own: budgets of several calls add up. The calls of
+    `partial_fit` share one budget: each is an update of a stream, for which only the people in it pay.
+
+    Parameters
+    ----------
+    epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
+    max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step.
+    learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
+        adds up to a standard deviation of 1 in each parameter; at most 4, and 16 in `fit` without an intercept.
+    steps : how many steps a person who contributes the whole clip can pay for.
+    extra_steps : steps more than the noise is planned for; unused without individual accounting.
+    pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
+        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
+        `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
+    individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
+    accounting : "gaussian" (exact) or "renyi" (zCDP).
+    noise_multiplier : noise over clip; None: the smallest that the budget admits.
+    average : share of the last iterates whose mean is the model; 0: the last iterate.
+    momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
+    decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
+    classes : the labels, public. None: the labels found in `y` are declared public, and the card says so.
+    n_people : the number of people that sums are divided by, public. None: a noisy count, paid for with 1 % of the
+        budget, because the true number is private.
+    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
+        up their budgets is counted with noise, and the training stops when the count is above this share of the
+        divisor. All counts together cost each person who is in them 1 % of the budget. Needs `extra_steps`, which is
+        the most, and a `pace` below 1. None: all steps are taken.
+    fit_intercept : whether to add a constant 1 to every record.
+    seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
+        therefore NOT private: for tests and experiments on public data; the card says so.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
+    n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
+    counting_ : the last answer to how many people were still active, or None; public.
+    card_ : the guarantee (`almoner.training.Card`); public.
+    holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
+        time. It is not in the repr, and left out when the model is pickled or copied.
+    accounts_ : PRIVATE, likewise: what `statement` reads, and `save(path)` keeps in a private file; None without
+        individual accounting.
+    odometer_ : PRIVATE with individual accounting, likewise: the running bounds, or None.
+
+    Guarantee: `coef_`, `intercept_` and every iterate are (epsilon, delta)-differentially private when one person, with
+        all of that person's records, is added or removed; provided that parameters, features and labels were chosen
+        without looking at the data, and that no seed was given.
+    Source: theory 4.2, 4.3, 5.1, 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5 and Algorithms 7 and 8; Koskela,
+        Tobaben & Honkela (2023), Theorem 12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.repeat([[-1.0], [1.0]], 500, axis=0)
+    >>> y = np.repeat([0, 1], 500)
+    >>> model = LogisticRegression(epsilon=1.0, classes=[0, 1], n_people=1000, seed=1).fit(x, y)
+    >>> model.predict([[-0.5], [0.5]])
+    array([0, 1])
+    >>> model.holder_report_
+    HolderReport(private: for the data holder)
+    """
+
+    card_: Card
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        max_grad_norm: float = 1.0,
+        learning_rate: float | None = None,
+        steps: int = 200,
+        extra_steps: int = 0,
+        pace: float = 1.0,
+        individual: bool = True,
+        accounting: str = "gaussian",
+        noise_multiplier: float | None = None,
+        average: float = 0.5,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        classes: Sequence[Any] | NDArray[Any] | None = None,
+        n_people: int | None = None,
+        stop_when_inactive: float | None = None,
+        fit_intercept: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_grad_norm = max_grad_norm
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.extra_steps = extra_steps
+        self.pace = pace
+        self.individual = individual
+        self.accounting = accounting
+        self.noise_multiplier = noise_multiplier
+        self.average = average
+        self.momentum = momentum
+        self.decay = decay
+        self.classes = classes
+        self.n_people = n_people
+        self.stop_when_inactive = stop_when_inactive
+        self.fit_intercept = fit_intercept
+        self.seed = seed
+
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        *,
+        observe: Callable[[int, Floats], None] | None = None,
+        shares: ArrayLike | None = None,
+        odometer: Boundary | None = None,
+        counting: Counting | None = None,
+        ledger: OnLedger | None = None,
+    ) -> Self:
+        """Train.
+
+        Args:
+            X: (rows, features) array or CSR matrix, private, finite.
+            y: (rows,) labels, private.
+            groups: (rows,) whose row it is, private; None: every row is a person of its own.
+            observe: called after each step with the step's number and the parameters, which are public.
+            shares: (people,) private, in (0, 1]: the part of the budget that each person may spend, in the order of
+                the rows, or of the sorted groups; see ``individual.Filter``. Only with individual=True.
+            odometer: public, fresh. Running bounds beside the budget, one for each person with individual accounting;
+                see ``statement``. With epsilon=None the budget is what all steps cost at most, and nobody is left out.
+            counting: public. How the people who are still active are counted after the planned steps, in place of
+                what ``stop_when_inactive`` chooses: ``lambda people: Dropouts(people, Tree(...))``, which needs that
+                share, or ``StillActive(...)``, which has its own number.
+            ledger: the accounts that other trainings and questions charge too, where people are named as in ``groups``;
+                see ``training.OnLedger``.
+        """
+        if ledger is not None:
+            kinds = {"individual=False": not self.individual, "groups=None": groups is None}
+            ledger.refuse(seed=self.seed, shares=shares, **kinds)
+        self._stream, planned = None, self._plan(counting)
+        X, y = validated(self, X, y)
+        check_classification_targets(y)
+        self.classes_, codes = labels_of(y, self.classes)
+        owners = None if groups is None else column_or_1d(groups)
+        people, names = (None, None) if owners is None else (numbers_of(owners, len(codes)), np.unique(owners))
+        gradients = LogisticGradients(X, codes, len(self.classes_), intercept=self.fit_intercept, people=people)
+        ids = None if ledger is None or names is None else names.tolist()
+        steps = self.steps + (self.extra_steps if self.individual else 0)
+        self._tell_of_wrappers()
+        on = held(ledger, ids, planned.budget, gradients.people)
+        with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
+            accounts = FitAccounts(
+                planned,
+                gradients.people,
+                per_person=self.individual,
+                shares=shares,
+                odometer=odometer,
+                steps=steps,
+                held=on,
+            )
+            self._train(gradients, accounts, planned, counting, names, observe)
+            if on is not None:
+                self.card_ = replace(self.card_, record=on.record)
+                on.settle(self.card_, [self.coef_, self.intercept_])
+        return self
+
+    def _train(
+        self,
+        gradients: LogisticGradients,
+        accounts: FitAccounts,
+        planned: Plan,
+        counting: Counting | None,
+        names: NDArray[Any] | None,
+        observe: Callable[[int, Floats], None] | None,
+    ) -> None:
+        """Take the steps, charged to these accounts, and set the attributes of the model."""
+        noise = np.random.default_rng(self.seed)
+        divisor = accounts.divisor(self.n_people, noise)
+        accounts.stop_by(
+            counting,
+            most_inactive=None if self.stop_when_inactive is None else self.stop_when_inactive * divisor,
+            planned=self.steps,
+            extra=self.extra_steps if self.individual else 0,
+            noise=None if self.seed is None else np.random.default_rng([self.seed, 2]),
+        )
+        self.learning_rate_ = rate_of(
+            self.learning_rate, planned.step, self.steps, divisor, momentum=self.momentum, intercept=self.fit_intercept
+        )
+        parameters = self._descend(gradients, accounts, planned, divisor, noise, observe)
+        self._set_model(parameters, planned, accounts, divisor, names is not None)
+        self.accounts_ = accounts.kept(names)
+        self.odometer_ = accounts.odometer
+        self.holder_report_ = accounts.history.report()
+
+    def _descend(
+        self,
+        gradients: LogisticGradients,
+        accounts: FitAccounts,
+        planned: Plan,
+        divisor: float,
+        noise: np.random.Generator,
+        observe: Callable[[int, Floats], None] | None,
+    ) -> Floats:
+        """Take the steps; the parameters of the model."""
+
+        def look(number: int, parameters: Floats) -> None:
+            self.n_iter_ = number
+            accounts.history.add(number)
+            if observe is not None:
+                observe(number, parameters)
+
+        rule = accounts.rule
+        return descent.descend(
+            gradients,
+            gradients.start,
+            accounts.for_steps,
+            planned.step,
+            steps=self.steps + (self.extra_steps if self.individual else 0),
+            learning_rate=self.learning_rate_,
+            divisor=divisor,
+            noise=noise,
+            average=self.average,
+            momentum=self.momentum,
+            decay=self.decay,
+            pace=self.pace,
+            observe=look,
+            stop=None if rule is None else lambda number: rule.says_stop(),
+            planned=None if rule is None else self.steps,
+        )
+
+    def statement(self, person: object) -> BudgetStatement | Statement:
+        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+
+        Args:
+            person: the person's entry in ``groups``; without groups, the number of the person's row, from 0.
+
+        Returns:
+            With an odometer, the person's own running bound; else the share of the person's budget that is used.
+        """
+        check_is_fitted(self)
+        kept: PersonalAccounts | StreamedAccounts | None = getattr(self, "accounts_", None)
+        if kept is None:
+            why = "individual=False" if not self.individual else "a copied, loaded or tuned model has no accounts"
+            raise ArgumentError(f"statement: {why}; the card says what everybody was charged at most")
+        return kept.statement(person)
+
+    def decision_function(self, X: Features) -> Floats:
+        """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
+        check_is_fitted(self)
+        X = validated(self, X, reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict_proba(self, X: Features) -> Floats:
+        """Probabilities of the classes: (rows, classes)."""
+        scores = self.decision_function(X)
+        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+    def _plan(self, counting: Counting | None) -> Plan:
+        """The parameters checked, and the noise and budget that follow; before the data are looked at."""
+        _check.whole(0, extra_steps=self.extra_steps)
+        check_rate(self.learning_rate)
+        _check.within(0, 1, average=self.average, decay=self.decay, pace=self.pace)
+        descent.check_momentum(self.momentum)
+        if self.n_people is not None:
+            _check.whole(1, n_people=self.n_people)
+        if self.seed is not None:
+            _check.whole(0, seed=self.seed)
+        counts = self._drop_counts(counting)
+        planned = plan(
+            self.accounting,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            steps=self.steps,
+            counted=self.n_people is None,
+            drop_counts=0 if counting is not None else counts,
+        )
+        if not self.individual:
+            check_worst_case(planned, self.steps)
+        return planned
+
+    def _drop_counts(self, counting: Counting | None) -> int:
+        """How many answers there may be to how many people are still active; 0 where nobody asks."""
+        if self.stop_when_inactive is None and counting is None:
+            return 0
+        if self.stop_when_inactive is not None:
+            _check.between(0, 1, stop_when_inactive=self.stop_when_inactive)
+        if not self.individual:
+            raise ArgumentError("stop_when_inactive and counting need individual=True")
+        if self.extra_steps < 1 or self.pace >= 1:
+            raise ArgumentError(
+                f"stop_when_inactive and counting need extra_steps and a pace below 1: with extra_steps="
+                f"{self.extra_steps} and pace={self.pace:g} nobody is out before the last step"
+            )
+        return self.extra_steps
+
+    def _set_model(
+        self, parameters: Floats, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool
+    ) -> None:
+        """The public attributes of the model."""
+        weights = parameters[:-1] if self.fit_intercept else parameters
+        self.coef_ = np.ascontiguousarray(weights.T)
+        self.intercept_ = parameters[-1].copy() if self.fit_intercept else np.zeros(parameters.shape[1])
+        self.counting_ = None if accounts.rule is None else accounts.rule.answer
+        self.card_ = self._card(planned, accounts, divisor, grouped)
+
+    def _card(self, planned: Plan, accounts: FitAccounts, divisor: float, grouped: bool) -> Card:
+        """The guarantee; public."""
+        rule = accounts.rule
+        released = () if rule is None else ((planned.step, self.n_iter_), (rule.answer.price, 1))
+        return build_card(
+            planned.budget.fresh(),
+            delta=planned.delta,
+            why=planned.why,
+            individual=self.individual,
+            spend_remainder=self.individual,
+            sample_rate=None,
+            sigma=planned.step.sigma,
+            noise_multiplier=planned.step.sigma / planned.step.sensitivity,
+            max_grad_norm=self.max_grad_norm,
+            steps=self.steps,
+            extra_steps=self.n_iter_ - self.steps,
+            pace=self.pace if self.individual else 0.0,
+            learning_rate=self.learning_rate_,
+            average=self._averaged(rule is not None),
+            momentum=self.momentum,
+            decay=self.decay,
+            divisor=divisor,
+            count_sigma=None if planned.count is None else planned.count.sigma,
+            people_from="group" if grouped else "record",
+            classes_from="data" if self.classes is None else "caller",
+            reproducible=self.seed is not None or (rule is not None and rule.reproducible),
+            released=released,
+        )
+
+    def _averaged(self, stopped: bool) -> float:
+        """The share of the iterates whose mean is the model: more than planned where the run went on for longer."""
+        if not stopped or self.average == 0:
+            return self.average
+        return 1 - (self.steps - descent.averaged(self.average, self.steps)) / self.n_iter_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.classifier_tags.poor_score = True
+        return tags

@@ -1,0 +1,163 @@
+"""What a training run will release, and the budget of every account: decided before anybody's data are touched."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TypeAlias
+
+from almoner import _check, filters
+from almoner._units import FINE, to_float
+from almoner.accounting import calibrate
+from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian, Repeated
+from almoner.training._accounts.counters import SquareRoot
+
+__all__ = ["COUNT_SHARE", "Plan", "check_rate", "check_worst_case", "plan", "rate_of"]
+
+COUNT_SHARE = 0.01
+"""The share of each person's budget that a noisy count of the people costs, where their number is not public; and the
+share that all noisy counts of those who dropped out cost together."""
+
+TINY = 1e-12
+
+MOST_RATE, MOST_RATE_WITHOUT_INTERCEPT = 4.0, 16.0
+"""Learning rates that the rule of :func:`rate_of` does not exceed, however little noise there is. A constant feature,
+which all people share, makes longer steps swing from one side to the other."""
+
+Budget: TypeAlias = filters.Gaussian | filters.Zcdp
+
+BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "renyi": filters.Zcdp}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be released at most, and what it may cost each person. Every field is public."""
+
+    budget: Budget
+    """A fresh filter that holds the whole budget."""
+    epsilon: float
+    delta: float
+    step: Gaussian
+    count: Gaussian | None
+    """A noisy count of the people, where their number is not public."""
+    drops: SquareRoot | None = None
+    """Noisy counts of the people who dropped out, where they decide when to stop."""
+    why: str = ""
+    """Why the budget is this filter, where it was recommended."""
+
+    @property
+    def total(self) -> float:
+        """What each person may spend, in the budget's measure: mu squared, or rho."""
+        total: float = self.budget.left
+        return total
+
+
+def plan(
+    accounting: str,
+    *,
+    epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None,
+    max_grad_norm: float,
+    steps: int,
+    counted: bool,
+    drop_counts: int = 0,
+) -> Plan:
+    """Noise for a budget, or the budget that a noise amounts to.
+
+    Args:
+        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "renyi".
+        epsilon: public, nats; None: what `steps` steps at the noise multiplier cost.
+        delta: public, in (0, 1).
+        noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.
+        max_grad_norm: public. The clip.
+        steps: public. How often a person may contribute the whole clip.
+        counted: public. Whether a noisy count of the people comes first; it costs COUNT_SHARE of the budget.
+        drop_counts: public. How many noisy counts of the people who dropped out there may be; if there are any, they
+            cost COUNT_SHARE of the budget together.
+
+    Guarantee: all counts and `steps` steps together cost at most the budget, which implies (epsilon, delta)-DP; except
+        where both epsilon and noise_multiplier are given: then the accounts refuse what does not fit.
+    Source: theory 2.1, 3.2 and 3.3.
+    """
+    why = ""
+    _check.one_of(list(BUDGETS), accounting=accounting)
+    _check.between(0, 1, delta=delta)
+    _check.positive(max_grad_norm=max_grad_norm)
+    _check.whole(1, steps=steps)
+    if noise_multiplier is not None:
+        _check.positive(noise_multiplier=noise_multiplier)
+    if epsilon is not None:
+        _check.positive(epsilon=epsilon)
+        budget = BUDGETS[accounting](epsilon=epsilon, delta=delta)
+        recommended = filters.recommend(epsilon=epsilon, delta=delta, plan=Gaussian(1.0))
+        why = recommended.why if type(recommended.budget) is type(budget) else ""
+    elif noise_multiplier is not None:
+        (price,) = _with_total(accounting, 1.0).notion.price(Gaussian(noise_multiplier * max_grad_norm, max_grad_norm))
+        share = 1 - COUNT_SHARE * (counted + (drop_counts > 0))
+        budget = _with_total(accounting, to_float(price, per=FINE) * steps / share * (1 + TINY) ** 3)
+    else:
+        raise ArgumentError("epsilon=None needs a noise_multiplier: one of the two must be given")
+    planned, count, drops = budget.fresh(), None, None
+    for_counts = _with_total(accounting, budget.left * COUNT_SHARE)
+    if counted:
+        count = Gaussian(calibrate.sigma(for_counts, 1))
+        planned.charge(count)
+    if drop_counts:
+        worth = SquareRoot(drop_counts, 1.0).mechanism.sensitivity
+        drops = SquareRoot(drop_counts, calibrate.sigma(for_counts, 1, sensitivity=worth))
+        planned.charge(drops.mechanism)
+    if noise_multiplier is None:
+        sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
+    else:
+        sigma = noise_multiplier * max_grad_norm
+    reached = budget.epsilon(delta=delta) if epsilon is None else epsilon
+    return Plan(budget, reached, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
+
+
+def check_rate(given: float | None) -> None:
+    """Refuse a learning rate that is not above 0; None is the rule's."""
+    if given is not None:
+        _check.positive(learning_rate=given)
+
+
+def rate_of(
+    given: float | None,
+    step: Gaussian,
+    steps: int,
+    divisor: float,
+    *,
+    momentum: float = 0.0,
+    intercept: bool = True,
+) -> float:
+    """The learning rate: what is given, else one at which the noise of all steps adds up to 1 in each parameter.
+
+    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))``
+    in a step, and all steps together by the square root of their number times that. With less noise for each person
+    (more people, a larger epsilon) the model may go further. All of it is public. That 1 suits people whose features
+    have a norm of 1 to 10 was found by experiment: docs/experiments/learning-rates.md. Three digits are kept.
+
+    Args:
+        given: public, > 0; None: the rule.
+        step: public. Its sigma is the noise on a sum.
+        steps: public, >= 1. How many there are.
+        divisor: public, > 0. The number of people that a sum is divided by.
+        momentum: public, in [0, 1).
+        intercept: public. Whether there is a constant feature: then the rule gives at most 4, else at most 16.
+    """
+    if given is not None:
+        return given
+    most = MOST_RATE if intercept else MOST_RATE_WITHOUT_INTERCEPT
+    return min(most, float(f"{(1 - momentum) * divisor / (step.sigma * sqrt(steps)):.3g}"))
+
+
+def check_worst_case(planned: Plan, steps: int) -> None:
+    """Raise BudgetExceeded where steps that all people pay in full do not fit; nothing is spent by asking."""
+    budget = planned.budget.fresh()
+    if planned.count is not None:
+        budget.charge(planned.count)
+    budget.charge(Repeated(planned.step, steps))
+
+
+def _with_total(accounting: str, total: float) -> Budget:
+    """A fresh filter with this total: mu squared, or rho."""
+    return filters.Gaussian(mu=sqrt(total)) if accounting == "gaussian" else filters.Zcdp(rho=total)

@@ -1,0 +1,273 @@
+"""Choose settings by private runs and pay for the choice: the best of a random number of runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import exp, sqrt
+from random import Random, SystemRandom
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from almoner import _check, _search, mechanisms
+from almoner._units import shown
+from almoner.accounting import meaning
+from almoner.curves import gaussian, tradeoff, tuning, zcdp
+from almoner.errors import ArgumentError
+from almoner.noise import rounded_gaussian
+from almoner.training._card.card import Card
+from almoner.training._linear.estimator import Features, Floats, LogisticRegression
+from almoner.training._linear.wrappers import Copied
+
+__all__ = ["PrivateSearch"]
+
+TUNABLE = ("average", "decay", "extra_steps", "learning_rate", "max_grad_norm", "momentum", "pace", "steps")
+SCORE_SHARE = 0.1
+MOST_CANDIDATES = 10_000
+
+HeldOut = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one run of the search may cost, decided before anybody's data are touched. Every field is public."""
+
+    best: mechanisms.BestOf
+    epsilon: float
+    """Of the accounts of one run, at the delta of the search."""
+    score: mechanisms.Gaussian
+    """A noisy count of the people whom a model gets right."""
+
+
+class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The best of a random number of private trainings, each with settings drawn at random from a public grid.
+
+    Only the best model is released, with its settings and its noisy score; the number of runs stays secret. All runs,
+    all scores and the choice together cost each person (epsilon, delta), so that each run has a smaller budget.
+
+    Parameters
+    ----------
+    estimator : a `LogisticRegression` with the settings that are not tuned; its epsilon, delta and seed are replaced.
+    grid : {setting: values}, public: all combinations are candidates, each as likely as the others.
+    epsilon, delta : the guarantee for each person.
+    runs : how many runs are expected, above 1, at most 1,000.
+    shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
+        a larger budget, and vary more: of ten expected runs there is one alone in a tenth of all searches at 1, in a
+        fourth at 0.
+    seed : None: noise, and what is drawn, by bits of the operating system. A number makes the search reproducible and
+        therefore NOT private.
+
+    Attributes
+    ----------
+    best_estimator_, best_params_, best_score_ : the model, its settings, and the noisy number of people whom it gets
+        right; public. The model has the card of the search, and no accounts: its run alone is less than what was paid.
+    card_ : the guarantee of the search; public.
+    classes_, n_features_in_ : as in `LogisticRegression`.
+
+    Guarantee: `best_estimator_` with its settings and its score is (epsilon, delta)-differentially private when one
+        person, with all of that person's records, is added or removed: for people in `X`, and for people in
+        `held_out`; provided that estimator, grid, features and labels were chosen without looking at the data, that no
+        seed was given, and that nobody who gets the model learns how many runs there were (or how long they took).
+    Source: theory 8.2; docs/proofs/tuning.md; Papernot & Steinke (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, y = np.repeat([[-1.0], [1.0]], 500, axis=0), np.repeat([0, 1], 500)
+    >>> one = LogisticRegression(steps=20, classes=[0, 1], n_people=1000)
+    >>> search = PrivateSearch(one, {"learning_rate": [0.01, 4.0]}, epsilon=1.0, runs=5, seed=1).fit(x, y)
+    >>> search.predict([[-0.5], [0.5]]), search.card_.epsilon
+    (array([0, 1]), 1.0)
+    """
+
+    card_: Card
+
+    def __init__(
+        self,
+        estimator: LogisticRegression,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        runs: float = 10.0,
+        shape: float = 1.0,
+        seed: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.grid = grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.runs = runs
+        self.shape = shape
+        self.seed = seed
+
+    def fit(
+        self, X: Features, y: ArrayLike, groups: ArrayLike | None = None, *, held_out: HeldOut | None = None
+    ) -> Self:
+        """Search.
+
+        Args:
+            X: (rows, features) array or CSR matrix, private, finite.
+            y: (rows,) labels, private.
+            groups: (rows,) whose row it is, private; None: every row is a person of its own.
+            held_out: private: X, y and groups of other people, on whom models are scored in place of those in X. None
+                of them may be in X. They pay for the noisy scores, with the whole budget; the people in X then pay for
+                the trainings alone. Without them the people in X pay for both, a tenth of a run's budget for its score.
+
+        Raises:
+            ArgumentError: a setting or a budget breaks a rule; before anybody's data are touched.
+        """
+        candidates = self._candidates()
+        planned = self._plan(held_out is not None)
+        models = self._ready(candidates, planned)
+        self._tell_of_wrappers()
+        scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
+        chance: Random = SystemRandom() if self.seed is None else Random(self.seed)
+        best: tuple[int, int, LogisticRegression] | None = None
+        for number in range(tuning.draw_runs(planned.best, seed=self.seed)):
+            place = chance.randrange(len(models))
+            model = clone(models[place])
+            model._copies = None  # the search pays for all runs together
+            if self.seed is not None:
+                model.set_params(seed=1_000_003 * self.seed + number)
+            model.fit(X, y, groups)
+            score = _right(model, *scored) + self._noise(planned.score.sigma, number)
+            if best is None or score > best[0]:
+                best = score, place, model
+        return self._release(best, candidates, planned, held_out is not None)
+
+    def _release(
+        self,
+        best: tuple[int, int, LogisticRegression] | None,
+        candidates: Sequence[dict[str, Any]],
+        planned: Plan,
+        held_out: bool,
+    ) -> Self:
+        """The public attributes; nothing else of any run is kept."""
+        if best is None:
+            raise ArgumentError("runs must be at least one")
+        self.best_score_, place, self.best_estimator_ = best
+        self.best_params_ = candidates[place]
+        self.classes_, self.n_features_in_ = self.best_estimator_.classes_, self.best_estimator_.n_features_in_
+        law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
+        payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"
+        self.card_ = replace(
+            self.best_estimator_.card_,
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            theorem=f"{self.best_estimator_.card_.theorem}; theory 8.2 for the choice",
+            guess=meaning.of(tradeoff.of(planned.best)).guess(),
+            why="",
+            tuned=f"the best of a random number of runs ({shown(self.runs, 4)} expected, {law}), each with one of "
+            f"{len(candidates)} public settings ({settings}), by noisy counts (standard deviation "
+            f"{shown(planned.score.sigma, 4, down=True)}) of the people whom a model gets right; {payers}",
+        )
+        self.best_estimator_.card_ = self.card_
+        for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
+            setattr(self.best_estimator_, private, None)
+        return self
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        """All combinations of the grid."""
+        if not isinstance(self.estimator, LogisticRegression):
+            raise ArgumentError(f"estimator={self.estimator!r} must be a LogisticRegression, whose budget has a price")
+        if self.estimator.noise_multiplier is not None:
+            raise ArgumentError("noise_multiplier must be None: each run's noise follows from the budget of the search")
+        if not isinstance(self.grid, Mapping) or not self.grid:
+            raise ArgumentError(f"grid={self.grid!r} must map settings to lists of values")
+        for name, values in self.grid.items():
+            _check.one_of(TUNABLE, grid=name)
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+                raise ArgumentError(f"grid[{name!r}]={values!r} must be a list of values, at least one")
+        found = [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+        if len(found) > MOST_CANDIDATES:
+            raise ArgumentError(f"grid has {len(found)} candidates, and {MOST_CANDIDATES} are allowed")
+        return found
+
+    def _plan(self, held_out: bool) -> Plan:
+        """The budget of one run, so that the best of them costs what was promised."""
+        _check.positive(epsilon=self.epsilon)
+        _check.between(0, 1, delta=self.delta)
+        if self.seed is not None:
+            _check.whole(0, seed=self.seed)
+        if self.shape == float("inf"):
+            raise ArgumentError("shape=inf may give no run at all: take a finite one")
+        left = self.delta - tuning.MISSED * (1 + exp(min(self.epsilon, 700.0)))
+        if not left > 0:
+            raise ArgumentError(
+                f"delta={self.delta!r} must be above {self.delta - left:.3g} at epsilon={self.epsilon!r}"
+            )
+        exactly = self.estimator.accounting == "gaussian"
+
+        def best(sigma: float) -> mechanisms.BestOf:
+            one = mechanisms.Gaussian(sigma) if exactly else mechanisms.Zcdp(0.5 / sigma**2 * (1 + 1e-15))
+            return mechanisms.BestOf(one, self.runs, self.shape)
+
+        def fits(sigma: float) -> bool:
+            return tuning.epsilon(best(sigma), delta=left) <= self.epsilon
+
+        one_run = gaussian.mu(epsilon=self.epsilon, delta=self.delta)
+        sigma = _search.least(fits, near=1.5 / one_run, tolerance=1e-3)
+        if not sigma < float("inf"):
+            raise ArgumentError(f"epsilon={self.epsilon!r} leaves {self.runs!r} runs no budget")
+        share = 0.0 if held_out else SCORE_SHARE
+        score = mechanisms.Gaussian(sigma / sqrt(share or 1.0) * (1 + 1e-12))
+        return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta, exactly), score)
+
+    def _ready(self, candidates: Sequence[dict[str, Any]], planned: Plan) -> list[LogisticRegression]:
+        """An estimator for each candidate; settings that break a rule are refused here."""
+        models = []
+        for settings in candidates:
+            model = clone(self.estimator).set_params(**settings, epsilon=planned.epsilon, delta=self.delta, seed=None)
+            model._plan(None)
+            models.append(model)
+        return models
+
+    def _noise(self, sigma: float, number: int) -> int:
+        if self.seed is None:
+            return int(rounded_gaussian(sigma, size=1)[0])
+        return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
+
+    def decision_function(self, X: Features) -> Floats:
+        """Scores of the best model; see ``LogisticRegression``."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    def predict_proba(self, X: Features) -> Floats:
+        """Probabilities of the classes: (rows, classes)."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X)
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """The most likely class of each row."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+
+def _right(model: LogisticRegression, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
+    """How many people a model gets right, in at least half of their rows. Private; one person moves it by one."""
+    right = np.asarray(model.predict(X) == column_or_1d(y), np.float64)
+    if groups is None:
+        return int(right.sum())
+    _, owners = np.unique(column_or_1d(groups), return_inverse=True)
+    return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
+
+
+def _epsilon(mu: float, delta: float, exactly: bool) -> float:
+    """An epsilon whose budget is at most this mu (or mu squared / 2 of rho)."""
+
+    def fits(epsilon: float) -> bool:
+        if exactly:
+            return gaussian.mu(epsilon=epsilon, delta=delta) <= mu
+        return zcdp.rho(epsilon=epsilon, delta=delta) <= mu**2 / 2
+
+    epsilon = float(gaussian.epsilon(mu, delta=delta) if exactly else zcdp.epsilon(mu**2 / 2, delta=delta))
+    while epsilon > 0 and not fits(epsilon):
+        epsilon *= 1 - 1e-9
+    if not epsilon > 0:
+        raise ArgumentError(f"delta={delta!r} alone covers what one run may cost: take a smaller delta")
+    return epsilon

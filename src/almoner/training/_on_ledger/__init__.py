@@ -1,0 +1,1 @@
+"""Trainings that charge the accounts of a ledger."""

@@ -1,0 +1,319 @@
+"""A training on a ledger: what it may cost each person is reserved there, and settled when it is over.
+
+Names and symbols
+    per       how many units of the training's budget are one unit of the ledger's: mu squared is two rho
+    share     in (0, 1], private: the part of the training's budget that was reserved for a person
+
+Source: theory 5.12, 5.10; docs/proofs/one-account.md
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _check, filters, notions
+from almoner._arrays import Array, Mask, to_numpy
+from almoner._uncopyable import Uncopyable
+from almoner.errors import AlmonerError, ArgumentError, Unsupported
+from almoner.individual import Filter
+from almoner.ledger import Hold, Ledger, new_claim
+from almoner.mechanisms import Mechanism
+from almoner.training._card.card import Card
+
+__all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "held"]
+
+
+class HeldAccounts(Filter):
+    """Accounts of a training on a ledger: they charge nobody once the training is settled, or went on elsewhere."""
+
+    hold: Hold | None = None
+
+    def charge(self, step: Mechanism, norms: Array, people: Any = None) -> Mask:
+        """(n,) bool: who takes part; as ``individual.Filter.charge``.
+
+        Raises:
+            LedgerError: what these accounts had was given back, or is another process's.
+        """
+        if self.hold is None:
+            return super().charge(step, norms, people)
+        with self.hold.lock:  # what is charged while a run is being settled would be forgotten
+            self.hold.check()
+            return super().charge(step, norms, people)
+
+
+@dataclass(frozen=True, slots=True)
+class OnLedger:
+    """The ledger that a training is charged to: ``ledger=`` of ``Trainer.fit``, ``Stream`` and estimators.
+
+    Args:
+        ledger: open, e.g. ``session.ledger``, or where it is: then it is open while the training runs.
+        key: a name for the training, as for a question. Public.
+        analyst, purpose: whose limits on the ledger hold for the training. Public.
+        dataset: which of the ledger's data sets it is about, for the record and statements. Public. Whether the records
+            are those of that table is not checked: a training has arrays, and ids that say who is who.
+
+    Guarantee: before the training begins, the most that it can cost each person is reserved there: its own budget, or
+        what this person has left. What it spends is charged at the end and the rest given back, so that all trainings
+        and questions of the ledger together keep within each person's one budget.
+    Source: theory 5.12, 5.10; docs/proofs/one-account.md.
+    """
+
+    ledger: Ledger | Path | str
+    key: str
+    analyst: str = "training"
+    purpose: str | None = None
+    dataset: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ledger, Ledger | Path | str):
+            raise ArgumentError("ledger must be an open ledger, or where it is")
+        _check.name(key=self.key, analyst=self.analyst)
+        if self.purpose is not None:
+            _check.name(purpose=self.purpose)
+
+    def refuse(self, **refused: object) -> None:
+        """Refuse what is not done together with a ledger: by name, each must be None or False."""
+        for name, value in refused.items():
+            if value is not None and value is not False:
+                raise Unsupported(f"{name} is not done together with ledger=")
+
+
+def held(
+    on: OnLedger | None,
+    ids: Sequence[object] | None,
+    budget: filters.Filter | None,
+    count: int,
+    *,
+    folder: "ClaimsFolder | None" = None,
+    begun: bool = False,
+) -> "LedgerRun | None":
+    """What the ledger reserves for a run; None where it is on no ledger.
+
+    Args:
+        on: where it is charged.
+        ids: (count,) who each person is, private.
+        budget: of the run, public.
+        count: the number of people.
+        folder: where its claims are kept, if the run can be resumed.
+        begun: whether the run has released something already.
+
+    Raises:
+        ArgumentError: it was on a ledger and goes on without it, or ids are not those of the people.
+    """
+    if on is None or budget is None:
+        if ids is not None or (folder is not None and folder.claims()):
+            raise ArgumentError("ledger=None: ids name people on a ledger, and what began on a ledger goes on there")
+        return None
+    if ids is None or len(ids) != count:
+        raise ArgumentError("ids must say who each person is, in the order of their numbers in people")
+    if folder is None:
+        return LedgerRun(on, ids, budget)
+    earlier, claim = folder.claims(), new_claim()
+    folder.claim(claim)
+    run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
+    folder.confirm_by(lambda: run.renew(folder))
+    return run
+
+
+class ClaimsFolder(Protocol):
+    """Keeps the claims on a ledger of a run that can be resumed."""
+
+    def claims(self) -> list[str]:
+        """Those so far, in order."""
+
+    def claim(self, claim: str, /, *, after: str | None = None) -> None:
+        """Keep one more, of all before it only ``after`` if given; returns when it is on the disk."""
+
+    def confirm_by(self, work: Callable[[], object], /) -> None:
+        """Have this done after each announcement, and before anything is released."""
+
+
+class LedgerRun(Uncopyable):
+    """One training on a ledger, from what is reserved to what is settled. Private.
+
+    Args:
+        on: where it is charged.
+        ids: who each account is, each once, as the ledger names people. Private.
+        budget: what the training may cost each person at most. Public.
+        claim: of this process, and
+        earlier: those before it; None and empty where the training cannot be resumed.
+        begun: whether the training has released something already: then the ledger must know of it.
+
+    Raises:
+        Unsupported: the ledger's measure has no price for the training's budget.
+        ArgumentError, BudgetExceeded: as ``ledger.Hold.take``.
+
+    Guarantee: whatever else is charged to the ledger, before, meanwhile or afterwards, all of it together with this
+        training keeps within each person's budget of the ledger.
+    Source: theory 5.12, 5.10; docs/proofs/one-account.md.
+    """
+
+    def __init__(
+        self,
+        on: OnLedger,
+        ids: Sequence[object],
+        budget: filters.Filter,
+        *,
+        claim: str | None = None,
+        earlier: Collection[str] = (),
+        begun: bool = False,
+    ) -> None:
+        self._budget, self._resumable = budget, claim is not None
+        given = on.ledger
+        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
+        self._owned = self._book is not given
+        self._accounts: HeldAccounts | None = None
+        try:
+            self._per, delta = _measured(budget, self._book)
+            (self._limit,) = budget.notion.person_limits()
+            if begun and self._book.find(on.key) is None:
+                raise ArgumentError(
+                    f"key={on.key!r}: this ledger knows of no such training, which has released something: it is "
+                    "another ledger, or an older copy of it"
+                )
+            self._hold = Hold.take(
+                self._book,
+                key=on.key,
+                people=ids,
+                units=-(-self._limit // self._per),
+                analyst=on.analyst,
+                purpose=on.purpose,
+                delta=delta,
+                claim=claim,
+                earlier=earlier,
+                described={"budget": repr(budget)},
+                dataset=on.dataset,
+            )
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def record(self) -> str:
+        """Number and hash of the entry that reserved, and the training's name: for the model's card. Public."""
+        return f"training {self._hold.key!r}, entry {self._hold.record}"
+
+    @property
+    def delta(self) -> float:
+        """At which the budget is stated: its own, or else the ledger's. Public."""
+        return self._budget.delta or self._book.delta or 1e-6
+
+    def accounts(self, saved: Filter | None = None) -> Filter:
+        """The accounts that the training charges: each person's budget is what was reserved for that person.
+
+        Args:
+            saved: those of a checkpoint, to go on with.
+
+        Raises:
+            ArgumentError: the checkpoint's budgets are not what the ledger reserved.
+        """
+        shares = self._shares()
+        if saved is None:
+            self._accounts = HeldAccounts(len(shares), self._budget.fresh(), shares=shares)
+        else:
+            state = saved.state()
+            kept = state.get("shares")
+            if kept is None or not np.array_equal(np.asarray(to_numpy(kept)), shares):
+                raise ArgumentError("ledger: it reserved other budgets than the checkpoint's")
+            self._accounts = HeldAccounts.from_state(state)
+        self._accounts.hold = self._hold
+        return self._accounts
+
+    def renew(self, folder: ClaimsFolder) -> None:
+        """Put a new claim in force: an older copy of the folder can't go on from now on. Before each release.
+
+        Raises:
+            LedgerError: another process has gone on; nothing may be released.
+        """
+        claim = new_claim()
+        with self._hold.lock:
+            folder.claim(claim, after=self._hold.claim)
+            self._hold.renew(claim)
+
+    def settle(self, card: Card | None, model: Sequence[Any]) -> None:
+        """End the training: people remain charged what their accounts were, and have the rest back.
+
+        Args:
+            card: of the model; None where the training ended by an error.
+            model: the arrays of numbers that the model is, by whose digest the record knows it. Public.
+
+        Guarantee: each person remains charged at least what the training cost that person.
+        Source: theory 5.12; docs/proofs/one-account.md.
+        """
+        outcome: dict[str, object] = {"model": None, "outcome": "an error"}
+        if card is not None:
+            told = {"epsilon": card.epsilon, "delta": card.delta, "steps": card.steps, "sigma": card.sigma}
+            outcome = {"model": digest(model), "outcome": told}
+        if self._accounts is None:
+            self._hold.settle(np.zeros_like(self._hold.units), public=outcome)
+            return
+        with self._hold.lock:
+            spent = to_numpy(self._accounts.state()["spent"])[:, 0] - self._opening()
+            units = np.minimum(-(-np.maximum(spent, 0) // self._per), self._hold.units)
+            self._hold.settle(units.astype(np.int64), public=outcome)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""
+        if not self._resumable and not self._hold.settled:
+            with suppress(AlmonerError):
+                self.settle(None, [])
+        self._close()
+
+    def _close(self) -> None:
+        if self._owned:
+            self._book.close()
+
+    def _shares(self) -> NDArray[np.float64]:
+        """(n,) in (0, 1]: the part of the training's budget that was reserved for each person, rounded down."""
+        units = np.minimum(self._hold.units.astype(object) * self._per, self._limit).astype(np.int64)
+        shares = np.where(units == self._limit, 1.0, units.astype(np.float64) / self._limit)
+        return np.where(units == 0, 0.25 / self._limit, shares)  # a share that is not a unit
+
+    def _opening(self) -> NDArray[np.int64]:
+        """(n,) the units that count as spent from the start."""
+        opening = self._budget.notion.person_opening(self._shares())
+        return np.asarray(opening, np.int64)[:, 0]
+
+
+def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
+    """How many units of the budget are one of the ledger's, and what it costs in delta besides.
+
+    Raises:
+        Unsupported: no theorem charges this budget to this ledger.
+    """
+    measure = ledger.measure
+    if isinstance(budget, filters.Gaussian) and measure in ("zCDP rho", "Gaussian rho"):
+        return 2, 0.0
+    if isinstance(budget, filters.Zcdp) and measure == "zCDP rho":
+        return 1, 0.0
+    if isinstance(budget.notion, notions.Residue) and measure == "Gaussian rho":
+        return 2, budget.notion.slack
+    wanted = {
+        "zCDP rho": "filters.Gaussian or filters.Zcdp, of steps on all people, or on fixed batches",
+        "Gaussian rho": "filters.Gaussian, or filters.Residue for sampled steps",
+    }
+    what = wanted.get(measure)
+    if what is None:
+        raise Unsupported(f"ledger: it counts {measure}, in which Gaussian noise has no price: use another ledger")
+    raise Unsupported(f"budget={budget!r}: this ledger counts {measure}, which needs {what}")
+
+
+def digest(arrays: Sequence[Any]) -> str:
+    """SHA-256 over the numbers of a model, by which the record knows it. Public."""
+    sum_ = sha256()
+    for array in arrays:
+        values = np.ascontiguousarray(to_numpy(array))
+        sum_.update(f"{values.dtype} {values.shape}".encode() + values.tobytes())
+    return sum_.hexdigest()

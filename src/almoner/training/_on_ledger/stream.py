@@ -1,0 +1,212 @@
+"""A stream on a ledger: each update charges the people who are in it there, in one transaction, and has a number.
+
+The ledger keeps the accounts; the stream keeps none. With a folder, the noisy sums of an update are kept there before
+the transaction is completed, so that after a crash the ledger says whether the update was made, and the folder what
+it was.
+
+Names and symbols
+    most      (n,) units of the ledger that each person may pay for an update; private
+    paid      (n,) units that each person pays; private
+
+Source: theory 5.1 to 5.3, 5.12; docs/proofs/one-account.md, "Streams"
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf, nextafter, sqrt
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from almoner import _audit_hook, filters
+from almoner._arrays import to_numpy
+from almoner._uncopyable import Uncopyable
+from almoner._units import to_float
+from almoner.errors import Unsupported
+from almoner.individual import BudgetStatement, Filter
+from almoner.ledger import Ledger, Updates, last_update, new_claim
+from almoner.mechanisms import Gaussian
+from almoner.training._on_ledger.run import OnLedger, digest
+
+__all__ = ["LedgerStream", "UpdateFolder", "closed_after_errors"]
+
+Kept = tuple[list[Any], float]
+Units = NDArray[np.int64]
+
+
+class UpdateFolder(Protocol):
+    """The folder that a stream goes on from."""
+
+    def claim(self) -> str:
+        """The secret by which this folder's stream shows a ledger that it is the one of its name. Private."""
+
+    def kept(self, number: int) -> Kept | None:
+        """The noisy sums of the update of this number, and what they are divided by, if they were kept. Private."""
+
+
+class LedgerStream(Uncopyable):
+    """The accounts of one stream: a ledger's. Private.
+
+    Args:
+        on: where it is charged.
+        refused: what cannot be given beside a ledger, by name.
+
+    Raises:
+        Unsupported: something else was given beside the ledger, or Gaussian noise has no price in its measure.
+
+    Fields:
+        budget: what the ledger promises everybody, as a filter that charges nobody. Public.
+        whole: the same in rho, in which the accounts of one update are counted. Public.
+    """
+
+    def __init__(self, on: OnLedger, **refused: object) -> None:
+        on.refuse(**refused)
+        self.on, given = on, on.ledger
+        self._book = given if isinstance(given, Ledger) else Ledger.open(given)
+        self._owned = self._book is not given
+        self._updates: Updates | None = None
+        try:
+            self.budget = _budget(self._book)
+        except BaseException:
+            self.close()
+            raise
+        self.whole = filters.Zcdp(rho=self._book.budget)  # in which accounts of one update are counted
+
+    def begin(self, described: Mapping[str, object], folder: UpdateFolder | None, number: int) -> Kept | None:
+        """Begin the stream on the ledger, or go on with it.
+
+        Args:
+            described: what the record says of the stream, public.
+            folder: which the stream goes on from, if it can.
+            number: how many updates the folder's state has seen.
+
+        Returns:
+            The one update more that the folder keeps and the ledger charged before a crash, as noisy sums and divisor:
+            apply it first. None where there is none. Private.
+
+        Raises:
+            ArgumentError: as ``ledger.Updates``.
+        """
+        on, claim = self.on, new_claim() if folder is None else folder.claim()
+        last, kept = last_update(self._book, on.key), None if folder is None else folder.kept(number + 1)
+        charged = None if last is None else (last.public["update"], last.public["released"])
+        if kept is not None and charged != (number + 1, digest(kept[0])):
+            kept = None  # it was never charged, so it is not released
+        self._updates = Updates(
+            self._book,
+            key=on.key,
+            analyst=on.analyst,
+            purpose=on.purpose,
+            claim=claim,
+            number=number + (kept is not None),
+            described=described,
+            dataset=on.dataset,
+        )
+        return kept
+
+    @property
+    def record(self) -> str:
+        """The stream's name and the entry that began it: for the model's card. Public."""
+        return f"stream {self.on.key!r}, entry {self._begun.record}"
+
+    def release(
+        self,
+        step: Gaussian,
+        ids: Sequence[Hashable],
+        charge_and_sum: Callable[[Filter], list[Any]],
+        add_noise: Callable[[Sequence[Any]], list[Any]],
+        *,
+        spread: int,
+        keep: Callable[[int, list[Any]], None],
+    ) -> list[Any]:
+        """Charge the people who are there on the ledger, and give the noisy sums once they are charged.
+
+        Args:
+            step: what is released, public.
+            ids: (n,) who is there, private.
+            charge_and_sum: gets accounts of these people, charges them, and gives the private sums: arrays or tensors.
+            add_noise: the sums with fresh noise.
+            spread: public: each person pays one part in so many of what that person has left, at most.
+            keep: keeps the noisy sums under the number of the update, before the ledger's transaction is completed.
+
+        Guarantee: when this returns, the ledger has charged each person what the release costs that person, and has
+            the release on record; when it raises, nothing was released, or the ledger says that it was.
+        Source: theory 5.1; docs/proofs/one-account.md, "Streams".
+        """
+        sums: list[Any] = []
+        noisy: list[Any] = []
+
+        def contribute(most: Units) -> Units:
+            accounts, before = self._accounts(most)
+            sums[:] = charge_and_sum(accounts)
+            return np.asarray(to_numpy(accounts.state()["spent"]), np.int64)[:, 0] - before
+
+        def drawn() -> dict[str, object]:
+            noisy[:] = _audit_hook.released(lambda: add_noise(sums), exact=list(sums), mechanism=step)
+            keep(self._begun.number + 1, noisy)
+            return {"sigma": step.sigma, "sensitivity": step.sensitivity, "released": digest(noisy)}
+
+        people: Sequence[Any] = ids
+        self._begun.update(people, self._price(step), pace=spread, contribute=contribute, release=drawn)
+        return noisy
+
+    def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
+        """What one person may be told about that person's budget on the ledger. Private."""
+        book = self._book
+        stated = book.stated_delta if delta is None else delta
+        set_aside = sum(int(entry.public["units"]) for entry in book.watched())
+        used = min(1.0, nextafter((book.spent(person) + set_aside) / book.budget_units, inf))
+        return BudgetStatement(person, used, book.promise(stated), stated, book.meaning().guess())
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here."""
+        if self._owned:
+            self._book.close()
+
+    @property
+    def _begun(self) -> Updates:
+        if self._updates is None:
+            raise Unsupported("the stream has not begun")
+        return self._updates
+
+    def _accounts(self, most: Units) -> tuple[Filter, Units]:
+        """Accounts in which each person has so many units left, and what counts as spent there."""
+        fresh = Filter(len(most), self.whole).state()
+        (limit,) = self.whole.notion.person_limits()
+        before = limit - np.minimum(most, limit)
+        return Filter.from_state(fresh | {"spent": before[:, None]}), before
+
+    def _price(self, step: Gaussian) -> int:
+        """Units, the most that a person pays for a step."""
+        accounts, before = self._accounts(np.array([self._book.budget_units]))
+        accounts.charge(step, accounts.allowance(step))
+        return max(1, int(to_numpy(accounts.state()["spent"])[0, 0] - before[0]))
+
+
+@contextmanager
+def closed_after_errors(stream: LedgerStream | None) -> Iterator[None]:
+    """Close a ledger that was opened for a stream that does not come to be."""
+    try:
+        yield
+    except BaseException:
+        if stream is not None:
+            stream.close()
+        raise
+
+
+def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
+    """What all that a ledger pays for keeps within, as a filter that is charged nowhere.
+
+    Raises:
+        Unsupported: Gaussian noise has no price in the ledger's measure.
+    """
+    terms = ledger.entries("opened")[0].public
+    epsilon, delta, rho = terms["epsilon"], ledger.delta, to_float(ledger.budget_units)
+    if ledger.measure == "Gaussian rho":
+        if epsilon is not None:
+            return filters.Gaussian(epsilon=epsilon, delta=delta)
+        return filters.Gaussian(mu=nextafter(sqrt(2 * rho), inf))
+    if ledger.measure == "zCDP rho":
+        return filters.Zcdp(rho=rho) if epsilon is None else filters.Zcdp(epsilon=epsilon, delta=delta)
+    raise Unsupported(f"ledger: it counts {ledger.measure}, in which Gaussian noise has no price: use another ledger")

@@ -1,0 +1,1 @@
+"""Records by person: from tensors and data sets, on one process or several."""

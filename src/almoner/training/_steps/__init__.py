@@ -1,0 +1,1 @@
+"""Steps of a training: contributions, noise, releases, checkpoints, callbacks."""

@@ -1,0 +1,193 @@
+"""A run as its callbacks see it: public facts, what may be changed next, and questions that are paid for."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import nn
+
+from almoner import _check
+from almoner.errors import ArgumentError
+from almoner.mechanisms import Gaussian, Mechanism, Repeated, SampledGaussian
+from almoner.training._checkpoints.state import CurrentState, History, TrainingState
+from almoner.training._records.evaluation import Values
+from almoner.training._steps.settings import Settings
+from almoner.training.stopping import ActiveAnswer, DropoutCount
+
+__all__ = ["Run"]
+
+
+class Run:
+    """The state of a run, handed to callbacks. It holds nothing private.
+
+    Decisions may depend on what is public here: on the module's parameters, on answers to :meth:`noisy_sum`, on data
+    that are not private. They may not depend on private data, or on what people have spent, in any other way.
+
+    Fields: module, optimizer; step, the number of steps done; steps, how many each person can pay in full; last, the
+        number of the last; divisor, what sums are divided by; max_grad_norm, noise_multiplier and sample_rate, which a
+        callback may set for the next step; counting, the latest answer of ``stopping.Dropouts`` or ``StillActive``, if
+        one counts; answers, what was asked so far, as (step, name, answer); released, what was charged and how often;
+        history, for callbacks to keep public things in; reason, why the run ended; state, all of it as one frozen
+        value.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        settings: Settings,
+        current: CurrentState,
+        budget_admits: Callable[[Mechanism], bool],
+        ask: Callable[[str, Gaussian, Values], float],
+        count_clipped: Callable[[str, Gaussian], float],
+    ) -> None:
+        self.module, self.optimizer = module, optimizer
+        self.counting: DropoutCount | ActiveAnswer | None = None
+        self._settings, self._current = settings, current
+        self._budget_admits, self._ask, self._count_clipped = budget_admits, ask, count_clipped
+
+    def __repr__(self) -> str:
+        return f"Run(step={self.step}, steps={self.steps}, noise_multiplier={self.noise_multiplier:g})"
+
+    @property
+    def state(self) -> TrainingState:
+        """Where the run stands now, as one frozen value."""
+        return self._current.value
+
+    @property
+    def step(self) -> int:
+        """The number of steps done."""
+        return self.state.step
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps each person can pay in full; None: as many as the budget admits."""
+        return self._settings.steps
+
+    @property
+    def last(self) -> int | None:
+        """The number of the last step; None: the budget decides."""
+        return self._settings.last_step
+
+    @property
+    def max_grad_norm(self) -> float:
+        """The clip of the next step, on each person's gradient. Noise is a multiple of it."""
+        return self.state.max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        _check.positive(max_grad_norm=value)
+        if self._settings.batches is not None:
+            raise ArgumentError("max_grad_norm can't be set in a run with fixed batches: later rows are paid already")
+        self._current.update(max_grad_norm=float(value))
+
+    @property
+    def divisor(self) -> float:
+        """The fixed public number of people that sums are divided by, times the sample rate if people are sampled."""
+        return self._settings.divisor
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of the next step on a sum, as a multiple of the clip."""
+        return self.state.noise_multiplier
+
+    @noise_multiplier.setter
+    def noise_multiplier(self, value: float) -> None:
+        _check.positive(noise_multiplier=value)
+        if self._settings.batches is not None:
+            raise ArgumentError(
+                "noise_multiplier can't be set in a run with fixed batches: later rows are paid already"
+            )
+        self._current.update(noise_multiplier=float(value))
+
+    @property
+    def sample_rate(self) -> float | None:
+        """The probability with which each person is sampled in the next step; None: every person takes part."""
+        return self.state.sample_rate
+
+    @sample_rate.setter
+    def sample_rate(self, value: float) -> None:
+        if self.sample_rate is None:
+            raise ArgumentError("sample_rate can't be set in a run in which every person takes part in every step")
+        _check.number(sample_rate=value)
+        if not 0 < value <= 1:
+            raise ArgumentError(f"sample_rate={value!r} must be in (0, 1]")
+        self._current.update(sample_rate=float(value))
+
+    @property
+    def answers(self) -> tuple[tuple[int, str, float], ...]:
+        """What was asked so far: (step, name, answer)."""
+        return self.state.answers
+
+    @property
+    def released(self) -> Mapping[Mechanism, int]:
+        """What was charged and released, and how often."""
+        return self.state.released
+
+    @property
+    def history(self) -> History:
+        """For callbacks to keep public things in, by name; saved with checkpoints."""
+        return self.state.history
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run ended; None while it goes on."""
+        return self.state.reason
+
+    def next_step(
+        self, *, noise_multiplier: float | None = None, sample_rate: float | None = None
+    ) -> Gaussian | SampledGaussian:
+        """What the next step releases, or would with other noise or another rate."""
+        sigma = (self.noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
+        rate = self.sample_rate if sample_rate is None else sample_rate
+        return (
+            Gaussian(sigma, self._settings.sensitivity(self.max_grad_norm))
+            if rate is None
+            else SampledGaussian(sigma, self.max_grad_norm, rate)
+        )
+
+    def can_take(self, step: Mechanism, times: int) -> bool:
+        """Whether the plan and, where all are charged the worst case, the budget leave room for so many steps."""
+        if self.last is not None and self.step + times > self.last:
+            return False
+        return times == 0 or self._budget_admits(Repeated(step, times))
+
+    def stop(self, reason: str = "a callback stopped it") -> None:
+        """End the run after this step."""
+        self._current.update(reason=reason)
+
+    def noisy_sum(self, values: Values, *, sigma: float, name: str = "sum") -> float:
+        """A sum over people of something between 0 and 1, with Gaussian noise; charged to the same accounts.
+
+        Args:
+            values: called with the module's output and the targets of some records, gives a number in [0, 1] for each:
+                ``correct`` counts correct answers. A person with several records gives their mean.
+            sigma: public. Standard deviation of the noise.
+            name: under which the answer is kept in ``answers``.
+
+        Returns:
+            Public. A person who can't pay for their part is left out.
+
+        Guarantee: released by a Gaussian mechanism with sensitivity 1, each person charged for their own value.
+        Source: theory 2.1, 5.1.
+        """
+        return self._ask(name, Gaussian(sigma, 1.0), values)
+
+    def count_clipped(self, *, sigma: float, name: str = "clipped") -> float:
+        """How many people's gradients were longer than the clip in the last step, with Gaussian noise.
+
+        Args:
+            sigma: public. Standard deviation of the noise.
+            name: under which the answer is kept in ``answers``.
+
+        Returns:
+            Public. A person who can't pay for being counted is left out.
+
+        Raises:
+            ArgumentError: this process has taken no step yet, or people are sampled or in fixed batches.
+
+        Guarantee: released by a Gaussian mechanism with sensitivity 1; a person whose gradient was longer than the clip
+            is charged for one, and any other person for nothing.
+        Source: theory 2.1, 5.1; Andrew et al. (2021), who charge everybody one half.
+        """
+        return self._count_clipped(name, Gaussian(sigma, 1.0))

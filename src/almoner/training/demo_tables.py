@@ -1,0 +1,75 @@
+"""Two classification tasks on real, public data, for demonstrations: UCI Adult and handwritten digits.
+
+Needs scikit-learn (extra ``sklearn``).
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from almoner import _extras
+from almoner.training._linear import tables
+from almoner.training._linear.schema import Schema
+
+__all__ = ["Example", "accuracy_without_privacy", "adult", "adult_folder", "digits"]
+
+ADULT_SCHEMA = Path(__file__).parent / "adult.toml"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """A classification task, and settings of ``LogisticRegression`` that suit it."""
+
+    name: str
+    classes: int
+    """The labels are 0 to classes - 1."""
+    settings: dict[str, Any]
+    """Tuned on splits of the training data; for Adult see experiments/feldman_zrnic_2021."""
+    train: tuple[ArrayLike, NDArray[np.int64]]
+    """Features and labels to learn from."""
+    test: tuple[ArrayLike, NDArray[np.int64]]
+    """Features and labels to judge by."""
+
+
+def adult_folder(folder: Path | None = None) -> Path | None:
+    """The folder with adult.data and adult.test: the one given, ALMONER_DATA or ../shared/data; None if missing."""
+    root = Path(os.environ.get("ALMONER_DATA", "../shared/data"))
+    for candidate in [folder] if folder else [root, root / "adult"]:
+        if (candidate / "adult.data").is_file() and (candidate / "adult.test").is_file():
+            return candidate
+    return None
+
+
+def adult(folder: Path) -> Example:
+    """UCI Adult: does a person earn more than 50,000 dollars a year? From the files adult.data and adult.test."""
+    schema = Schema.read(ADULT_SCHEMA)
+    parts = [tables.read(folder / f"adult.{part}", schema, skip_rows=part == "test") for part in ("data", "test")]
+    train, test = ((tables.encode(part, schema), tables.labels(part, schema)) for part in parts)
+    settings = {"max_grad_norm": 0.7, "learning_rate": 48.0, "steps": 400, "fit_intercept": False}
+    return Example("UCI Adult (census income)", 2, settings, train, test)
+
+
+def digits() -> Example:
+    """Handwritten digits that scikit-learn brings along: 8 x 8 pixels from 0 to 16; every fourth is for the test."""
+    with _extras.need("sklearn", extra="sklearn"):
+        from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x = x / 64.0
+    in_test = np.arange(len(y)) % 4 == 3
+    settings = {"max_grad_norm": 1.5, "learning_rate": 4.0, "steps": 50}
+    train, test = (x[~in_test], y[~in_test]), (x[in_test], y[in_test])
+    return Example("handwritten digits (scikit-learn)", 10, settings, train, test)
+
+
+def accuracy_without_privacy(example: Example) -> float:
+    """The test accuracy, in [0, 1], of scikit-learn's logistic regression."""
+    with _extras.need("sklearn", extra="sklearn"):
+        from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=10.0, max_iter=5000).fit(*example.train)
+    return float(model.score(*example.test))

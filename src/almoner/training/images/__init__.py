@@ -1,0 +1,1 @@
+"""Private models of images: features, classifiers, and the folders that keep them."""

@@ -1,0 +1,341 @@
+"""Features of images that no data was needed for: scattering transforms, whitened by drawings (extra ``torch``).
+
+The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
+model on them is hard to beat at small epsilon (Tramèr & Boneh 2021). What a mean over people costs, a mean of features
+costs too: see :func:`noisy_mean`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from almoner import _audit_hook, _check, _disk
+from almoner._arrays import to_numpy
+from almoner.errors import ArgumentError
+from almoner.individual import AccountsPerPerson
+from almoner.mechanisms import Gaussian
+from almoner.training._records.distributed import Processes, noise_generator
+from almoner.training.images._patches import Patches
+from almoner.training.images._wavelets import filters, thinned
+from almoner.training.images.drawings import Drawings
+
+__all__ = ["Patches", "Scattering", "Whitened", "cached", "noisy_mean"]
+
+_BATCH = 2048  # records that are summed in double precision at a time
+
+
+class Scattering(nn.Module):
+    """The scattering transform of images: averages of moduli of wavelet transforms, of order 0, 1 and 2.
+
+    Morlet wavelets at ``scales`` octaves and ``angles`` orientations, averaged over windows of 2**scales pixels. There
+    is nothing to train. The numbers are those of kymatio's ``Scattering2D(J=scales, shape=shape, L=angles)``.
+
+    Args:
+        shape: public. (height, width) of the images, each at least 2**(scales + 1).
+        scales: public. J >= 1: each output value describes a window of 2**J pixels.
+        angles: public. L >= 1.
+        order: public. 1 or 2: how many wavelets are applied one after the other at most.
+
+    Attributes:
+        channels: output channels for each input channel: 1 + J L, and L^2 J (J - 1) / 2 more of order 2.
+        output_shape: (channels, height, width) for each input channel.
+
+    Guarantee: the output of a record depends on that record and on public settings alone.
+    Source: Bruna & Mallat (2013), Invariant scattering convolution networks; Tramèr & Boneh (2021).
+    """
+
+    def __init__(self, shape: tuple[int, int], *, scales: int = 2, angles: int = 8, order: int = 2) -> None:
+        super().__init__()
+        _check.whole(1, scales=scales, angles=angles)
+        if order not in (1, 2):
+            raise ArgumentError(f"order={order!r} must be 1 or 2")
+        if len(shape) != 2 or min(shape) < 2 ** (scales + 1):
+            raise ArgumentError(f"shape={shape!r} must be (height, width), each at least 2**(scales + 1) pixels")
+        self.shape, self.scales, self.angles, self.order = (int(shape[0]), int(shape[1])), scales, angles, order
+        window = 2**scales
+        padded = [((side + window) // window + 1) * window for side in self.shape]
+        self._padding = [
+            half
+            for side, full in zip(self.shape, padded, strict=True)
+            for half in ((full - side) // 2, (full - side + 1) // 2)
+        ]
+        self.channels = 1 + scales * angles + (angles**2 * scales * (scales - 1) // 2 if order == 2 else 0)
+        self.output_shape = (self.channels, padded[0] // window - 2, padded[1] // window - 2)
+        for (kind, scale, level), spectrum in filters((padded[0], padded[1]), scales, angles).items():
+            self.register_buffer(_name(kind, scale, level), spectrum, persistent=False)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"shape={self.shape}, scales={self.scales}, angles={self.angles}, order={self.order}"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features of images.
+
+        Args:
+            images: (records, channels, height, width), or (records, height, width) for one channel; float32 or float64.
+
+        Returns:
+            (records, channels * self.channels, *self.output_shape[1:]) of the images' type: for each input channel the
+            average, then order 1 by scale and angle, then order 2.
+
+        Raises:
+            ArgumentError: images of another shape, or not of floats.
+        """
+        if images.ndim not in (3, 4) or tuple(images.shape[-2:]) != self.shape:
+            raise ArgumentError(f"images must have the shape (records, channels, {self.shape[0]}, {self.shape[1]})")
+        if images.dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(f"images must be float32 or float64, not {images.dtype}: divide whole numbers by 255")
+        images = images.unsqueeze(1) if images.ndim == 3 else images
+        flat = images.reshape(-1, 1, *self.shape)
+        top, bottom, left, right = self._padding
+        padded = nn.functional.pad(flat, (left, right, top, bottom), mode="reflect")
+        spectrum = torch.fft.fft2(padded)
+        orders: tuple[list[Tensor], ...] = ([self._averaged(padded, 0)], [], [])
+        for scale in range(self.scales):
+            first = self._modulus(spectrum, scale, 0)
+            orders[1].append(self._averaged(first, scale))
+            if self.order == 2 and scale < self.scales - 1:
+                orders[2].append(self._second_order(first, scale))
+        parts = torch.cat([part for parts in orders for part in parts], dim=1)
+        return parts.reshape(images.shape[0], -1, *self.output_shape[1:])
+
+    def _second_order(self, first: Tensor, scale: int) -> Tensor:
+        """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
+        records = first.shape[0]
+        spectrum = torch.fft.fft2(first.reshape(-1, 1, *first.shape[2:]))
+        parts = []
+        for larger in range(scale + 1, self.scales):
+            second = self._averaged(self._modulus(spectrum, larger, scale), larger)
+            parts.append(second.reshape(records, self.angles, self.angles, *second.shape[2:]))
+        return torch.cat(parts, dim=2).reshape(records, -1, *parts[0].shape[3:])
+
+    def _modulus(self, spectrum: Tensor, scale: int, level: int) -> Tensor:
+        """The modulus of what the wavelets of a scale make of a signal with that spectrum, at their own resolution."""
+        wavelets = self.get_buffer(_name("wavelet", scale, level)).to(spectrum.real.dtype)
+        modulus: Tensor = torch.fft.ifft2(thinned(spectrum * wavelets, 2 ** (scale - level))).abs()
+        return modulus
+
+    def _averaged(self, signal: Tensor, level: int) -> Tensor:
+        """Averages over windows, without the margin."""
+        rows, columns = (self.get_buffer(_name(kind, self.scales, level)).to(signal) for kind in ("rows", "columns"))
+        return rows @ signal @ columns.mT
+
+
+class Whitened(nn.Module):
+    """Few numbers of about equal weight for each image, learned from drawings: what a private linear model wants.
+
+    The features of each record are group-normalised by themselves (mean 0 and variance 1 in each group of channels).
+    Then come a centre, principal axes and their variances, all from ``drawings``; each record is scaled to length 1.
+    No image of anybody is used, so that this costs no privacy.
+
+    Args:
+        transform: public. Images to features (records, channels, ...), with a ``repr`` that names its settings; it must
+            treat each record by itself: a :class:`Scattering`.
+        drawings: public. Which pictures the statistics are taken from; drawn when the first image comes.
+        groups: public. Into how many groups the channels of the features are divided for the normalisation.
+        dimensions: public. How many axes are kept: fewer than there are drawings.
+        power: public, in [0, 1]: 0 leaves the variances as they are, 1 makes them equal.
+        floor: public, > 0. Added to each variance first; a feature has variance about 1.
+
+    Guarantee: the output of a record depends on that record and on public settings alone.
+    """
+
+    centre: Tensor
+    axes: Tensor
+
+    def __init__(
+        self,
+        transform: nn.Module,
+        drawings: Drawings,
+        *,
+        groups: int = 27,
+        dimensions: int = 500,
+        power: float = 0.5,
+        floor: float = 0.3,
+    ) -> None:
+        super().__init__()
+        _check.whole(1, groups=groups, dimensions=dimensions)
+        _check.within(0, 1, power=power)
+        _check.positive(floor=floor)
+        if dimensions >= drawings.count:
+            raise ArgumentError(f"dimensions={dimensions} must be below the number of drawings, {drawings.count}")
+        self.transform, self.drawings, self.groups = transform, drawings, groups
+        self.dimensions, self.power, self.floor = dimensions, power, floor
+        self.register_buffer("centre", None, persistent=False)
+        self.register_buffer("axes", None, persistent=False)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        settings = f"groups={self.groups}, dimensions={self.dimensions}, power={self.power:g}, floor={self.floor:g}"
+        return f"drawings={self.drawings!r}, {settings}"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(records, dimensions) of length 1, for images (records, channels, height, width) or without the channels."""
+        normalised = self._normalised(images)
+        if self.axes is None:
+            self.learn(images[:1])
+        return nn.functional.normalize((normalised - self.centre) @ self.axes, dim=1)
+
+    def learn(self, like: Tensor) -> None:
+        """Draw, and find the centre and the axes, unless that was done: else it is done when the first image comes.
+
+        Args:
+            like: an image, or zeros, of which only shape and type count: (1, channels, height, width), or (1, height,
+                width).
+        """
+        if self.axes is None:
+            channels = 1 if like.ndim == 3 else like.shape[1]
+            height, width = like.shape[-2:]
+            self._learn(torch.from_numpy(self.drawings.images((height, width), channels)).to(like))
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        """(records, features)."""
+        features: Tensor = self.transform(images)
+        if features.shape[1] % self.groups:
+            raise ArgumentError(f"groups={self.groups} must divide the {features.shape[1]} channels of the features")
+        return nn.functional.group_norm(features, self.groups).flatten(1)
+
+    @torch.no_grad()
+    def _learn(self, pictures: Tensor) -> None:
+        """The centre and the scaled axes, from the pictures' inner products: there are fewer pictures than features."""
+        features = torch.cat([self._normalised(part) for part in torch.split(pictures, 25)])
+        if features.shape[1] < self.dimensions:
+            raise ArgumentError(f"dimensions={self.dimensions} must be at most the {features.shape[1]} features")
+        self.centre = features.mean(dim=0)
+        features -= self.centre
+        squares, vectors = torch.linalg.eigh(features.double() @ features.double().mT / len(features))
+        squares, vectors = squares.flip(0)[: self.dimensions], vectors.flip(1)[:, : self.dimensions]
+        largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
+        vectors = vectors * torch.sign(
+            largest
+        )  # an axis has two directions, and no library promises which one it gives
+        # of the features along each axis, over all pictures
+        lengths = (len(features) * squares.clamp(min=1e-12)).sqrt()
+        scales = (squares.clamp(min=0) + self.floor) ** (-self.power / 2)
+        self.axes = features.mT @ (vectors / lengths * scales).to(features)
+
+
+def cached(
+    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 50
+) -> NDArray[np.float32]:
+    """Features of all images, computed once and then read from a folder; they need not fit into memory.
+
+    Args:
+        transform: public, e.g. a :class:`Scattering`; its ``repr`` names its settings. Called with ``batch`` images at
+            a time; it must treat each record by itself.
+        images: (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole numbers from 0 to 255 are
+            divided by 255.
+        folder: private, as the images are; made where it is missing. One file for each pair of settings and images.
+        batch: records at a time.
+
+    Returns:
+        (records, ...) float32, read-only, mapped from the file.
+
+    Raises:
+        ArgumentError: images of the wrong shape or type, or an unfinished or foreign file in the folder.
+    """
+    _check.whole(1, batch=batch)
+    images = np.asarray(images)
+    if images.ndim < 2 or not len(images):
+        raise ArgumentError("images must be an array of at least one record with at least one axis each")
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+        raise ArgumentError(f"images must be floats, or uint8 from 0 to 255, not {images.dtype}")
+    about = {"transform": repr(transform), "images": _digest(images, batch), "shape": list(images.shape)}
+    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    folder = Path(folder)
+    _disk.private_folder(folder)
+    path = folder / f"features-{key}.npy"
+    if not path.exists():
+        _write(transform, images, path, batch)
+    try:
+        features: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+        fits = features.dtype == np.float32 and len(features) == len(images)
+    except (ValueError, EOFError):
+        fits = False
+    if not fits:
+        raise ArgumentError(f"folder: {path.name} does not hold these features: delete it")
+    return features
+
+
+def noisy_mean(
+    features: Tensor, accounts: AccountsPerPerson, *, sigma: float, max_norm: float, divisor: float
+) -> Tensor:
+    """The mean of features over people, with noise: paid from the accounts that train the model.
+
+    Args:
+        features: (people, ...) private, one record for each person; floats.
+        accounts: private, of the same people in the same order.
+        sigma: public. Standard deviation of the noise on each entry of the sum.
+        max_norm: public. Each person's features are shortened to this L2 norm, or to what the person can still pay.
+        divisor: public. The fixed number of people that the noisy sum is divided by.
+
+    Returns:
+        (...) public.
+
+    Raises:
+        ArgumentError: features that are not finite, before anything is charged.
+
+    Guarantee: a Gaussian mechanism with sensitivity ``max_norm``, each person charged for their own length.
+    Source: theory 2.1, 5.1, 5.3.
+    """
+    _check.positive(sigma=sigma, max_norm=max_norm, divisor=divisor)
+    step = Gaussian(float(sigma), float(max_norm))
+    flat = features.detach().reshape(len(features), -1)
+    norms = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(flat, _BATCH)])
+    if not bool(torch.isfinite(norms).all()):
+        raise ArgumentError("features must be finite")
+    room = torch.from_numpy(to_numpy(accounts.allowance(step))).to(norms)
+    lengths = torch.minimum(norms, room.clamp(max=step.sensitivity))
+    takes_part = torch.from_numpy(to_numpy(accounts.charge(step, lengths.cpu().numpy()))).to(norms.device)
+    # a hair shorter than was charged, whatever the rounding of norms and products
+    factors = torch.where(takes_part & (norms > 0), lengths / norms.clamp(min=1e-300) * (1 - 1e-9), 0.0)
+    total = torch.zeros(flat.shape[1], dtype=torch.float64, device=norms.device)
+    for part, factor in zip(torch.split(flat, _BATCH), torch.split(factors, _BATCH), strict=True):
+        total += factor @ part.double()
+    generator = noise_generator(total.device, None)
+    noisy = _audit_hook.released(
+        lambda: Processes().noisy_total([total], step.sigma, generator)[0], exact=total, mechanism=step
+    )
+    return (noisy / divisor).to(features.dtype).reshape(features.shape[1:])
+
+
+def _write(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic], path: Path, batch: int) -> None:
+    """Compute the features of all images and give them their name when they are complete."""
+    first = _apply(transform, images[:1])
+    with _disk.whole_file(path) as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(images), *first.shape[1:])}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(images), batch):
+            part = images[start : start + batch]
+            features = _apply(transform, part)
+            if features.shape != (len(part), *first.shape[1:]):
+                raise ArgumentError("transform: it must give every record features of one shape")
+            file.write(np.ascontiguousarray(features, "<f4").tobytes())
+
+
+def _apply(transform: Callable[[Tensor], Tensor], images: NDArray[np.generic]) -> NDArray[np.float32]:
+    scale = 255 if images.dtype == np.uint8 else 1
+    batch = torch.from_numpy(np.ascontiguousarray(images, np.float32) / np.float32(scale))
+    with torch.no_grad():
+        features: NDArray[np.float32] = transform(batch).to("cpu", torch.float32).numpy()
+    if not np.isfinite(features).all():
+        raise ArgumentError("transform: the features of every record must be finite")
+    return features
+
+
+def _digest(images: NDArray[np.generic], batch: int) -> str:
+    """A digest of the values, their type and shape."""
+    digest = hashlib.sha256(f"{images.dtype.str} {images.shape}".encode())
+    for start in range(0, len(images), batch):
+        digest.update(np.ascontiguousarray(images[start : start + batch]).tobytes())
+    return digest.hexdigest()
+
+
+def _name(kind: str, scale: int, level: int) -> str:
+    return f"{kind}_{scale}_{level}"

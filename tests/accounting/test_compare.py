@@ -1,0 +1,71 @@
+"""All bounds side by side, as numbers and as text."""
+
+import math
+
+import pytest
+
+from almoner import errors
+from almoner import mechanisms as m
+from almoner.accounting.compare import compare
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Gaussian mechanisms, all bounds that apply."""
+    return compare(m.Gaussian(20.0), rounds=1000, delta=1e-5, points=2)
+
+
+def test_every_bound_is_above_the_reference(table):
+    """Nothing that holds under adaptivity is below the exact bound for rounds fixed in advance; all of them grow."""
+    reference = table.bound("exact, rounds fixed in advance").epsilons
+    assert table.rounds == (1, 1000)
+    assert len(table.bounds) >= 20
+    for bound in table.bounds:
+        assert all(mine >= least * (1 - 1e-9) for mine, least in zip(bound.epsilons, reference, strict=True))
+        assert bound.epsilons[0] <= bound.epsilons[-1] < math.inf
+
+
+def test_the_order_of_the_bounds(table):
+    """At the plan's end: exact, tuned ex-post, default ex-post, default pathwise, Lécuyer, Rogers."""
+    names = ("exact, rounds fixed in advance", "odometers.Renyi, planned, ex-post", "odometers.Renyi, ex-post")
+    names += ("odometers.Renyi", "odometers.Lecuyer", "odometers.Rogers")
+    ends = [table.bound(name).epsilons[-1] for name in names]
+    assert ends == sorted(ends)
+    assert {bound.promise for bound in table.bounds} == {"fixed", "filter", "pathwise", "ex-post", "restarts"}
+
+
+def test_only_what_applies():
+    """Pure rounds have no Gaussian bounds; approximate ones no zCDP filter; nothing is made up."""
+    pure = compare(m.Pure(0.1), rounds=20, delta=1e-6, points=1)
+    names = [bound.name for bound in pure.bounds]
+    assert "basic composition" in names
+    assert "filters.Gaussian" not in names
+    assert "odometers.GaussianRestarts, ten" not in names
+    assert pure.bound("basic composition").epsilons[-1] == pytest.approx(2.0)
+    with pytest.raises(errors.ArgumentError, match="must be one of"):
+        pure.bound("filters.Gaussian")
+    with pytest.raises(errors.ArgumentError):
+        compare("gaussian", rounds=20, delta=1e-6)
+
+
+def test_text_has_every_bound(table):
+    """One line a bound under a heading."""
+    lines = str(table).splitlines()
+    assert len(lines) == len(table.bounds) + 2
+    assert any(line.startswith("odometers.Renyi, ex-post") and "ex-post" in line for line in lines)
+
+
+def test_more_rounds_than_a_plan_has():
+    """Beyond 10**7 rounds there is no planned filter and no certificate; all other bounds are there, in own columns."""
+    table = compare(m.Gaussian(1e5), rounds=10**9, delta=1e-5, points=1)
+    names = [bound.name for bound in table.bounds]
+    assert "filters.Planned" not in names
+    assert table.bound("filters.Gaussian").epsilons[-1] < math.inf
+    assert str(table).splitlines()[1].split() == ["promise", "1", "1000000000"]
+
+
+def test_the_table_of_the_command_line_is_at_most_80_wide():
+    """But for its heading, which names the mechanism."""
+    for step in (m.SampledGaussian(1.0, 1.0, 0.01), m.Gaussian(20.0), m.Pure(0.1)):
+        _, *lines = str(compare(step, rounds=1000, delta=1e-5, points=5)).splitlines()
+        assert max(map(len, lines)) <= 80

@@ -1,0 +1,150 @@
+"""The best of a random number of private trainings: what each run may cost, what is released, and what is refused."""
+
+from math import inf
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from almoner import mechanisms as m
+from almoner.curves import gaussian, tuning
+from almoner.errors import ArgumentError
+from almoner.filters import Gaussian, Zcdp
+from almoner.training import LogisticRegression, PrivateSearch
+from almoner.training._linear import search as searching
+from almoner.training._linear.search import _right
+
+GRID = {"learning_rate": [1e-4, 8.0], "max_grad_norm": [0.5, 1.0]}
+
+
+def people(count=400, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 2)) / 2
+    return x, (x[:, 0] > 0).astype(int)
+
+
+def one(**settings):
+    return LogisticRegression(steps=10, classes=[0, 1], n_people=400, **settings)
+
+
+@pytest.mark.parametrize("accounting", ["gaussian", "renyi"])
+@pytest.mark.parametrize("held_out", [False, True])
+def test_all_runs_and_all_scores_fit_the_promise(accounting, held_out):
+    """One run's accounts and score are at most the mechanism that was priced, whose best of several costs (1, 1e-5)."""
+    found = PrivateSearch(one(accounting=accounting), GRID, epsilon=1.0, delta=1e-5, runs=7)._plan(held_out)
+    assert tuning.epsilon(found.best, delta=1e-5) <= 1.0
+    assert tuning.epsilon(found.best, delta=1e-5) > 0.99  # and nothing is wasted
+    accounts = (Gaussian if accounting == "gaussian" else Zcdp)(epsilon=found.epsilon, delta=1e-5)
+    squares = accounts.mu**2 if accounting == "gaussian" else 2 * accounts.rho
+    score = (found.score.sensitivity / found.score.sigma) ** 2
+    priced = found.best.mechanism
+    whole = 1 / priced.sigma**2 if accounting == "gaussian" else 2 * priced.rho
+    assert (max(squares, score) if held_out else squares + score) <= whole
+    assert squares + score * (not held_out) > 0.999 * whole
+    if not held_out:
+        assert score == pytest.approx(0.1 * whole, rel=1e-6)
+
+
+def test_runs_that_each_spend_the_whole_budget_break_the_promise():
+    """What free tuning hides: the best of ten expected runs at epsilon = 1 each is not (1, 1e-5)-DP by this price."""
+    mu = gaussian.mu(epsilon=1.0, delta=1e-5)
+    assert tuning.epsilon(m.BestOf(m.Gaussian(1 / mu), 10), delta=1e-5) > 1.5
+    found = PrivateSearch(one(), GRID, runs=10)._plan(True)
+    assert found.epsilon < 0.75
+    # yet one run has more than a share of a budget that ten runs add up to
+    assert 1 / found.best.mechanism.sigma > 1.9 * mu / 10**0.5
+
+
+def test_the_best_is_kept_and_nothing_tells_the_number_of_runs(monkeypatch):
+    """Of six runs the one with the largest noisy score; no attribute changes with runs that are not the best."""
+    scores, models, answers = iter([5, 9, 9, 2, 8, 1]), [], iter([0, 1, 2, 3, 0, 1])
+    monkeypatch.setattr(searching.tuning, "draw_runs", lambda best, seed: 6)
+    monkeypatch.setattr(searching, "_right", lambda model, *judged: models.append(model) or next(scores))
+    monkeypatch.setattr(PrivateSearch, "_noise", lambda self, sigma, number: 0)
+    chosen = type("Chosen", (), {"randrange": lambda self, count: next(answers)})
+    monkeypatch.setattr(searching, "SystemRandom", chosen)
+    search = PrivateSearch(one(), GRID).fit(*people())
+    assert len(models) == 6
+    assert models[0].card_.epsilon < search.card_.epsilon == models[1].card_.epsilon
+    assert search.best_estimator_ is models[1]  # the first of the best
+    assert search.best_score_ == 9
+    assert search.best_params_ == {"learning_rate": 1e-4, "max_grad_norm": 1.0}
+    told = set(vars(search)) - set(search.get_params(deep=False))
+    assert told == {"best_estimator_", "best_params_", "best_score_", "card_", "classes_", "n_features_in_"}
+    assert "6" not in search.card_.tuned.split("by noisy counts")[0]
+
+
+def test_a_search_finds_what_works():
+    """A learning rate that learns nothing is not the best; the card states the whole search."""
+    x, y = people()
+    search = PrivateSearch(one(), GRID, epsilon=4.0, runs=12, seed=7).fit(x, y)
+    assert search.best_params_["learning_rate"] == 8.0
+    assert search.score(x, y) > 0.8
+    assert search.predict_proba(x).shape == (400, 2)
+    assert (search.decision_function(x) > 0).astype(int).tolist() == search.predict(x).tolist()
+    card = search.card_
+    assert (card.epsilon, card.delta, card.reproducible) == (4.0, 1e-5, True)
+    assert 0.5 < card.guess < 1
+    text = card.to_markdown()
+    assert "- **Tuning**: the best of a random number of runs (12 expected, geometric)" in text
+    assert "in one run; all runs and the choice are (4, 1e-05)-DP" in text
+    assert search.best_estimator_.card_ == card
+    assert search.best_estimator_.epsilon < 4.0  # what one run may cost
+    for private in ("accounts_", "holder_report_", "odometer_"):
+        assert getattr(search.best_estimator_, private) is None
+    with pytest.raises(ArgumentError, match="tuned model has no accounts"):
+        search.best_estimator_.statement(0)
+    again = clone(search).fit(x, y)
+    np.testing.assert_array_equal(again.best_estimator_.coef_, search.best_estimator_.coef_)
+
+
+def test_held_out_people_pay_for_the_scores():
+    """Models are scored on the other people, whose labels here say the opposite of what is learned."""
+    x, y = people()
+    judges = people(300, seed=1)
+    search = PrivateSearch(one(), GRID, epsilon=8.0, runs=4, seed=1).fit(x, y, held_out=judges)
+    turned = PrivateSearch(one(), GRID, epsilon=8.0, runs=4, seed=1).fit(x, y, held_out=(judges[0], 1 - judges[1]))
+    assert search.best_score_ > 200 > turned.best_score_
+    assert "other people pay for the scores" in search.card_.tuned
+    with_groups = (*judges, np.arange(300) // 3)
+    assert PrivateSearch(one(), GRID, runs=2, seed=1).fit(x, y, held_out=with_groups).best_score_ <= 200
+
+
+def test_one_person_moves_a_score_by_at_most_one():
+    """With all of a person's rows; at least half of them right count."""
+    x, y = people(60)
+    owners = np.repeat(np.arange(20), 3)
+    model = one(seed=1).fit(x, y)
+    whole = _right(model, x, y, owners)
+    for person in range(20):
+        rest = owners != person
+        assert whole - _right(model, x[rest], y[rest], owners[rest]) in (0, 1)
+    assert _right(model, x, y, None) == int(np.sum(model.predict(x) == y))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"grid": {}}, "grid"),
+        ({"grid": {"epsilon": [1.0, 2.0]}}, "grid='epsilon'"),
+        ({"grid": {"learning_rate": []}}, "learning_rate"),
+        ({"grid": {"learning_rate": [1.0, -1.0]}}, "learning_rate=-1.0"),
+        ({"grid": {"steps": range(1, 200), "learning_rate": range(1, 200)}}, "candidates"),
+        ({"estimator": "svm"}, "estimator"),
+        ({"estimator": LogisticRegression(noise_multiplier=1.0)}, "noise_multiplier"),
+        ({"runs": 1.0}, "runs"),
+        ({"runs": 5000.0}, "runs"),
+        ({"shape": inf}, "shape"),
+        ({"shape": -1.0}, "shape"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"delta": 1e-13}, "delta"),
+        ({"epsilon": 30.0}, "delta"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_before_data_are_touched(change, name):
+    """The error names the argument; the data are no data at all."""
+    search = PrivateSearch(**({"estimator": one(), "grid": GRID} | change))
+    with pytest.raises(ArgumentError, match=name):
+        search.fit("no rows", "no labels")

@@ -1,0 +1,34 @@
+"""The tasks of the demonstration."""
+
+import numpy as np
+
+from almoner.training import demo_tables
+from data_folders import DATA, needs
+
+
+def test_digits_are_split_and_scaled():
+    """Ten classes, a quarter kept for the test, features bounded by how they are made."""
+    task = demo_tables.digits()
+    assert (task.classes, len(task.train[1]) + len(task.test[1])) == (10, 1797)
+    assert len(task.test[1]) == 449
+    assert np.asarray(task.train[0]).max() <= 0.25
+    assert demo_tables.accuracy_without_privacy(task) > 0.9
+
+
+def test_the_folder_of_adult_is_the_given_one_or_where_data_are_kept(tmp_path, monkeypatch):
+    """Both files must be there; a folder that is given is the only one that is looked at."""
+    monkeypatch.setenv("ALMONER_DATA", str(tmp_path))
+    assert demo_tables.adult_folder() is None
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / "adult.data").touch()
+    assert demo_tables.adult_folder() is None
+    (tmp_path / "adult" / "adult.test").touch()
+    assert demo_tables.adult_folder() == tmp_path / "adult"
+    assert demo_tables.adult_folder(tmp_path) is None
+
+
+@needs("adult")
+def test_adult_has_the_known_sizes():
+    """32,561 people to learn from and 16,281 to judge by."""
+    task = demo_tables.adult(DATA / "adult")
+    assert (task.classes, len(task.train[1]), len(task.test[1])) == (2, 32_561, 16_281)

@@ -1,0 +1,46 @@
+"""From a file with a table to a folder with a model, and back."""
+
+import tomllib
+
+import numpy as np
+import pytest
+
+from age_files import age_folder
+from almoner.errors import ArgumentError
+from almoner.training import saved_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return age_folder(tmp_path)
+
+
+def test_one_call_trains_and_saves(folder):
+    """The folder holds the model that was trained; steps are reported; what is there is refused before any step."""
+    numbers = []
+    files = {"target": "bought", "schema": folder / "schema.toml"}
+    trained = saved_model.train_to_folder(
+        folder / "data.csv",
+        folder / "model",
+        **files,
+        observe=lambda number, _: numbers.append(number),
+        epsilon=4.0,
+        steps=20,
+        extra_steps=0,
+    )
+    assert numbers == list(range(1, 21))
+    loaded = saved_model.load(folder / "model")
+    np.testing.assert_array_equal(loaded.coef, trained.model.coef)
+    assert trained.card.epsilon == 4.0
+    with pytest.raises(ArgumentError, match="exists already"):
+        saved_model.train_to_folder(folder / "data.csv", folder / "model", **files, observe=pytest.fail)
+
+
+def test_a_template_holds_the_names_of_the_columns_only(folder):
+    """It can be parsed, and nothing of the rows is in it; unknown columns are named."""
+    text = saved_model.schema_template(folder / "data.csv", target="bought")
+    assert set(tomllib.loads(text)["columns"]) == {"age"}
+    with pytest.raises(ArgumentError, match="no column 'sold'"):
+        saved_model.schema_template(folder / "data.csv", target="sold")
+    with pytest.raises(ArgumentError, match="no column 'who'"):
+        saved_model.schema_template(folder / "data.csv", target="bought", person="who")
