@@ -116,7 +116,7 @@ def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
 
 
 def _log_sums(exponents: Floats) -> Floats:
-    """log of the sum of exp(exponents) of each row, a little too large."""
+    """Log of the sum of exp(exponents) of each row, a little too large."""
     top = exponents.max(axis=1)
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)) + 1e-12 * (1 + np.abs(top)))
 

@@ -58,7 +58,7 @@ def _slope(t: Floats, mean: Floats, size: Floats) -> Floats:
 def _mixture(
     t: Floats, totals: Floats, lam: Floats, log_weights: Floats, epsilon: float
 ) -> tuple[Floats, Floats, Floats]:
-    """log M(epsilon + t), the mean of lam under its terms, and the size of the numbers that were added up."""
+    """Log M(epsilon + t), the mean of lam under its terms, and the size of the numbers that were added up."""
     with np.errstate(over="ignore"):
         exponents = log_weights + lam * ((epsilon + t)[..., None] - totals)
     top = exponents.max(axis=-1, keepdims=True)

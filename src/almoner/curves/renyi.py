@@ -216,7 +216,7 @@ def _values(leaf: mechanisms.Mechanism, orders: Floats) -> Floats:
 
 
 def _laplace(epsilon: float, orders: Floats) -> Floats:
-    """theory 2.2, with A - 1 = (a g(lam eps) + lam g(-a eps)) / (2a - 1), g(x) = e^x - 1 - x: nothing cancels."""
+    """Theory 2.2, with A - 1 = (a g(lam eps) + lam g(-a eps)) / (2a - 1), g(x) = e^x - 1 - x: nothing cancels."""
     lam = orders - 1
     up, down = lam * epsilon, orders * epsilon
     far = up > 500
@@ -226,7 +226,7 @@ def _laplace(epsilon: float, orders: Floats) -> Floats:
 
 
 def _best_of(best: mechanisms.BestOf, orders: Floats) -> Floats:
-    """theory 8.2: the price of one run at all orders bounds what choosing the best adds at each."""
+    """Theory 8.2: the price of one run at all orders bounds what choosing the best adds at each."""
     if failure(best.mechanism):
         raise Unsupported("the best of several runs that may fail has no Rényi curve that we know")
     grid = np.union1d(orders, ORDERS)
@@ -240,7 +240,7 @@ def _next_order(mechanism: mechanisms.Renyi, orders: Floats) -> Floats:
 
 
 def _randomized_response(epsilon: float, orders: Floats) -> Floats:
-    """theory 2.3, as A - 1 = tanh(eps/2) sinh(lam eps) + 2 sinh(lam eps / 2)^2: nothing cancels."""
+    """Theory 2.3, as A - 1 = tanh(eps/2) sinh(lam eps) + 2 sinh(lam eps / 2)^2: nothing cancels."""
     if epsilon == inf or not epsilon:
         return np.full_like(orders, epsilon)
     lam = orders - 1

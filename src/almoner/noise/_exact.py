@@ -33,7 +33,7 @@ class Law:
         return x**self.power / self.power
 
     def rise(self, cell: int, where: Fraction) -> Fraction:
-        """f at a place in a cell, less f at the cell's beginning: increasing in the place."""
+        """F at a place in a cell, less f at the cell's beginning: increasing in the place."""
         begin = Fraction(cell, self.parts)
         return self.exponent(begin + where / self.parts) - self.exponent(begin)
 

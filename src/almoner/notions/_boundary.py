@@ -117,7 +117,7 @@ class Boundary(PersonBound):
         return self._failing(leaf, costs, failure) if failure else (*costs, 0, *(0,) * self.width, 0)
 
     def _failing(self, leaf: mechanisms.Mechanism, costs: Totals, failure: int) -> Totals:
-        """theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
+        """Theory 2.4: ex-post, reveal all with probability delta; pathwise, an event of larger probability to avoid."""
         stretch = 0.0 if isinstance(leaf, mechanisms.PDP) else STRETCH
         epsilon, delta = map(as_float, approximate.cost(leaf))
         stretched, avoided = _pathwise(epsilon, delta, stretch)

@@ -156,7 +156,7 @@ def normal_ex_post(
 def _normal_parts(
     clock: Array, scale: Array, log_weight: Array, delta: float, xp: Library
 ) -> tuple[Callable[[Array], tuple[Array, Array, Array]], Array]:
-    """delta times the mixture M(u) and its first two derivatives, and a start to the right of the root."""
+    """Delta times the mixture M(u) and its first two derivatives, and a start to the right of the root."""
     time = xp.where((clock >= 0) & (clock < inf), clock, 1.0)[..., None]
     spread = xp.sqrt(time + scale)
     log_share = log_weight + log(delta) + 0.5 * xp.log(4.0 * scale / (time + scale))

@@ -79,7 +79,7 @@ def _minkowski(rate: float, noise: Floats, order: float) -> Floats:
 
 
 def _whole(rate: float, noise: Floats, order: int) -> Floats:
-    """log A = log sum_{k>=2} C(a, k) (1-q)^(a-k) q^k (e^(k(k-1)/(2 z^2)) - 1)."""
+    """Log A = log sum_{k>=2} C(a, k) (1-q)^(a-k) q^k (e^(k(k-1)/(2 z^2)) - 1)."""
     k, log_weight = _binomial(rate, order)
     flat, out = noise.ravel(), np.empty(noise.size)
     step = max(1, 2**20 // order)
@@ -95,7 +95,7 @@ def _whole(rate: float, noise: Floats, order: int) -> Floats:
 
 @cache
 def _log_factorials() -> Floats:
-    """log j! for j up to the largest order whose sum is taken."""
+    """Log j! for j up to the largest order whose sum is taken."""
     return np.array([lgamma(j + 1) for j in range(_LARGEST_SUM + 1)])
 
 
@@ -111,7 +111,7 @@ def _binomial(rate: float, order: int) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=2**16)
 def _moment(rate: float, noise: float, order: float, power: float) -> float:
-    """log A by the trapezoidal rule, which converges exponentially for analytic integrands; inf if too long.
+    """Log A by the trapezoidal rule, which converges exponentially for analytic integrands; inf if too long.
 
     The integrand is a mixture of Gaussians of width z with centres between 0 and max(order, 2), and analytic up to
     the branch points of the power, pi z^2 away from the real line.

@@ -52,7 +52,7 @@ def _mean(span: float, shape: float) -> float:
 
 
 def log_mean(best: BestOf) -> float:
-    """log E[K], rounded up."""
+    """Log E[K], rounded up."""
     drawn = best.runs if best.shape == inf else _mean(span(best.runs, best.shape), best.shape)
     return log(max(best.runs, drawn)) + _TINY
 
@@ -133,7 +133,7 @@ def log_ratio(best: BestOf, epsilons: Floats, deltas: Floats) -> float:
 
 
 def _log_odds(x: Floats, one: tuple[Floats, Floats], other: tuple[Floats, Floats], span: float) -> Floats:
-    """log of (γ + (1 - γ) y) / (γ + (1 - γ) x) with the largest y that both points allow."""
+    """Log of (γ + (1 - γ) y) / (γ + (1 - γ) x) with the largest y that both points allow."""
     x = np.where((x >= 0) & (x <= 1), x, 0.0)
     more = np.minimum(*[np.expm1(epsilon) * x + delta for epsilon, delta in (one, other)])
     more = np.minimum(more, 1 - x)

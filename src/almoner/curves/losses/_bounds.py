@@ -326,7 +326,8 @@ def _try_tilt(
 
 def _delta(group: Group, epsilon: float, xp: Library) -> tuple[Floats, Floats]:
     """Certified delta of one direction, and about how far it may be above the truth; outside the window only what is
-    monotone is used."""
+    monotone is used.
+    """
     u = epsilon - group.centre
     inside = np.clip(u, -group.half_width, group.half_width)  # to the right of the window delta only falls
     value = _value(group, inside, np.arange(len(u)), False, xp) + group.ceiling

@@ -88,7 +88,7 @@ def _logarithm(short: Floats, odd: Floats) -> tuple[Floats, Floats]:
 
 
 def _product(left: Floats, right: Floats) -> Floats:
-    """left @ right.T, summed in blocks of 32 to 256, which keeps the rounding small.
+    """Left @ right.T, summed in blocks of 32 to 256, which keeps the rounding small.
 
     The blocks are so small that the library does not wake its threads for them: they would cost more than they save.
     """

@@ -97,7 +97,7 @@ class _Side:
 
 
 def _moments(one: Points, sign: int) -> Floats:
-    """log E exp(sign * tilt * loss) for every tilt."""
+    """Log E exp(sign * tilt * loss) for every tilt."""
     exponents = sign * _TILTS[:, None] * one.losses + np.log(one.masses)
     top = exponents.max(axis=1)
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))

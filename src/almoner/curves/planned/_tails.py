@@ -56,6 +56,6 @@ class Side:
 
 
 def _log_sum(exponents: Floats) -> float:
-    """log of the sum of exp(exponents), a little too large."""
+    """Log of the sum of exp(exponents), a little too large."""
     top = float(exponents.max())
     return top + log(float(np.exp(exponents - top).sum())) + 1e-12 * (1 + abs(top))

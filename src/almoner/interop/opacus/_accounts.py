@@ -113,7 +113,6 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
         """The function that Opacus calls after adding noise and before each step: it charges the step."""
-
         return Hook(self, rate(sample_rate))
 
     def _check_kind(self, state_dict: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:

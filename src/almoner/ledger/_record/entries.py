@@ -31,7 +31,8 @@ class Entry:
     @property
     def kind(self) -> str:
         """opened, answered, limited, reserved, released, retired, returned, watched, spoke, delta, training, claimed,
-        settled, written off, stream, update, merged, erased, witnessed, shared or dataset."""
+        settled, written off, stream, update, merged, erased, witnessed, shared or dataset.
+        """
         return str(self.public["kind"])
 
 

@@ -72,7 +72,7 @@ class Tree(Counter):
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(int(self.steps).bit_length()))
 
     def standard_error(self, step: int) -> float:
-        """sigma times the root of the number of nodes: of the ones in the step's binary digits."""
+        """Sigma times the root of the number of nodes: of the ones in the step's binary digits."""
         _check.within(1, self.steps, step=step)
         return self.sigma * sqrt(int(step).bit_count())
 
@@ -124,7 +124,7 @@ class SquareRoot(Counter):
         return mechanisms.Gaussian(sigma=self.sigma, sensitivity=_root_above(square))
 
     def standard_error(self, step: int) -> float:
-        """sigma times the length of a row of the square root."""
+        """Sigma times the length of a row of the square root."""
         _check.within(1, self.steps, step=step)
         return self.sigma * sqrt(self._squares[step - 1])
 

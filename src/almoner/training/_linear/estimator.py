@@ -73,7 +73,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     seed : None: noise from a generator seeded by the operating system. A number makes the run reproducible and
         therefore NOT private: for tests and experiments on public data; the card says so.
 
-    Attributes
+    Attributes:
     ----------
     coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
     n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
@@ -91,7 +91,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
     Source: theory 4.2, 4.3, 5.1, 5.3, 5.7; Feldman & Zrnic (2021), Theorem 4.5 and Algorithms 7 and 8; Koskela,
         Tobaben & Honkela (2023), Theorem 12.
 
-    Examples
+    Examples:
     --------
     >>> import numpy as np
     >>> x = np.repeat([[-1.0], [1.0]], 500, axis=0)

@@ -60,7 +60,7 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
     seed : None: noise, and what is drawn, by bits of the operating system. A number makes the search reproducible and
         therefore NOT private.
 
-    Attributes
+    Attributes:
     ----------
     best_estimator_, best_params_, best_score_ : the model, its settings, and the noisy number of people whom it gets
         right; public. The model has the card of the search, and no accounts: its run alone is less than what was paid.
@@ -73,7 +73,7 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
         seed was given, and that nobody who gets the model learns how many runs there were (or how long they took).
     Source: theory 8.2; docs/proofs/tuning.md; Papernot & Steinke (2022).
 
-    Examples
+    Examples:
     --------
     >>> import numpy as np
     >>> x, y = np.repeat([[-1.0], [1.0]], 500, axis=0), np.repeat([0, 1], 500)

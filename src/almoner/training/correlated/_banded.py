@@ -132,7 +132,7 @@ def _optimised(band: int, steps: int, workload: Workload) -> BandedFactor:
 
 
 def _noise_and_slope(diagonals: Array, moves: Array) -> tuple[float, Array]:
-    """f and its derivative by each entry of the band."""
+    """F and its derivative by each entry of the band."""
     band, steps = diagonals.shape
     inverse = _solve(diagonals, np.eye(steps))  # scipy's form for lower bands is the same: diagonals by columns
     product = moves @ inverse  # A C^-1

@@ -72,7 +72,7 @@ def settings(*, epsilon: float, delta: float, n_people: int, kind: str = "stroke
         n_people: public, >= 1.
         kind: public. "strokes", "objects" or "scenes".
 
-    Examples
+    Examples:
     --------
     >>> settings(epsilon=0.3, delta=1e-5, n_people=60_000)["steps"]
     40
