@@ -4,7 +4,7 @@ python [-OO] tests/helpers/training_cards.py: prints all of them
 """
 
 from almoner import filters
-from almoner.training._card.card import build_card
+from almoner.training._card import build_card
 
 BUDGETS = (
     filters.Gaussian(epsilon=1.0, delta=1e-5),

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from almoner.interop import opacus as ours  # noqa: E402
 from almoner.interop.opacus import _optimizer as optimizer_module  # noqa: E402
-from almoner.training._card.card import build_card  # noqa: E402
+from almoner.training._card import build_card  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG", "ignore:Full backward hook is firing", "ignore:Expected mean of"

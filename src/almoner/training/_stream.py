@@ -24,7 +24,7 @@ from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.with_ids import numbered, opened
-from almoner.training._card.card import Boundary, Card, build_card, worst_case
+from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._checkpoints.state import CurrentState, TrainingState
 from almoner.training._checkpoints.stream_folder import StreamCheckpoint
 from almoner.training._on_ledger.run import OnLedger
@@ -32,11 +32,10 @@ from almoner.training._on_ledger.stream import LedgerStream, closed_after_errors
 from almoner.training._records.datasets import as_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
-from almoner.training._steps.arguments import check_optimizer, settled_odometer
+from almoner.training._steps.arguments import accounts_with_ids, check_optimizer, settled_odometer, settled_stream
 from almoner.training._steps.contributions import FullBatch
 from almoner.training._steps.ending import Interruptions, Saves
 from almoner.training._steps.releases import Releases, apply_gradients
-from almoner.training._steps.stream_budget import accounts_with_ids, settled_stream
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 from almoner.training.gradients.augmentations import Views
@@ -82,7 +81,7 @@ class Stream(Uncopyable):
     Source: theory 5.1 to 5.3, 5.7, 6.8; Feldman & Zrnic (2021), Theorem 4.5 and Algorithm 6.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         module: nn.Module,
         loss: Callable[..., Tensor],
@@ -165,7 +164,7 @@ class Stream(Uncopyable):
 
     @property
     def module(self) -> nn.Module:
-        """What is trained, in place."""
+        """The module that is trained, in place."""
         return self._module
 
     @property
@@ -175,7 +174,7 @@ class Stream(Uncopyable):
 
     @property
     def number(self) -> int:
-        """How many updates were released. Public."""
+        """The number of updates that were released. Public."""
         return self._current.value.step
 
     @property
@@ -287,7 +286,7 @@ class Stream(Uncopyable):
         return Gaussian(self._multiplier * self._clip, self._clip)
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
-        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+        """One person's statement. PRIVATE: to be disclosed to this person alone.
 
         Args:
             person: the person's id.
@@ -303,7 +302,7 @@ class Stream(Uncopyable):
         return self.accounts.statement(person, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
-        """What is promised about the module after every update, and what it was paid with. Public."""
+        """The promise about the module after every update, and its price. Public."""
         state = self._current.value
         return build_card(
             self._budget or worst_case(self._boundary, state.released),
@@ -349,7 +348,7 @@ class Stream(Uncopyable):
             raise
 
     def _settings(self) -> dict[str, Any]:
-        """What a stream goes on with, and its ledger's record says. Public."""
+        """The settings that a stream goes on with and its ledger's record repeats. Public."""
         return {
             "ledger": None if self._book is None else self._book.on.key,
             "max_grad_norm": self._clip,

@@ -25,7 +25,7 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._accounts.run_accounts import TrainingAccounts, WithoutBudget
-from almoner.training._card.card import Boundary, Card, build_card, worst_case
+from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._checkpoints.folder import Announced, Checkpoint
 from almoner.training._on_ledger.run import LedgerRun, OnLedger, held
 from almoner.training._records.datasets import checked_records
@@ -100,7 +100,7 @@ class Trainer:
     _loop: Loop | None = None
     _held: LedgerRun | None = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         module: nn.Module,
         loss: Callable[..., Tensor],
@@ -168,7 +168,7 @@ class Trainer:
 
     @property
     def module(self) -> nn.Module:
-        """What is trained, in place."""
+        """The module that is trained, in place."""
         return self._module
 
     @property
@@ -331,7 +331,7 @@ class Trainer:
         return odometer
 
     def statement(self, person: Hashable, *, delta: float | None = None) -> BudgetStatement | Statement:
-        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+        """One person's statement. PRIVATE: to be disclosed to this person alone.
 
         Args:
             person: the person's id or number in ``people``, or the number of the record.
@@ -349,7 +349,7 @@ class Trainer:
         return self.accounts.statement(row, delta=delta)
 
     def card(self, *, delta: float | None = None) -> Card:
-        """What is promised about the trained module, and what it was paid with. Public.
+        """The promise about the trained module, and its price. Public.
 
         Args:
             delta: in (0, 1), for budgets that have no delta of their own.

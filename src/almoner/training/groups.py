@@ -53,7 +53,7 @@ class Audience:
 
 
 class GroupReport:
-    """What happened to each group. PRIVATE: for the data holder.
+    """Report of each group. PRIVATE: for the data holder.
 
     Fields (private):
         rows: a dict for each attribute, group, audience and moment: people, step, loss, accuracy and, for those who

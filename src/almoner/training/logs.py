@@ -1,4 +1,4 @@
-"""What a run shows while it goes on, in a file or on TensorBoard; nothing private.
+"""Logs of a run while it goes on, in a file or on TensorBoard; nothing private.
 
 Each row has the step, the last step of the plan, the learning rate, the noise multiplier, the sample rate, and what was
 asked for at this step, with its noise: answers of ``Run.noisy_sum`` and accuracies of ``callbacks.Evaluation``.
@@ -19,7 +19,7 @@ __all__ = ["Log", "TensorBoard"]
 
 
 def _row(run: Run) -> dict[str, Any]:
-    """What is public at this step, by name."""
+    """The public facts of this step, by name."""
     row: dict[str, Any] = {
         "step": run.step,
         "last": run.last,

@@ -82,7 +82,7 @@ class _Adaptive(_Looks):
     def _value(self, run: Run) -> float:
         return run.noise_multiplier
 
-    def _steps(self, run: Run, start: float) -> int:
+    def _steps(self, run: Run, start: float) -> int:  # noqa: ARG002 - policies that change the batch need both
         """Steps of an epoch as things are."""
         return self._epoch
 
@@ -176,7 +176,7 @@ class ReduceNoiseOnPlateau(_Adaptive):
         _check.positive(least=least)
         self._least = least
 
-    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:  # noqa: ARG002 - other policies need it
         if not grown:
             run.noise_multiplier = min(run.noise_multiplier, max(self._least, run.noise_multiplier - self._by))
 

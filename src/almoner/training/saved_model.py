@@ -54,7 +54,7 @@ def __getattr__(name: str) -> object:
 
 
 def _images() -> Any:
-    """What needs PyTorch: loaded when it is first asked for."""
+    """Load the part that needs PyTorch when it is first asked for."""
     with _extras.need("torch", "sklearn", extra="images"):
         from almoner.training.images import _model_folder
     return _model_folder
@@ -166,7 +166,7 @@ def _check_places(out: Path, *, force: bool, keep_accounts: bool) -> Path:
 
 
 def statement(model: Path, person: str) -> BudgetStatement:
-    """What one person may be told about a model. PRIVATE: to be disclosed to this person alone.
+    """One person's statement about a model. PRIVATE: to be disclosed to this person alone.
 
     Args:
         model: the folder of a model, beside which its accounts were kept, or the file of the accounts.

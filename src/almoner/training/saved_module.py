@@ -19,7 +19,7 @@ from typing import Any
 from almoner import __version__, _extras
 from almoner._disk import whole_folder
 from almoner.errors import ArgumentError, DataError, Unsupported
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 from almoner.training._linear.model_folder import check_free, write_card
 from almoner.training._linear.personal_accounts import PersonalAccounts, accounts_file, named_accounts
 
@@ -42,7 +42,7 @@ _NAMED = 6  # of names that differ, so many are listed
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a folder says of its module. Every field is public."""
+    """The facts that a folder states about its module. Every field is public."""
 
     card: Card
     """What is promised about the module."""
@@ -193,7 +193,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
 
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:
-    """What is public of how a module was trained, and is not on the card."""
+    """The public settings of a training that are not on the card."""
     optimizer, card_of = trained._optimizer, "Stream" if isinstance(trained, Stream) else "Trainer"
     plain = {
         name: value
@@ -209,7 +209,7 @@ def _settings(trained: Trainer | Stream) -> dict[str, Any]:
 
 
 def _accounts(trained: Trainer | Stream, delta: float) -> PersonalAccounts:
-    """What each person may be told."""
+    """The statements of all people."""
     people = trained.accounts
     if not isinstance(people, Filter):
         raise Unsupported("keep_accounts needs accounts per person: else all are charged the same, as the card says")

@@ -82,7 +82,7 @@ class Dropouts(StoppingAccounts):
 
     @property
     def most(self) -> int:
-        """How many counts there may be. Public."""
+        """The most counts that there may be. Public."""
         return self._counter.steps
 
     @property
@@ -123,7 +123,7 @@ class Dropouts(StoppingAccounts):
     def _terms(self) -> str:
         return repr(self._counter)
 
-    def _noisy_answer(self, dropped: int, active: int) -> float:
+    def _noisy_answer(self, dropped: int, active: int) -> float:  # noqa: ARG002 - StillActive needs it
         self._step += 1
         self._dropped += dropped
         return _audit_hook.released(
@@ -176,7 +176,7 @@ class StillActive(StoppingAccounts):
 
     @property
     def still(self) -> bool:
-        """Whether at least so many were active, as far as noisy answers tell. Public."""
+        """True if at least so many were active, as far as noisy answers tell. Public."""
         return self._still
 
     @property
@@ -193,7 +193,7 @@ class StillActive(StoppingAccounts):
     def _terms(self) -> str:
         return f"{self._at_least!r}, {self._price!r}"
 
-    def _noisy_answer(self, dropped: int, active: int) -> bool:
+    def _noisy_answer(self, dropped: int, active: int) -> bool:  # noqa: ARG002 - Dropouts needs it
         return self._still and _audit_hook.released(
             lambda: bool(active + self._noise.laplace(0.0, self._scale) >= self._threshold),
             exact=float(active),

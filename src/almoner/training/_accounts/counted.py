@@ -14,7 +14,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson, Losses
 from almoner.individual import Odometer as PersonOdometer
 from almoner.mechanisms import Gaussian, Mechanism, SampledGaussian
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 
 __all__ = [
     "BoundsBeside",

@@ -35,7 +35,7 @@ class Counter(ABC):
     @property
     @abstractmethod
     def mechanism(self) -> mechanisms.Gaussian:
-        """What one person's drop costs at most, whenever it happens."""
+        """The price of one person's drop at most, whenever it happens."""
 
     @abstractmethod
     def standard_error(self, step: int) -> float:

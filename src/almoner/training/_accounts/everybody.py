@@ -16,7 +16,7 @@ class PublicFilter(Protocol):
     """One budget for the whole release, such as every filter in :mod:`almoner.filters`."""
 
     def admits(self, mechanism: Mechanism, /) -> bool:
-        """Whether the mechanism fits the budget; asking changes nothing."""
+        """True if the mechanism fits the budget; asking changes nothing."""
 
     def charge(self, mechanism: Mechanism, /) -> None:
         """Charge the budget, or raise BudgetExceeded."""
@@ -37,7 +37,7 @@ class Everybody:
         self._filter = public
 
     def admits(self, step: Mechanism) -> bool:
-        """Whether the public filter has room; asking changes nothing."""
+        """True if the public filter has room; asking changes nothing."""
         return self._filter.admits(step)
 
     def check(self, step: Mechanism) -> None:

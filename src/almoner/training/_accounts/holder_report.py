@@ -18,7 +18,7 @@ USED_UP = 1 - 1e-6
 
 
 class HolderReport:
-    """How much of each person's budget is used, and how many people still take part. PRIVATE: for the data holder.
+    """The used part of each person's budget, and how many people still take part. PRIVATE: for the data holder.
 
     Fields (all private):
         shares: (n,) the share of each person's budget that is used, in [0, 1], in the order of the people.

@@ -1,4 +1,4 @@
-"""How a person's budget is spread over the steps that are left.
+"""Spread a person's budget over the steps that are left.
 
 Names and symbols
     b, r       what a person has left, in the notion's own measure, and how many steps are left; r is public

@@ -23,7 +23,7 @@ from almoner.training._accounts.counted import (
     countable,
 )
 from almoner.training._accounts.everybody import Everybody
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 
 __all__ = [
     "TrainingAccounts",
@@ -96,7 +96,7 @@ class TrainingAccounts:
             observer.check(mechanism)
 
     def admits(self, mechanism: Mechanism) -> bool:
-        """Whether the public filter has room; with accounts per person always, because each is judged by itself."""
+        """True if the public filter has room; with accounts per person always, because each is judged by itself."""
         return not isinstance(self.people, Everybody) or self.people.admits(mechanism)
 
     def count_worst_case(self, mechanism: Mechanism) -> None:
@@ -190,7 +190,7 @@ def restored_odometer(
 
 
 def _same_promise(saved: dict[str, Any], budget: filters.Filter) -> bool:
-    """Whether a saved filter makes the promise of this one."""
+    """True if a saved filter makes the promise of this one."""
     return _parameters(saved) == _parameters(budget.state())
 
 
@@ -200,7 +200,7 @@ def _parameters(state: dict[str, Any]) -> tuple[object, ...]:
 
 
 def plain_numbers(value: Any) -> Any:
-    """The same with NumPy's numbers as Python's: a checkpoint is read without running anything that is in it."""
+    """Replace NumPy's numbers by Python's: a checkpoint is read without running anything that is in it."""
     if isinstance(value, dict):
         return {key: plain_numbers(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -78,12 +78,12 @@ class StoppingAccounts(Uncopyable, ABC):
 
     @property
     def most(self) -> int | None:
-        """How many steps the price is for; None: any number. Public."""
+        """The number of steps that the price is for; None: any number. Public."""
         return None
 
     @property
     def price(self) -> mechanisms.Mechanism:
-        """What was booked in each account. Public."""
+        """The price that was booked in each account. Public."""
         return self._price
 
     @property
@@ -179,7 +179,7 @@ class StoppingAccounts(Uncopyable, ABC):
 
     @abstractmethod
     def _terms(self) -> str:
-        """What is asked, public: the same in every process."""
+        """The question's terms, public: equal in every process."""
 
     @abstractmethod
     def _noisy_answer(self, dropped: int, active: int) -> float:

@@ -17,7 +17,7 @@ from almoner.ledger import new_claim
 from almoner.mechanisms import Mechanism
 from almoner.training._accounts.counted import countable
 from almoner.training._accounts.run_accounts import odometer_fields, plain_numbers, restored_accounts, restored_odometer
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 from almoner.training._checkpoints.folder import Checkpoint, check_ids
 from almoner.training._checkpoints.state import TrainingState
 
@@ -37,7 +37,7 @@ class Announcement:
 
 
 class StreamCheckpoint:
-    """What a stream goes on from, after a crash or in another process.
+    """The state that a stream goes on from, after a crash or in another process.
 
     Args:
         folder: made if it does not exist, readable by its owner alone.
@@ -50,7 +50,7 @@ class StreamCheckpoint:
         self._kept = Path(folder) / "update.pt"
 
     def announcing(self, ids: Sequence[Hashable]) -> Announcement:
-        """What a release with these people is announced to.
+        """The announcement of a release with these people.
 
         Raises:
             ArgumentError: an id would not come back from the disk as it is; before anybody has an account.

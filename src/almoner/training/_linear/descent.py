@@ -52,7 +52,7 @@ class Gradients(Protocol):
         """
 
 
-def descend(
+def descend(  # noqa: PLR0913
     gradients: Gradients,
     start: Array,
     accounts: AccountsPerPerson | Everybody,
@@ -168,7 +168,7 @@ def _share_of_rate(left: int, steps: int, decay: float) -> float:
 
 
 def averaged(average: float, steps: int) -> int:
-    """How many of so many iterates, from the end, a share of them is; at least one."""
+    """The number of iterates, from the end, that make a share of so many; at least one."""
     return max(1, ceil(average * steps))
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from almoner import _check
 from almoner.errors import ArgumentError
 from almoner.individual import BudgetStatement, Statement
-from almoner.training._card.card import Boundary, Card, build_card
+from almoner.training._card import Boundary, Card, build_card
 from almoner.training._linear import descent
 from almoner.training._linear.fit_accounts import FitAccounts
 from almoner.training._linear.gradients import LogisticGradients, probabilities
@@ -105,7 +105,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
 
     card_: Card
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         *,
         epsilon: float | None = 1.0,
@@ -265,12 +265,12 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
             decay=self.decay,
             pace=self.pace,
             observe=look,
-            stop=None if rule is None else lambda number: rule.says_stop(),
+            stop=None if rule is None else lambda _number: rule.says_stop(),
             planned=None if rule is None else self.steps,
         )
 
     def statement(self, person: object) -> BudgetStatement | Statement:
-        """What one person may be told. PRIVATE: to be disclosed to this person alone.
+        """One person's statement. PRIVATE: to be disclosed to this person alone.
 
         Args:
             person: the person's entry in ``groups``; without groups, the number of the person's row, from 0.
@@ -330,7 +330,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         return planned
 
     def _drop_counts(self, counting: Counting | None) -> int:
-        """How many answers there may be to how many people are still active; 0 where nobody asks."""
+        """The most answers to "how many people are still active?"; 0 where nobody asks."""
         if self.stop_when_inactive is None and counting is None:
             return 0
         if self.stop_when_inactive is not None:

@@ -12,7 +12,7 @@ from almoner.training._accounts.counted import BoundsBeside, Counted, check_boun
 from almoner.training._accounts.counters import rounded
 from almoner.training._accounts.everybody import Everybody
 from almoner.training._accounts.holder_report import ShareHistory
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 from almoner.training._linear.noise_plan import Plan
 from almoner.training._linear.personal_accounts import PersonalAccounts
 from almoner.training._linear.stopping_rule import Counting, StoppingRule, by_square_root

@@ -25,7 +25,7 @@ from scipy.special import log_softmax
 from almoner._disk import whole_folder
 from almoner.errors import ArgumentError, DataError
 from almoner.training._accounts.holder_report import HolderReport
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 from almoner.training._linear import tables
 from almoner.training._linear.gradients import probabilities
 from almoner.training._linear.personal_accounts import PersonalAccounts
@@ -70,7 +70,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """What training gives: the model and its card are public, the rest is not."""
+    """A trained model with its accounts: the model and its card are public, the rest is not."""
 
     model: Model
     card: Card

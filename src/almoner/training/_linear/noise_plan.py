@@ -1,4 +1,4 @@
-"""What a training run will release, and the budget of every account: decided before anybody's data are touched."""
+"""The releases of a training run and the budget of every account, decided before anybody's data are touched."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -30,7 +30,7 @@ BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "renyi": filte
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be released at most, and what it may cost each person. Every field is public."""
+    """The most that will be released, and its price for each person. Every field is public."""
 
     budget: Budget
     """A fresh filter that holds the whole budget."""
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def total(self) -> float:
-        """What each person may spend, in the budget's measure: mu squared, or rho."""
+        """The amount that each person may spend, in the budget's measure: mu squared, or rho."""
         total: float = self.budget.left
         return total
 

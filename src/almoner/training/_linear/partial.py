@@ -14,7 +14,7 @@ from almoner import _check, individual
 from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts.present_people import ids_and_rows
-from almoner.training._card.card import Card, build_card
+from almoner.training._card import Card, build_card
 from almoner.training._linear.gradients import LogisticGradients
 from almoner.training._linear.inputs import labels_of, validated
 from almoner.training._linear.noise_plan import Plan, check_rate, plan, rate_of
@@ -185,7 +185,7 @@ class PartialFit:
         return getattr(self, name)
 
     def _divisor(self, divisor: float | None) -> float:
-        """How many people are expected."""
+        """The number of people who are expected."""
         expected = self._own("n_people") if divisor is None else divisor
         if expected is None:
             raise ArgumentError("n_people or divisor must be given: how many people are expected in a call")
@@ -262,7 +262,7 @@ class PartialFit:
         return np.random.default_rng(None if seed is None else [seed, 1, calls] if calls else [seed, 1])
 
     def _described(self, divisor: float) -> dict[str, Any]:
-        """What a folder keeps of the estimator."""
+        """The parameters of the estimator that a folder keeps."""
         names = getattr(self, "feature_names_in_", None)
         return {
             "settings": plain(self.get_params()),  # type: ignore[attr-defined]

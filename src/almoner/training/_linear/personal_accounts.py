@@ -1,4 +1,4 @@
-"""What each person may be told about a model: from the accounts of its training, and from a private file of them."""
+"""Statements for people about a model: from the accounts of its training, or from a private file of them."""
 
 import json
 from collections.abc import Hashable, Sequence
@@ -36,7 +36,7 @@ class PersonalAccounts:
         return f"PersonalAccounts({MARK})"
 
     def statement(self, person: object) -> BudgetStatement | Statement:
-        """What one person may be told, and nobody else: the running bound if there is one, else the budget."""
+        """One person's statement, for nobody else: the running bound if there is one, else the budget."""
         row = self._row(person)
         if self.odometer is None:
             told = self.people.statement(row, delta=self.delta)
@@ -109,7 +109,7 @@ class SavedAccounts:
         return kept
 
     def statement(self, person: str) -> BudgetStatement:
-        """What one person, named as in the data, may be told, and nobody else."""
+        """The statement of one person, named as in the data, for nobody else."""
         if person not in self.ids:
             raise UnknownPerson("--person: the model was trained on no records of this person")
         row = list(self.ids).index(person)

@@ -1,4 +1,4 @@
-"""What is public about a table: its columns, their bounds and categories, the labels, and who a row belongs to.
+"""Public facts about a table: its columns, their bounds and categories, the labels, and who a row belongs to.
 
 Nothing here is read from the data. Bounds, categories and bins say what values *may* occur, from knowledge that does
 not depend on the people in the table: a codebook, a questionnaire, a law. A schema is a small TOML file::
@@ -70,12 +70,12 @@ class Numeric:
 
     @property
     def codes(self) -> int:
-        """How many indicators the column has: one for each bin and one for missing; 0 where it is scaled instead."""
+        """The number of indicators: one for each bin and one for missing; 0 where the column is scaled instead."""
         return len(self.bins) + 2 if self.bins else 0
 
     @property
     def width(self) -> int:
-        """How many features the column makes."""
+        """The number of features that the column makes."""
         return self.codes or 2
 
 
@@ -99,12 +99,12 @@ class Categorical:
 
     @property
     def codes(self) -> int:
-        """How many indicators the column has: one for each category and one for missing."""
+        """The number of indicators of the column: one for each category and one for missing."""
         return len(self.categories) + 1
 
     @property
     def width(self) -> int:
-        """How many features the column makes."""
+        """The number of features that the column makes."""
         return self.codes
 
 

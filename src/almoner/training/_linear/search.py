@@ -18,7 +18,7 @@ from almoner.accounting import meaning
 from almoner.curves import gaussian, tradeoff, tuning, zcdp
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 from almoner.training._linear.estimator import Features, Floats, LogisticRegression
 from almoner.training._linear.wrappers import Copied
 
@@ -33,7 +33,7 @@ HeldOut = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one run of the search may cost, decided before anybody's data are touched. Every field is public."""
+    """The price of one run of the search, decided before anybody's data are touched. Every field is public."""
 
     best: mechanisms.BestOf
     epsilon: float
@@ -249,7 +249,7 @@ class PrivateSearch(Copied, ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
 
 def _right(model: LogisticRegression, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
-    """How many people a model gets right, in at least half of their rows. Private; one person moves it by one."""
+    """The number of people whom a model gets right in at least half of their rows. Private; one person counts one."""
     right = np.asarray(model.predict(X) == column_or_1d(y), np.float64)
     if groups is None:
         return int(right.sum())

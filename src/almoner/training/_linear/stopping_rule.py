@@ -43,7 +43,7 @@ class StoppingRule:
         planned: int,
         most_inactive: float | None,
         counts: int,
-        check: Callable[[Mechanism], object] = lambda price: None,
+        check: Callable[[Mechanism], object] = lambda _price: None,
     ) -> None:
         counted = counting(people)
         if not isinstance(counted, StoppingAccounts) or counted.people is not people:
@@ -75,7 +75,7 @@ class StoppingRule:
 
     @property
     def reproducible(self) -> bool:
-        """Whether the noise of the answers was given by the caller. Public."""
+        """True if the caller gave the noise of the answers. Public."""
         return self._counted.reproducible
 
     def allowance(self, step: Mechanism) -> Array:
@@ -92,7 +92,7 @@ class StoppingRule:
         return (self._people if self._left >= 0 else self._counted).charge(step, norms)
 
     def says_stop(self) -> bool:
-        """Whether the latest answer ends the run. Public; never before the first count."""
+        """True if the latest answer ends the run. Public; never before the first count."""
         answer = self._counted.answer
         if self._left >= 0:
             return False

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Saved:
-    """What a call leaves behind.
+    """The state that a call leaves behind.
 
     Attributes:
         number: of the call. Public.
@@ -114,7 +114,7 @@ class StreamFolder:
         self._write(self._state, arrays)
 
     def load(self) -> Saved:
-        """What the last call left behind.
+        """Read the state that the last call left behind.
 
         Raises:
             DataError: it cannot be read, or another version of Almoner wrote it; nothing was changed.
@@ -160,7 +160,7 @@ class StreamFolder:
             raise self._damaged(self._update) from broken
 
     def _number(self) -> int:
-        """How many calls the folder has seen."""
+        """The number of calls that the folder has seen."""
         return int(self._read(self._state, "number")["number"]) if self._state.exists() else 0
 
     def _write(self, path: Path, arrays: Mapping[str, Any]) -> None:

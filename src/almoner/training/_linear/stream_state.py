@@ -1,4 +1,4 @@
-"""What goes on from one call of ``partial_fit`` to the next: the accounts, the noise and the parameters. Private.
+"""The state that goes on from one call of ``partial_fit`` to the next: accounts, the noise and the parameters. Private.
 
 Source: theory 5.1 to 5.3, 5.7, 5.12; docs/proofs/one-account.md, "Streams"
 """
@@ -50,7 +50,7 @@ class StreamedAccounts:
         return f"StreamedAccounts({MARK})"
 
     def statement(self, person: Hashable) -> BudgetStatement:
-        """What one person may be told, and nobody else."""
+        """One person's statement, for nobody else."""
         if self._book is not None:
             return self._book.statement(person, delta=self.delta)
         return self._own.statement(person, delta=self.delta)
@@ -71,7 +71,7 @@ class StreamedAccounts:
 
 @dataclass(slots=True, eq=False, repr=False)
 class StreamState:
-    """What goes on from one call to the next.
+    """The state that goes on from one call to the next.
 
     Attributes:
         settings: of the estimator, which the first call decides.
@@ -188,7 +188,7 @@ class StreamState:
 
 
 def plain(value: Any) -> Any:
-    """The same with NumPy's numbers and arrays as Python's, for JSON.
+    """Replace NumPy's numbers and arrays by Python's, for JSON.
 
     Raises:
         ArgumentError: there is something else than numbers and texts.

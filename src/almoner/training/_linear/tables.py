@@ -251,7 +251,7 @@ def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pya
 
 
 def _clean(name: str, column: "pyarrow.ChunkedArray", schema: Schema) -> tuple["pyarrow.Array", "pyarrow.BooleanArray"]:
-    """(Entries as text without blanks around it, or as float64; null where missing. Which entries are there.)"""
+    """Entries as stripped text, or as float64, null where missing; and a mask of those that are there."""
     arrow, compute = _arrow(), _arrow("compute")
     numeric = any(isinstance(kind, Numeric) and (kind.source or kind.name) == name for kind in schema.columns)
     entries = column.combine_chunks()

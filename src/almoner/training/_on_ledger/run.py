@@ -25,7 +25,7 @@ from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.ledger import Hold, Ledger, new_claim
 from almoner.mechanisms import Mechanism
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 
 __all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "held"]
 
@@ -94,7 +94,7 @@ def held(
     folder: "ClaimsFolder | None" = None,
     begun: bool = False,
 ) -> "LedgerRun | None":
-    """What the ledger reserves for a run; None where it is on no ledger.
+    """The reservation of a run on its ledger; None where it is on no ledger.
 
     Args:
         on: where it is charged.
@@ -126,7 +126,7 @@ class ClaimsFolder(Protocol):
     """Keeps the claims on a ledger of a run that can be resumed."""
 
     def claims(self) -> list[str]:
-        """Those so far, in order."""
+        """The claims so far, in order."""
 
     def claim(self, claim: str, /, *, after: str | None = None) -> None:
         """Keep one more, of all before it only ``after`` if given; returns when it is on the disk."""
@@ -288,7 +288,7 @@ class LedgerRun(Uncopyable):
 
 
 def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
-    """How many units of the budget are one of the ledger's, and what it costs in delta besides.
+    """The units of the budget that are one of the ledger's, and the price in delta besides.
 
     Raises:
         Unsupported: no theorem charges this budget to this ledger.

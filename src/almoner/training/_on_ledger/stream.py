@@ -152,7 +152,7 @@ class LedgerStream(Uncopyable):
         return noisy
 
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
-        """What one person may be told about that person's budget on the ledger. Private."""
+        """The statement of one person's budget on the ledger. Private."""
         book = self._book
         stated = book.stated_delta if delta is None else delta
         set_aside = sum(int(entry.public["units"]) for entry in book.watched())
@@ -196,7 +196,7 @@ def closed_after_errors(stream: LedgerStream | None) -> Iterator[None]:
 
 
 def _budget(ledger: Ledger) -> filters.Gaussian | filters.Zcdp:
-    """What all that a ledger pays for keeps within, as a filter that is charged nowhere.
+    """The bound of everything that a ledger pays for, as a filter that is charged nowhere.
 
     Raises:
         Unsupported: Gaussian noise has no price in the ledger's measure.

@@ -105,7 +105,7 @@ class Loaded(Column):
         self.dtype, self.shape = one.dtype, torch.Size((len(rows), *one.shape[1:]))
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        """Those of some records, loaded."""
+        """Load some records."""
         chosen = self._rows[rows]
         return self._loading.records(chosen)[self._name] if len(chosen) else self._one[:0]
 
@@ -115,7 +115,7 @@ class Loaded(Column):
 
 
 def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inputs, Any]:
-    """What a module is called with and the targets, as columns.
+    """The inputs of a module and the targets, as columns.
 
     Args:
         inputs: tensors, arrays, or a map-style data set or a DataLoader of one, in which case targets is None.

@@ -65,12 +65,12 @@ class Processes:
 
     @property
     def single(self) -> bool:
-        """Whether this process holds all people."""
+        """True if this process holds all people."""
         return self._single
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that adds the noise."""
+        """True if this process is the one that adds the noise."""
         return self._single or distributed.get_rank(self._group) == 0
 
     def broadcast_module(self, module: nn.Module) -> None:

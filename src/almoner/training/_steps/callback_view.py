@@ -61,7 +61,7 @@ class Run:
 
     @property
     def steps(self) -> int | None:
-        """How many steps each person can pay in full; None: as many as the budget admits."""
+        """The number of steps that each person can pay in full; None: as many as the budget admits."""
         return self._settings.steps
 
     @property
@@ -116,12 +116,12 @@ class Run:
 
     @property
     def answers(self) -> tuple[tuple[int, str, float], ...]:
-        """What was asked so far: (step, name, answer)."""
+        """The questions asked so far: (step, name, answer)."""
         return self.state.answers
 
     @property
     def released(self) -> Mapping[Mechanism, int]:
-        """What was charged and released, and how often."""
+        """The mechanisms that were charged and released, and how often."""
         return self.state.released
 
     @property
@@ -137,7 +137,7 @@ class Run:
     def next_step(
         self, *, noise_multiplier: float | None = None, sample_rate: float | None = None
     ) -> Gaussian | SampledGaussian:
-        """What the next step releases, or would with other noise or another rate."""
+        """The mechanism of the next step, or the one with other noise or another rate."""
         sigma = (self.noise_multiplier if noise_multiplier is None else noise_multiplier) * self.max_grad_norm
         rate = self.sample_rate if sample_rate is None else sample_rate
         return (
@@ -147,7 +147,7 @@ class Run:
         )
 
     def can_take(self, step: Mechanism, times: int) -> bool:
-        """Whether the plan and, where all are charged the worst case, the budget leave room for so many steps."""
+        """True if the plan and, where all are charged the worst case, the budget leave room for so many steps."""
         if self.last is not None and self.step + times > self.last:
             return False
         return times == 0 or self._budget_admits(Repeated(step, times))
@@ -174,7 +174,7 @@ class Run:
         return self._ask(name, Gaussian(sigma, 1.0), values)
 
     def count_clipped(self, *, sigma: float, name: str = "clipped") -> float:
-        """How many people's gradients were longer than the clip in the last step, with Gaussian noise.
+        """The number of people whose gradients exceeded the clip in the last step, with Gaussian noise.
 
         Args:
             sigma: public. Standard deviation of the noise.

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how a run goes on from it."""
+"""Checkpoints of a run: what they hold, and how a run goes on from one."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What people contribute to one step, and what they are charged for it: all people, or a Poisson sample of them.
+"""People's contributions to one step, and their charges: all people, or a Poisson sample of them.
 
 Names and symbols
     step          what one step releases; public
@@ -107,7 +107,12 @@ class Poisson:
         self._steps = 0
 
     def charge_and_sum(
-        self, gradients: Gradients, records: Records, accounts: AccountsPerPerson, step: Step, steps_left: int
+        self,
+        gradients: Gradients,
+        records: Records,
+        accounts: AccountsPerPerson,
+        step: Step,
+        steps_left: int,  # noqa: ARG002 - full batches pace people by it
     ) -> list[Tensor]:
         """Charge each person for this step, sample people, and give the private sum of their clipped gradients."""
         bounds = self._current_bounds(gradients, records, step)
@@ -157,7 +162,7 @@ def contributions(
     slack: float,
     seed: int | None,
 ) -> FullBatch | Poisson | BatchContributions:
-    """What the steps of a run are made of, by its settings.
+    """The contributions of the steps of a run, by its settings.
 
     Args:
         gradients: of the module, whose parameters say how long the noise is.

@@ -14,7 +14,7 @@ from almoner.training._accounts.run_accounts import (
     restored_accounts,
     restored_odometer,
 )
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 from almoner.training._on_ledger.run import LedgerRun
 from almoner.training._steps.settings import Settings
 

@@ -121,7 +121,7 @@ def noise_for(plan: BatchPlan | None, chosen: Recommended, *, given: float | Non
 
 
 class BatchContributions:
-    """What people contribute to steps of fixed batches, and the noise of these steps.
+    """People's contributions to steps of fixed batches, and the noise of these steps.
 
     Args:
         plan: public.
@@ -220,7 +220,7 @@ class BatchContributions:
         return np.minimum(largest_norm(pattern.own(turn), cross, paid[members]), self._clip)
 
     def to_fields(self, done: int) -> dict[str, Any]:
-        """What people contributed in the steps that are done, and the SECRET keys of the noise; for a checkpoint.
+        """People's contributions in the steps that are done, and the SECRET keys of the noise; for a checkpoint.
 
         A step that people were charged for, and that is not done, may have been released: ``afresh`` says so.
         """

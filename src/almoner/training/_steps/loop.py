@@ -187,7 +187,7 @@ class Loop:
         self._current.update(reason=self._current.value.reason or reason)
 
     def _steps_left(self) -> int:
-        """How many steps are left, the next one counted; 1 where the budget decides."""
+        """The number of steps that are left, the next one counted; 1 where the budget decides."""
         last = self._settings.last_step
         return 1 if last is None else last - self.run.step
 
@@ -229,7 +229,7 @@ class Loop:
         apply_gradients(self._optimizer, self._parameters, noisy, divisor)
 
     def _sound(self) -> bool:
-        """Whether the parameters, which are public, are finite and not far beyond where they began."""
+        """True if the parameters, which are public, are finite and not far beyond where they began."""
         return _norm(self._parameters) <= self._largest  # False where it is not a number
 
     def _noisy_sum(self, name: str, question: Gaussian, values: Values) -> float:
@@ -244,7 +244,7 @@ class Loop:
         return self._noisy_total(name, question, shares)
 
     def _count_clipped(self, name: str, question: Gaussian) -> float:
-        """How many people's gradients were longer than the clip in the last step, plus noise. Public."""
+        """The number of people whose gradients exceeded the clip in the last step, plus noise. Public."""
         if not isinstance(self._contributions, FullBatch):
             raise ArgumentError("count_clipped needs every person in every step: no sample_rate and no batches")
         if self._contributions.were_clipped is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from almoner import filters
-from almoner.training._card.card import Boundary
+from almoner.training._card import Boundary
 from almoner.training._steps.fixed_batches import BatchPlan
 
 __all__ = ["Settings"]
@@ -12,7 +12,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a run's card states, fixed before any private data are read. Every field is public."""
+    """The facts that a run's card states, fixed before any private data are read. Every field is public."""
 
     budget: filters.Filter | None
     """What each person may spend; None: there is an odometer alone."""

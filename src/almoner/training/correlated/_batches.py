@@ -40,7 +40,7 @@ class FixedBatches:
         _check.name(key=self.key)
 
     def count(self, people: float) -> int:
-        """How many batches there are for a public number of people.
+        """The number of batches for a public number of people.
 
         Raises:
             ArgumentError: a batch is larger than all people together.

@@ -1,4 +1,4 @@
-"""What a contribution commits a person to: the price of its whole column, with what it overlaps of the person's own.
+"""The price that a contribution commits a person to: its whole column, with overlaps with the person's own.
 
 Names and symbols
     own           squared length of the place's column, rounded up; public
@@ -76,5 +76,5 @@ class Pattern:
         return above(float(price(self.own(turn), cross, np.array([self._clip]))[0]), 32)
 
     def together(self) -> float:
-        """What a person who contributes the clip at every place is charged in all, as one norm, rounded up."""
+        """The whole charge of a person who contributes the clip at every place, as one norm, rounded up."""
         return above(sqrt(sum(self.most(turn) ** 2 for turn in range(len(self.places)))), len(self.places) + 32)

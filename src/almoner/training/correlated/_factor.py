@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from almoner import _check
 from almoner.errors import ArgumentError
-from almoner.training.correlated._sensitivity import largest_pattern
 from almoner.training.correlated._workload import Workload
 
 __all__ = ["Array", "Draw", "Factor", "above"]
@@ -56,7 +55,7 @@ class Factor(ABC):
     @property
     @abstractmethod
     def vectors(self) -> int:
-        """How many vectors as long as the parameters ``noise`` keeps."""
+        """The number of vectors, each as long as the parameters, that ``noise`` keeps."""
 
     def parameters(self) -> Array:
         """The numbers that noise is made with: factors of a kind that have the same ones are the same."""
@@ -79,7 +78,7 @@ class Factor(ABC):
         return above(sqrt(float(self.inner_products([place])[0, 0])))
 
     def sensitivity_at(self, places: Sequence[int]) -> float:
-        """How far all rows together are moved by a person of norm 1 at each of these places.
+        """The distance that a person of norm 1 at each of these places moves all rows together.
 
         Guarantee: at least the root of the sum of squared row differences, however gradients are chosen from outputs.
         Source: docs/proofs/correlated-noise.md; Choquette-Choo et al. (2022), https://arxiv.org/abs/2211.06530
@@ -89,7 +88,7 @@ class Factor(ABC):
         return above(sqrt(above(float(self.inner_products(places).sum()), len(places) ** 2)))
 
     def sensitivity(self, *, separation: int, participations: int) -> float:
-        """How far a person of norm 1 moves all rows together: at most so often, at places at least so far apart.
+        """The most that a person of norm 1 moves all rows together: at most so often, at places at least so far apart.
 
         Args:
             separation: public, >= 1. The least distance of two places.
@@ -133,3 +132,32 @@ class Factor(ABC):
     def _check_places(self, places: Sequence[int]) -> None:
         if len(set(places)) < len(places) or any(not 0 <= place < self.steps for place in places):
             raise ArgumentError(f"places={list(places)!r} must be different steps, from 0 to {self.steps - 1}")
+
+
+def largest_pattern(products: Array, separation: int, participations: int) -> float:
+    """A bound on the sum of all entries (r, s) of the products over r and s in a pattern, for every pattern.
+
+    Args:
+        products: (T, T), symmetric, >= 0.
+        separation: the least distance of two places in a pattern.
+        participations: the most places in a pattern.
+
+    Guarantee: at least the largest sum; equal to it, but for rounding, where entries at that distance are 0.
+    Source: Choquette-Choo et al. (2023), section 4: each row's heaviest pattern, then the heaviest pattern of rows.
+    """
+    steps = len(products)
+    participations = min(participations, -(-steps // separation))
+    far = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps))) >= separation
+    apart = np.where(far, products, 0.0)
+    rows = np.diag(products) + heaviest_places(apart, separation, participations - 1)
+    return float(heaviest_places(rows[None, :], separation, participations)[0])
+
+
+def heaviest_places(weights: Array, separation: int, participations: int) -> Array:
+    """(m,) for each row of weights (m, T), >= 0, the largest sum over at most so many places so far apart."""
+    best = np.zeros((weights.shape[0], weights.shape[1] + 1))  # column t: of places below t
+    for _ in range(participations):
+        taken = weights.copy()  # a place, and the best of one place fewer among those far enough below it
+        taken[:, separation:] += best[:, 1 : weights.shape[1] - separation + 1]
+        best = np.concatenate([np.zeros((weights.shape[0], 1)), np.maximum.accumulate(taken, axis=1)], axis=1)
+    return best[:, -1]

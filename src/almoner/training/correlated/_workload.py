@@ -1,4 +1,4 @@
-"""What the steps of an optimizer make of the sums: the matrix A of the iterates, by momentum and learning rates."""
+"""The workload of an optimizer's steps: the matrix A of the iterates, by momentum and learning rates."""
 
 from dataclasses import dataclass
 

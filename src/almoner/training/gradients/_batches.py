@@ -55,7 +55,7 @@ class Column:
         return len(self.shape)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        """Those of some records."""
+        """Select some records."""
         raise NotImplementedError
 
     def select(self, rows: Tensor) -> "Column":
@@ -64,7 +64,7 @@ class Column:
 
 
 class Inputs(tuple[Tensor, ...]):
-    """What a module is called with, in order or by name; each with the records on the first axis."""
+    """The inputs of a module, in order or by name; each with the records on the first axis."""
 
     names: tuple[str, ...] = ()
 
@@ -76,19 +76,19 @@ class Inputs(tuple[Tensor, ...]):
         return made
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """The same with each tensor changed."""
+        """Change each tensor."""
         return Inputs.of(map(change, self), self.names)
 
     def rows(self, records: slice | Tensor) -> "Inputs":
-        """Those of some records."""
+        """Select some records."""
         return Inputs.of((part[records] for part in self), self.names)
 
     def select(self, rows: Tensor) -> "Inputs":
-        """Those of some records; of a column that is loaded when it is asked for, nothing is loaded."""
+        """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
         return Inputs.of((selected(part, rows) for part in self), self.names)
 
     def call(self, module: nn.Module) -> Any:
-        """What the module gives."""
+        """Call the module."""
         return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
 
 

@@ -20,7 +20,7 @@ Kinds = tuple[bool | None, ...]
 
 
 class Calls:
-    """What was seen of each call of each layer, in order; without it every tensor must have a row for each record.
+    """Records of each call of each layer, in order; without it every tensor must have a row for each record.
 
     Args:
         new_axis: whether what a layer gives without records gets a new leading axis for them where it has none of 1;

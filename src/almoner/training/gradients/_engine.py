@@ -7,10 +7,10 @@ Names and symbols
     weights       (people,) what each person's gradient is multiplied by before it is added; private
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +21,43 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _self_check
 from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks, prepared
 from almoner.training.gradients._calls import Calls
-from almoner.training.gradients._factors import Dense, Factor, combined
+from almoner.training.gradients._factors import Dense, Factor, combined, together
 from almoner.training.gradients._hooks import layers_with_parameters, own_parameters, record_layers, refuse_changes
 from almoner.training.gradients._layers import refuse_unsupported, rule_of
 from almoner.training.gradients._precision import exact, refuse_autocast, refuse_precision
-from almoner.training.gradients._weights import checked_weights, clipping, norms_of
+
+__all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
+
+ROUNDING, UNDERFLOW = 5e-6, 1e-15
+"""Norms are given larger than computed by this share and this much: more than the rounding of their sums."""
+
+
+def clipping(norms: Tensor, clip: float) -> Tensor:
+    """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
+    return torch.where(torch.isfinite(norms), clip / norms.clamp(min=clip), 0.0)
+
+
+def norms_of(factors: Sequence[Factor | None], people: int) -> Tensor:
+    """(people,) float64; rounded up; NaN where not finite."""
+    per_parameter = (factor.squared_norms() for factor in together(factors))
+    squares: Any = sum(per_parameter, torch.zeros((), dtype=torch.float64))
+    norms = torch.sqrt(squares.expand(people) if squares.dim() == 0 else squares)
+    norms = torch.where(norms > 0, norms * (1 + ROUNDING) + UNDERFLOW, norms)
+    return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
+    """Weights as float64; people whose gradient is unknown must have none."""
+    weights = torch.as_tensor(weights, dtype=torch.float64)
+    if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
+        raise ArgumentError("weigh must give a weight, finite and >= 0, for each person of the chunk")
+    normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
+    return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
+
 
 if TYPE_CHECKING:
     from almoner.training.gradients.augmentations import Views
 
-__all__ = ["Gradients", "Loss", "Weigh", "check", "clipping"]
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
@@ -81,7 +108,7 @@ class Gradients:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is trained, in the module's order."""
+        """The parameters that are trained, in the module's order."""
         return list(self._parameters)
 
     def norms(self, inputs: Batch, targets: Tensor | None, people: Tensor | None = None) -> Tensor:
@@ -115,7 +142,7 @@ class Gradients:
         if not callable(weigh):
             _check.positive(weigh=weigh)
             clip = float(weigh)
-            return self._pass(inputs, targets, people, lambda rows, norms: clipping(norms, clip), observe)
+            return self._pass(inputs, targets, people, lambda _rows, norms: clipping(norms, clip), observe)
         return self._pass(inputs, targets, people, weigh, observe)
 
     def check(self, inputs: Batch, targets: Tensor | None) -> Tensor:
@@ -138,7 +165,7 @@ class Gradients:
             return self._compare(inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
-        """What the module is called with, as tensors; numbers of NumPy and pandas in the module's precision."""
+        """The inputs of the module, as tensors; numbers of NumPy and pandas in the module's precision."""
         return as_inputs(inputs, self._parameters[0].dtype)
 
     def _look(self, inputs: Inputs, targets: Tensor | None, calls: Calls) -> None:
@@ -168,7 +195,7 @@ class Gradients:
                 self._spread = {*self._spread, *some}
 
     def _agrees(self, inputs: Inputs, targets: Tensor | None, spread: Collection[type[nn.Module]]) -> bool:
-        """Whether gradients are those of a naive loop if the parameters of these kinds of layers are spread out."""
+        """True if gradients are those of a naive loop with the parameters of these kinds of layers spread out."""
         before, self._spread = self._spread, spread
         try:
             _self_check.compare(self._module, self._loss, inputs, targets, self._all_at_once)
@@ -197,13 +224,13 @@ class Gradients:
             raise
 
     def _copied(self, module: nn.Module, loss: Loss) -> "Gradients":
-        """The same for a copy of the module, which is called alike."""
+        """Make the same engine for a copy of the module, which is called alike."""
         copy = Gradients(module, loss, memory=self._memory)
         copy._calls, copy._spread, copy._channels_last = self._calls, self._spread, self._channels_last
         return copy
 
     def _on_a_copy(self, inputs: Inputs, targets: Tensor | None) -> None:
-        """What could leave traces in the module, or end it, on a device."""
+        """Do on a copy what could leave traces in the module, or end it, on a device."""
         try:
             loss = deepcopy(self._loss)
             loss = loss.cpu() if isinstance(loss, nn.Module) else loss
@@ -214,7 +241,7 @@ class Gradients:
         _self_check.untainted(copy._module, few, None if targets is None else targets.cpu(), copy._all_at_once)
 
     def ready(self, records: int) -> bool:
-        """Whether the module, as it is now, was compared already on as many records as are needed for so many."""
+        """True if the module, as it is now, was compared already on as many records as are needed for so many."""
         return self._modes == self._modes_now() and self._compared >= min(records, 2)
 
     def prepare(self, inputs: Batch, targets: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""What one use of a parameter says about each person's gradient: its norm, and a weighted sum over people.
+"""Factors of each person's gradient, from one use of a parameter: its norm, and a weighted sum over people.
 
 Names and symbols
     a      what went into the layer: (n, t, i), n people, t places where each of them used the parameter
@@ -43,7 +43,7 @@ ROUNDING = 2.0**-20
 
 
 class Factor(ABC):
-    """What each person's gradient of one parameter can be computed from, people (or records) first."""
+    """The numbers that each person's gradient of one parameter is computed from, people (or records) first."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class Factor(ABC):
 
     @property
     def nbytes(self) -> int:
-        """How much memory its numbers take."""
+        """The memory that its numbers take."""
         return sum(part.numel() * part.element_size() for part in self.values)
 
     @abstractmethod
@@ -89,10 +89,10 @@ class Factor(ABC):
 
     @abstractmethod
     def grouped_by_person(self, place: Tensor, people: int, most: int) -> Self:
-        """The same for people from records: record r is at ``place[r]`` among people times most places."""
+        """Group the factors of records by person: record r is at ``place[r]`` among people times most places."""
 
     def cheapest(self) -> "Factor":
-        """The same in the form in which norm and sum together cost least."""
+        """Choose the form in which norm and sum together cost least."""
         return self
 
 
@@ -125,7 +125,7 @@ class OuterProducts(Factor):
         return self if self._keep_products() else self._dense()
 
     def _keep_products(self) -> bool:
-        """Whether products of places, in double precision, cost less than building g."""
+        """True if products of places, in double precision, cost less than building g."""
         return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2], self.groups)
 
     def gradient_of(self, person: int) -> Tensor:
@@ -255,7 +255,7 @@ class Dense(Factor):
 
 
 def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
-    """Whether inner products of all places, in double precision, cost less than building g, o times i.
+    """True if inner products of all places, in double precision, cost less than building g, o times i.
 
     Args:
         i: what went in at a place, of all groups together; o: what came out.

@@ -65,7 +65,7 @@ def refuse_changes(module: nn.Module) -> Iterator[None]:
 
 
 def _comparable(tensor: Tensor) -> Tensor:
-    """The same values in a layout that can be compared."""
+    """Lay values out so that they can be compared."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
@@ -76,7 +76,7 @@ def _buffers(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Those that are trained and belong to the module itself, not to a layer in it."""
+    """The parameters that are trained and belong to the module itself, not to a layer in it."""
     return {name: each for name, each in module.named_parameters(recurse=False) if each.requires_grad}
 
 

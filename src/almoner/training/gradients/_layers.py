@@ -143,7 +143,7 @@ def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> Factors:
     return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
 
 
-def linear_transposed(layer: nn.Module, x: Tensor, b: Tensor) -> Factors:
+def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> Factors:
     """A linear layer whose weight is (in, out), as in GPT-2."""
     a, b = _places(x), _places(b)
     shape = torch.Size((a.shape[2], b.shape[2]))

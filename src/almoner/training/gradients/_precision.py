@@ -36,7 +36,7 @@ def exact() -> Iterator[None]:
 
 
 def full(x: Tensor) -> Tensor:
-    """The same numbers in single precision, where they come in half precision."""
+    """Convert to single precision, where they come in half precision."""
     return x.float() if x.is_floating_point() and x.element_size() < 4 else x
 
 

@@ -57,7 +57,7 @@ def _outputs(ctx: Any, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 class _LSTM(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
         gates = _time_first(x if b is None else x + b, w)
         h, c = _states(gates, w), _states(gates, w)
         bends = torch.empty_like(h[1:])
@@ -95,7 +95,7 @@ class _LSTM(Function):
 
 class _GRU(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
         gates, size = _time_first(x, w), w.shape[1]
         h, own = _states(gates, w), gates.new_empty(*gates.shape[:2], size)
         for t, gate in enumerate(gates):
@@ -127,7 +127,7 @@ class _GRU(Function):
 
 class _RNN(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inner: Tensor, w: Tensor, b: Tensor | None, bend: str) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, bend: str) -> tuple[Tensor, ...]:
         gates = _time_first(x if b is None else x + b, w)
         h = _states(gates, w)
         for t, gate in enumerate(gates):

@@ -146,8 +146,9 @@ def independent(module: nn.Module, inputs: Inputs, targets: Tensor | None, fast:
 
 
 def untainted(module: nn.Module, inputs: Inputs, targets: Tensor | None, fast: Fast) -> None:
-    """Compare a record's gradient among the others with its gradient among others that are a million times larger, and
-    that are not numbers: these show where they are added in, however small their weight.
+    """Compare a record's gradient among the others with its gradient among others that are huge or not numbers.
+
+    Others that are a million times larger, or not numbers, show where they are added in, however small their weight.
 
     Args:
         module: a copy on the processor: it may keep something of this, or end in an error.
@@ -187,7 +188,7 @@ def _refuse_mixture(module: nn.Module, among: list[Factor | None], other: list[F
 
 
 def _but(part: Value, only: Tensor, factor: float) -> Value:
-    """The same numbers in one row, multiplied in all others; what holds no real numbers stays as it is."""
+    """Keep the numbers of one row and multiply all others; what holds no real numbers stays as it is."""
     if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
         return part
     row = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))

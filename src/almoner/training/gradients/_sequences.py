@@ -33,11 +33,11 @@ def _gru(x: Tensor, h: Tensor, state: State) -> State:
     return ((1 - z) * n + z * state[0],)
 
 
-def _tanh(x: Tensor, h: Tensor, state: State) -> State:
+def _tanh(x: Tensor, h: Tensor, _state: State) -> State:
     return (torch.tanh(x + h),)
 
 
-def _relu(x: Tensor, h: Tensor, state: State) -> State:
+def _relu(x: Tensor, h: Tensor, _state: State) -> State:
     return (torch.relu(x + h),)
 
 
@@ -144,7 +144,7 @@ def attention(
     need_weights: bool = True,
     attn_mask: Tensor | None = None,
     average_attn_weights: bool = True,
-    is_causal: bool = False,
+    is_causal: bool = False,  # noqa: ARG001 - nn.MultiheadAttention has it
 ) -> tuple[Tensor, Tensor | None]:
     """nn.MultiheadAttention on (records, time, features)."""
     if layer.bias_k is not None or layer.add_zero_attn or query.dim() != 3:

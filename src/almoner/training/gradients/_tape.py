@@ -27,7 +27,7 @@ Make = Callable[..., LayerFactors]
 
 
 class Tape:
-    """What happened in one forward pass over some records.
+    """Record of one forward pass over some records.
 
     Args:
         records: how many there are.
@@ -116,7 +116,7 @@ class Tape:
 
 
 def _made(name: str, layer: nn.Module, rule: Rule | None, call: Call, into: list[Tensor]) -> Make:
-    """What turns the gradients of what a layer gave into the factors of its parameters."""
+    """Turn the gradients of a layer's output into the factors of its parameters."""
     versions = [part._version for part in into]
 
     def make(*bs: Tensor | None) -> LayerFactors:

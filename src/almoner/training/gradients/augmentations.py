@@ -21,7 +21,7 @@ Transform = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Views:
-    """How many views of each record there are in each step, and how they are made; drawn anew in every step.
+    """The number of views of each record in each step, and how they are made; drawn anew in every step.
 
     Args:
         transform: public. Takes (m, ...) records and a generator, and gives (m, ...) of the same shape: each row made

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from almoner import _check, _disk
 from almoner.errors import AlmonerError, ArgumentError, DataError
 from almoner.training._accounts.holder_report import HolderReport
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 from almoner.training._linear import model_folder
 from almoner.training._linear.gradients import probabilities
 from almoner.training._linear.personal_accounts import PersonalAccounts
@@ -66,7 +66,7 @@ class ImageModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedOnImages:
-    """What training gives: the model and its card are public, the rest is not."""
+    """A trained model of images: the model and its card are public, the rest is not."""
 
     model: ImageModel
     card: Card

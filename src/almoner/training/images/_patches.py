@@ -29,7 +29,7 @@ TOGETHER = 8
 
 
 class Patches(nn.Module):
-    """How much the patches of an image look like patches of drawings, or like their negatives, averaged over windows.
+    """Likeness of the patches of an image to patches of drawings, or like their negatives, averaged over windows.
 
     Each patch is brought to mean 0 and variance about 1 by itself, whitened, and compared with the filters by inner
     products; of these and of their negatives, what exceeds a threshold is averaged over ``cells`` x ``cells`` windows

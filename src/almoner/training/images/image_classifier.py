@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from almoner import _check
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
-from almoner.training._card.card import Card
+from almoner.training._card import Card
 from almoner.training._linear.estimator import LogisticRegression
 from almoner.training.images.drawings import Drawings, Scenes, Shapes, Strokes
 from almoner.training.images.features import Patches, Scattering, Whitened, cached
@@ -29,7 +29,7 @@ MOST_STEPS = 300
 
 
 def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int | None = None) -> Whitened:
-    """What turns images into the features that a private linear model is trained on.
+    """The transform from images to the features that a private linear model is trained on.
 
     Patches of images where the drawings are scenes, in grey or colour; else scattering transforms. Both are whitened.
 
@@ -197,7 +197,7 @@ class ImageClassifier:
 
     @property
     def transform_(self) -> Whitened:
-        """What turns images into features, after ``fit``; public."""
+        """The transform from images to features, after ``fit``; public."""
         if self._transform is None:
             raise ArgumentError("predict: call fit first")
         return self._transform

@@ -33,7 +33,7 @@ class StandardisedWeight(nn.Module):
 
 
 def standardised(module: nn.Module) -> nn.Module:
-    """The same module, changed in place: all convolutions in it have standardised weights.
+    """Change a module in place: all convolutions in it get standardised weights.
 
     Call it before the optimizer is made. Weights are standardised, not records, so that no records are mixed.
 

@@ -1,20 +1,19 @@
 """The guarantee of a trained model, as data; ``to_markdown`` and ``to_html`` put it into words. All of it is public."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from almoner import filters, mechanisms
+from almoner import _html, filters, mechanisms
 from almoner._units import shown
 from almoner.accounting import meaning
 from almoner.accounting.meaning import sentence
 from almoner.errors import ArgumentError, DataError
 from almoner.mechanisms import Gaussian, Mechanism
 from almoner.odometers import FeldmanZrnic, GaussianRestarts, Odometer
-from almoner.training._card.page import card_page
 
 __all__ = ["ADJACENCY", "Boundary", "Card", "build_card", "worst_case"]
 
@@ -75,7 +74,7 @@ SCOPE = "the model and every iterate; nothing that the data holder sees about si
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What was promised, why it holds, and what it was paid with. Every field is public."""
+    """The promise of a trained model, why it holds, and its price. Every field is public."""
 
     epsilon: float
     delta: float
@@ -199,7 +198,7 @@ class Card:
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What the card says, in order, by name."""
+        """The facts of the card, in order, by name."""
         return [
             *([] if self.guess is None else [(MEANING, sentence(self.guess).removesuffix("."))]),
             ("Between which data sets", self.adjacency),
@@ -281,7 +280,7 @@ class Card:
 
 
 def _in_words(released: tuple[tuple[Mechanism, int], ...]) -> list[str]:
-    """What was released, a line each; steps that differ in the clip alone share a line, where there are many."""
+    """List the releases, a line each; steps that differ in the clip alone share a line, where there are many."""
     if len(released) <= LISTED:
         return [f"{times} times {mechanism!r}" for mechanism, times in released]
     clips: dict[str, list[tuple[float, int]]] = {}
@@ -353,3 +352,55 @@ def build_card(budget: filters.Filter | Boundary, *, delta: float | None, **trai
         guess=meaning.of(budget.tradeoff()).guess(),
         **training,
     )
+
+
+SECTIONS = (
+    (
+        "What is protected",
+        ("Between which data sets", "Who counts as a person", "What is covered", "Labels", "Preprocessing"),
+    ),
+    ("The training", ("How it was trained", "Tuning", "Noise", "Divisor of the sums", "Randomness")),
+    ("The price", ("Who was charged what", "Ledger", "Released")),
+    ("The proof", ("Notion", "Why this filter", "Why it holds")),
+)
+"""The headings of the page, and which facts of the card stand below each."""
+
+ACCURACY = (
+    "How well it predicts. Accuracy that is measured on people's data is not covered by the promise, "
+    "unless it was paid for."
+)
+
+
+def card_page(
+    promise: str,
+    facts: Iterable[tuple[str, str]],
+    *,
+    tiles: Iterable[tuple[str, str]],
+    warning: str,
+    guess: float | None,
+    unchecked: Sequence[str],
+) -> str:
+    """The page. Everything on it is public.
+
+    Args:
+        promise: the guarantee, in a sentence.
+        facts: what the card says, by name, without full stops.
+        tiles: the most important numbers by name.
+        warning: above everything; empty for none.
+        guess: how often the best guess is right at most; None: not known.
+        unchecked: what the caller said and nothing can check.
+    """
+    told = list(facts)
+    body = [
+        *([_html.notice(warning, alert=True)] if warning else []),
+        _html.paragraph(promise, large=True),
+        _html.tiles(tiles),
+    ]
+    if guess is not None:
+        words = sentence(guess)
+        body += [_html.heading("In other words"), _html.bar(guess, words, tick=0.5), _html.paragraph(words)]
+    for heading, names in SECTIONS:
+        below = [(name, _html.text(f"{said}.")) for name, said in told if name in names]
+        body += [_html.heading(heading), _html.facts(sorted(below, key=lambda each: names.index(each[0])))]
+    body += [_html.heading("What this card cannot show"), _html.points((*unchecked, ACCURACY))]
+    return _html.page("What this model promises", body)

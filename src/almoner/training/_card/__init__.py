@@ -1,1 +1,0 @@
-"""The guarantee of a trained model, as data and as a page."""
