@@ -59,7 +59,6 @@ MODULES = (
     "almoner.training.correlated",
     "almoner.training.policies",
     "almoner.training.stopping",
-    "almoner.training.groups",
     "almoner.training.saved_model",
     "almoner.training.saved_module",
     "almoner.training.images.features",

@@ -31,12 +31,12 @@ from scipy import stats
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.training import Everybody, LogisticGradients, descend, tables
-from almoner.training.groups import Audience, GroupWatch, linear_measure
 from almoner.training.tables import Schema
 
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
 from data_sets import folder
+from group_reports import Audience, GroupWatch, linear_measure
 
 HERE, DOCS = Path(__file__).parent, pages.DOCS
 DELTA = 1e-5

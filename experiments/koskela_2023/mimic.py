@@ -35,11 +35,11 @@ from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.errors import DataError
 from almoner.training import LogisticGradients, descend
-from almoner.training.groups import Audience, GroupReport, GroupWatch, linear_measure
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 from data_sets import folder  # noqa: E402
+from group_reports import Audience, GroupReport, GroupWatch, linear_measure  # noqa: E402
 
 NAME = re.compile(r"(\d+)_episode\d+_timeseries\.csv")
 PHENOTYPES = 25

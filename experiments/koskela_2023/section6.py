@@ -27,6 +27,7 @@ import numpy as np
 import phenotypes
 import section6_page
 import torch
+from group_reports import Audience, GroupWatch
 from groups import Data
 from journal import record, recorded
 from scipy.stats import rankdata
@@ -35,7 +36,6 @@ from torch import nn
 from almoner import filters, individual
 from almoner.curves import gaussian
 from almoner.training import Run, Trainer
-from almoner.training.groups import Audience, GroupWatch
 
 DELTA, DECAY = 1e-5, 9.4e-4  # the weight decay of the authors' program
 BUDGETS, MULTIPLES = (2.75, 0.5, 10.0), (5.0, 0.5, 3.0, 2.0, 1.5, 0.75)  # besides 1

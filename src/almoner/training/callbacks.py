@@ -1,10 +1,7 @@
-"""Callbacks: progress, accuracy on public records, learning-rate schedules, averages of iterates, losses by group."""
+"""Callbacks: progress, accuracy on public records, learning-rate schedules, averages of iterates."""
 
-from collections.abc import Callable
 from copy import deepcopy
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
@@ -16,12 +13,12 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from almoner.training._records.evaluation import correct, means_by_person, values_by_record
+from almoner.training._records.evaluation import correct, values_by_record
 from almoner.training._steps.callback_view import Run
 from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import as_inputs
 
-__all__ = ["Evaluation", "MovingAverage", "Progress", "Schedule", "module_measure"]
+__all__ = ["Evaluation", "MovingAverage", "Progress", "Schedule"]
 
 
 class Progress:
@@ -148,22 +145,3 @@ class MovingAverage:
                     mean.lerp_(now.to(mean.dtype), 1 - decay)
             self._step = run.step
         averaged.update({name: each.detach().clone() for name, each in self.module.named_parameters()})
-
-
-def module_measure(
-    inputs: Batch, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], people: Tensor | None = None
-) -> Callable[[nn.Module], tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Losses and right answers of a classifier, for ``groups.Audience``; both private where the records are.
-
-    Args:
-        inputs, targets, people: as for ``Trainer.fit``; people's values are means over their records.
-        loss: one number for each record.
-    """
-    batch = as_inputs(inputs)
-    count = len(targets) if people is None else int(people.max()) + 1
-
-    def measure(module: nn.Module) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        losses, right = (values_by_record(module, batch, targets, values) for values in (loss, correct))
-        return means_by_person(losses, people, count), means_by_person(right, people, count)
-
-    return measure

@@ -1,5 +1,8 @@
 """What filtering does to groups: the report against plain loops, private by repr, and the experiments in brief."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,9 @@ from almoner import errors, filters, individual, mechanisms
 from almoner.curves import gaussian
 from almoner.training import descend
 from almoner.training._linear.gradients import LogisticGradients
-from almoner.training.groups import Audience, GroupReport, GroupWatch, linear_measure
+
+sys.path.append(str(Path(__file__).parents[2] / "experiments"))
+from group_reports import Audience, GroupReport, GroupWatch, linear_measure, module_measure
 
 MU = 1.0
 
@@ -171,3 +176,21 @@ def test_filtering_starts_at_the_step_that_is_given():
         assert [row["step"] for row in watch.report().rows] == expected
     with pytest.raises(errors.ArgumentError, match="start"):
         GroupWatch(train, lambda: np.zeros(1), steps=5, start=0)
+
+
+def test_groups_of_a_module_add_up_to_its_accuracy():
+    """Losses and right answers of a PyTorch module by group, at the end of a training, are those of all people."""
+    pytest.importorskip("torch")
+    from almoner.training.callbacks import Evaluation
+    from training_runs import BY_RECORD, N, records, trainer
+
+    x, y = records()
+    job = trainer(filters.Gaussian(mu=0.6), noise_multiplier=4.0)
+    side = np.where(x[:, 0] > 0, "right", "left")
+    watch = GroupWatch(Audience({"side": side}, module_measure(x, y, BY_RECORD)), job.shares, steps=20)
+    run = job.fit(x, y, callbacks=[Evaluation(x, y, every=10), lambda run: watch.look(run.step, run.module)])
+    rows = watch.report().rows
+    assert {row["group"] for row in rows} == {"left", "right"}
+    assert run.history["accuracy"][-1][1] == pytest.approx(
+        sum(row["accuracy"] * row["people"] for row in rows if row["moment"] == "end") / N
+    )

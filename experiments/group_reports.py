@@ -15,7 +15,7 @@ Source: Koskela, Tobaben & Honkela (2023), section 6.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,12 @@ from almoner.errors import ArgumentError
 from almoner.training._accounts.holder_report import USED_UP
 from almoner.training._linear.gradients import Matrix, scores
 
-__all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure"]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from almoner.training.gradients import Batch
+
+__all__ = ["Audience", "GroupReport", "GroupWatch", "linear_measure", "module_measure"]
 
 Array = NDArray[np.float64]
 
@@ -196,5 +201,27 @@ def linear_measure(
             return losses, right
         rows = np.bincount(people)
         return np.bincount(people, losses) / rows, np.bincount(people, right) / rows
+
+    return measure
+
+
+def module_measure(
+    inputs: "Batch", targets: "Tensor", loss: "Callable[[Tensor, Tensor], Tensor]", people: "Tensor | None" = None
+) -> "Callable[[nn.Module], tuple[Array, Array]]":
+    """Losses and right answers of a classifier, for an ``Audience``; both private where the records are.
+
+    Args:
+        inputs, targets, people: as for ``Trainer.fit``; people's values are means over their records.
+        loss: one number for each record.
+    """
+    from almoner.training._records.evaluation import correct, means_by_person, values_by_record
+    from almoner.training.gradients._batches import as_inputs
+
+    batch = as_inputs(inputs)
+    count = len(targets) if people is None else int(people.max()) + 1
+
+    def measure(module: "nn.Module") -> tuple[Array, Array]:
+        losses, right = (values_by_record(module, batch, targets, values) for values in (loss, correct))
+        return means_by_person(losses, people, count), means_by_person(right, people, count)
 
     return measure
