@@ -35,7 +35,7 @@ from torch import nn
 
 from almoner import filters, individual
 from almoner.curves import gaussian
-from almoner.training import Run, Trainer
+from almoner.training import CallbackView, Trainer
 
 DELTA, DECAY = 1e-5, 9.4e-4  # the weight decay of the authors' program
 BUDGETS, MULTIPLES = (2.75, 0.5, 10.0), (5.0, 0.5, 3.0, 2.0, 1.5, 0.75)  # besides 1
@@ -116,7 +116,7 @@ class Curves:
         self.rows: dict[str, Any] = {"epoch": [], "auc": [], "active": [], "train": {}, "test": {}, "mean epsilon": {}}
         self.epsilons: Any = None
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Count who takes part in each epoch; look at the rest ten times until filtering starts, and as often later."""
         spent = self._trainer.accounts.spent()
         if run.step:

@@ -92,7 +92,7 @@ def test_names_of_columns_and_settings_come_back(tmp_path):
 
     x, y, ids = rows(0)
     frame = pd.DataFrame(x, columns=["a", "b", "c"])
-    begun = model(classes=[0, 1], fit_intercept=False, accounting="renyi", steps=np.int64(7), noise_multiplier=None)
+    begun = model(classes=[0, 1], fit_intercept=False, accounting="zcdp", steps=np.int64(7), noise_multiplier=None)
     begun.partial_fit(frame, y, ids, checkpoint=tmp_path / "m", divisor=9.0)
     again = LogisticRegression.resume(tmp_path / "m")
     assert again.get_params() == begun.get_params()

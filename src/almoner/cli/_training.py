@@ -65,7 +65,7 @@ class Accounting(StrEnum):
     """How a training can be counted."""
 
     gaussian = "gaussian"
-    renyi = "renyi"
+    zcdp = "zcdp"
 
 
 def add(app: typer.Typer) -> None:
@@ -102,7 +102,7 @@ def train(
     average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
     individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
     accounting: Annotated[
-        Accounting, typer.Option(help="Gaussian (exact) or Rényi: gaussian or renyi.")
+        Accounting, typer.Option(help="Gaussian (exact) or zCDP: gaussian or zcdp.")
     ] = Accounting.gaussian,
     noise_multiplier: OptionalNoiseMultiplier = None,
     stop_when_inactive: Annotated[

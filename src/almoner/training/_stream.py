@@ -35,7 +35,7 @@ from almoner.training._records.records import Records
 from almoner.training._steps.arguments import accounts_with_ids, check_optimizer, settled_odometer, settled_stream
 from almoner.training._steps.contributions import FullBatch
 from almoner.training._steps.ending import Interruptions, Saves
-from almoner.training._steps.releases import Releases, apply_gradients
+from almoner.training._steps.releases import Releaser, apply_gradients
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
 from almoner.training.gradients.augmentations import Views
@@ -260,7 +260,7 @@ class Stream(Uncopyable):
             return self._book.release(self._step, ids, charge_and_sum, add_noise, spread=spread, keep=keep)
         announced = None if folder is None else folder.announcing(ids)
         accounts = opened(self._own, ids, self._odometer, until.wait)
-        releases = Releases(
+        releases = Releaser(
             current=self._current,
             processes=Processes(),
             noise=self._noise,

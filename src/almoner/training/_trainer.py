@@ -27,7 +27,7 @@ from almoner.training._accounts.holder_report import HolderReport
 from almoner.training._accounts.run_accounts import TrainingAccounts, WithoutBudget
 from almoner.training._card import Boundary, Card, build_card, worst_case
 from almoner.training._checkpoints.folder import Announced, Checkpoint
-from almoner.training._on_ledger.run import LedgerRun, OnLedger, held
+from almoner.training._on_ledger.run import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._records.datasets import checked_records
 from almoner.training._records.distributed import Processes, noise_generator
 from almoner.training._records.records import Records
@@ -41,7 +41,7 @@ from almoner.training._steps.arguments import (
     settled_budget,
     settled_odometer,
 )
-from almoner.training._steps.callback_view import Run
+from almoner.training._steps.callback_view import CallbackView
 from almoner.training._steps.contributions import FullBatch, Poisson, contributions
 from almoner.training._steps.ending import Interruptions
 from almoner.training._steps.first_accounts import accounts_of_run
@@ -133,7 +133,7 @@ class Trainer:
         self._refresh_every = refresh_interval(refresh_every, sample_rate)
         self._gradients = Gradients(module, loss, views=views, **({} if memory is None else {"memory": memory}))
         check_optimizer(optimizer, self._gradients.parameters)
-        self._module, self._optimizer, self._given = module, optimizer, budget
+        self._module, self._optimizer, self._caller_budget = module, optimizer, budget
         self._people = budget if isinstance(budget, PersonFilter) else None
         others = {"sample_rate": sample_rate, "extra_steps": extra_steps, "odometer": odometer, "group": group}
         plan = batch_plan(batches, noise, steps=steps, people=divisor, max_grad_norm=max_grad_norm, **others)
@@ -191,7 +191,7 @@ class Trainer:
         resume: bool = False,
         ledger: OnLedger | None = None,
         ids: Sequence[object] | None = None,
-    ) -> Run:
+    ) -> CallbackView:
         """Train.
 
         Args:
@@ -201,10 +201,10 @@ class Trainer:
             targets: (records, ...) tensor or array, private; None: they are in the records of the data set.
             people: (records,) private: whose each record is; None: each is a person. Ids of any kind, which get
                 accounts in the order in which they appear; whole numbers from 0 with few gaps are accounts' numbers.
-            callbacks: each is called with the run before the first step and after every step; see ``Run``. A resumed
-                run does not call them again for a step that they have seen. One that has a method ``began`` is told,
-                with the run, before anything else, also of a resumed run; one that has ``ended``, when it is over,
-                however it ends.
+            callbacks: each is called with the run (a ``CallbackView``) before the first step and after every step. A
+                resumed run does not call them again for a step that they have seen. One that has a method ``began`` is
+                told, with the run, before anything else, also of a resumed run; one that has ``ended``, when it is
+                over, however it ends.
             counting: stands in front of the accounts, e.g. ``lambda people: Dropouts(people, Tree(...))``.
             losses: private, fresh: filled with each person's steps, for epsilons that are computed afterwards. Its
                 ``least`` is at most the noise multiplier.
@@ -239,7 +239,8 @@ class Trainer:
         with Interruptions(checkpoint is not None or ledger is not None) as interruptions, ExitStack() as stack:
             folder = None if checkpoint is None else stack.enter_context(closing(Checkpoint(checkpoint, resume=resume)))
             loaded = None if folder is None else folder.load()
-            on = held(ledger, ids, self._settings.budget, records.person_count, folder=folder, begun=loaded is not None)
+            budget, begun = self._settings.budget, loaded is not None
+            on = reserve_on_ledger(ledger, ids, budget, records.person_count, folder=folder, begun=begun)
             self._held = None if on is None else stack.enter_context(on)
             accounts = accounts_of_run(
                 self._settings,
@@ -251,8 +252,8 @@ class Trainer:
                 held=self._held,
                 before=interruptions.wait,
             )
-            if loaded is None and self._held is None and isinstance(self._given, filters.Filter):
-                self._given.hand_over("Trainer.fit")
+            if loaded is None and self._held is None and isinstance(self._caller_budget, filters.Filter):
+                self._caller_budget.hand_over("Trainer.fit")
             loop = self._loop = self._looped(records, chosen, accounts, folder, loaded, interruptions)
             self._processes.broadcast_module(self._module)
             if counting is not None:

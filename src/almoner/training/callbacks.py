@@ -14,7 +14,7 @@ with _extras.need("torch", extra="torch"):
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from almoner.training._records.evaluation import correct, values_by_record
-from almoner.training._steps.callback_view import Run
+from almoner.training._steps.callback_view import CallbackView
 from almoner.training.gradients import Batch
 from almoner.training.gradients._batches import as_inputs
 
@@ -28,14 +28,14 @@ class Progress:
         self._bar = Bar(transient=True)
         self._task: TaskID | None = None
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Show the number of steps done."""
         if self._task is None:
             self._task = self._bar.add_task("training", total=run.last)
             self._bar.start()
         self._bar.update(self._task, completed=run.step)
 
-    def ended(self, _: Run) -> None:
+    def ended(self, _: CallbackView) -> None:
         """Remove the bar."""
         self._bar.stop()
 
@@ -44,7 +44,7 @@ class Evaluation:
     """Accuracy on PUBLIC held-out records, every so many steps; kept in ``run.history["accuracy"]`` as (step, share).
 
     Args:
-        inputs, targets: public records. For private ones use ``Run.noisy_sum``, which is paid for.
+        inputs, targets: public records. For private ones use ``CallbackView.noisy_sum``, which is paid for.
         every: steps between two looks.
     """
 
@@ -52,7 +52,7 @@ class Evaluation:
         _check.whole(1, every=every)
         self._batch, self._targets, self._every = as_inputs(inputs), targets, every
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Compute the accuracy when a look is due."""
         if run.step % self._every == 0 or run.step == run.last:
             right = values_by_record(run.module, self._batch, self._targets, correct)
@@ -79,7 +79,7 @@ class Schedule:
         self._scheduler = scheduler
         self._step: int | None = None
 
-    def began(self, run: Run) -> None:
+    def began(self, run: CallbackView) -> None:
         """Go on where a resumed run was."""
         if self._scheduler.optimizer is not run.optimizer:
             raise ArgumentError("scheduler must be of the trainer's optimizer")
@@ -88,7 +88,7 @@ class Schedule:
             self._scheduler.load_state_dict(dict(run.history["schedule"]))
             self._step = -1  # it is called with steps that it has not seen
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Take a step of the schedule after a step of the training."""
         if self._step is None:
             self.began(run)
@@ -125,7 +125,7 @@ class MovingAverage:
             raise ArgumentError("module: there is no average yet: give this callback to fit first")
         return self._module
 
-    def began(self, run: Run) -> None:
+    def began(self, run: CallbackView) -> None:
         """Begin with the module as it is, or with the average of a resumed run."""
         averaged = run.history.get("moving average", {})
         self._module, self._step = deepcopy(run.module), -1 if averaged else run.step
@@ -133,7 +133,7 @@ class MovingAverage:
             for name, parameter in self._module.named_parameters():
                 parameter.copy_(averaged.get(name, parameter))
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Take an iterate into the average."""
         averaged = run.history.setdefault("moving average", {})
         if self._module is None:

@@ -1,7 +1,7 @@
 """Logs of a run while it goes on, in a file or on TensorBoard; nothing private.
 
 Each row has the step, the last step of the plan, the learning rate, the noise multiplier, the sample rate, and what was
-asked for at this step, with its noise: answers of ``Run.noisy_sum`` and accuracies of ``callbacks.Evaluation``.
+asked for at this step, with its noise: answers of ``noisy_sum`` and accuracies of ``callbacks.Evaluation``.
 """
 
 import csv
@@ -13,12 +13,12 @@ from almoner import _check, _extras
 from almoner.errors import ArgumentError
 
 with _extras.need("torch", extra="torch"):
-    from almoner.training._steps.callback_view import Run
+    from almoner.training._steps.callback_view import CallbackView
 
 __all__ = ["Log", "TensorBoard"]
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _row(run: CallbackView) -> dict[str, Any]:
     """The public facts of this step, by name."""
     row: dict[str, Any] = {
         "step": run.step,
@@ -55,7 +55,7 @@ class Log:
         _check.whole(1, every=every)
         self._names, self._every, self._begun = (*self.COLUMNS, *names), every, False
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Write a row, when one is due."""
         if not self._begun:
             self._begin(run)
@@ -67,7 +67,7 @@ class Log:
                 else:
                     file.write(json.dumps(row) + "\n")
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: CallbackView) -> None:
         self._begun = True
         if self._path.exists() and not run.step:
             raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
@@ -91,7 +91,7 @@ class TensorBoard:
             raise ArgumentError(f"writer={type(writer).__name__} must have add_scalar, as a SummaryWriter has")
         self._writer = writer
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Show this step."""
         for name, value in _row(run).items():
             if isinstance(value, int | float) and name not in ("step", "last"):

@@ -20,7 +20,7 @@ from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.odometers import Odometer
 from almoner.training._records.evaluation import correct
-from almoner.training._steps.callback_view import Run
+from almoner.training._steps.callback_view import CallbackView
 
 __all__ = ["AdaptiveBatch", "AdaptiveClip", "AdaptiveNoise", "DecreasingNoise", "EarlyStopping", "ReduceNoiseOnPlateau"]
 
@@ -44,12 +44,12 @@ class _Looks:
         _check.whole(1, every=every)
         self._every, self._sigma = every, sigma
 
-    def _memory(self, run: Run) -> dict[str, float]:
+    def _memory(self, run: CallbackView) -> dict[str, float]:
         fresh = {"step": 0, "count": 0.0, "largest": 0.0, "waited": 0}
         memory: dict[str, float] = run.history.setdefault(type(self).__name__, fresh)
         return memory
 
-    def _look(self, run: Run, memory: dict[str, float], steps: int) -> bool:
+    def _look(self, run: CallbackView, memory: dict[str, float], steps: int) -> bool:
         """Ask if so many steps were done since the last look; False: they were not, or the run was stopped."""
         if run.step - memory["step"] < steps or run.reason is not None:
             return False
@@ -72,25 +72,25 @@ class _Adaptive(_Looks):
         super().__init__(every=every, sigma=sigma)
         self._by, self._epoch, self._epochs_left = by, epoch, epochs_left
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Ask when a look is due, and adapt."""
         memory = self._memory(run)
         start = memory.setdefault("start", self._value(run))
         if self._look(run, memory, self._every * self._steps(run, start)):
             self._adapt(run, start, grown=memory["waited"] == 0)
 
-    def _value(self, run: Run) -> float:
+    def _value(self, run: CallbackView) -> float:
         return run.noise_multiplier
 
-    def _steps(self, run: Run, start: float) -> int:  # noqa: ARG002 - policies that change the batch need both
+    def _steps(self, run: CallbackView, start: float) -> int:  # noqa: ARG002 - policies that change the batch need both
         """Steps of an epoch as things are."""
         return self._epoch
 
-    def _may_save(self, run: Run, start: float) -> bool:
+    def _may_save(self, run: CallbackView, start: float) -> bool:
         """Tell whether more than so many epochs are possible as things are."""
         return run.can_take(run.next_step(), self._epochs_left * self._steps(run, start) + 1)
 
-    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+    def _adapt(self, run: CallbackView, start: float, *, grown: bool) -> None:
         raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ class AdaptiveNoise(_Adaptive):
     ) -> None:
         super().__init__(by=by, every=every, epoch=epoch, sigma=sigma, epochs_left=epochs_left)
 
-    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+    def _adapt(self, run: CallbackView, start: float, *, grown: bool) -> None:
         if not grown:
             run.noise_multiplier = max(start, run.noise_multiplier - self._by)
         elif self._may_save(run, start):
@@ -143,15 +143,15 @@ class AdaptiveBatch(_Adaptive):
         _check.positive(least=least)
         self._least = least
 
-    def _value(self, run: Run) -> float:
+    def _value(self, run: CallbackView) -> float:
         if run.sample_rate is None:
             raise ArgumentError("AdaptiveBatch needs a run with a sample_rate")
         return run.sample_rate
 
-    def _steps(self, run: Run, start: float) -> int:
+    def _steps(self, run: CallbackView, start: float) -> int:
         return max(1, round(self._epoch * round(1 / self._value(run)) / round(1 / start)))
 
-    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:
+    def _adapt(self, run: CallbackView, start: float, *, grown: bool) -> None:
         now = self._value(run)
         if not grown:
             run.sample_rate = min(start, now + self._by)
@@ -176,7 +176,7 @@ class ReduceNoiseOnPlateau(_Adaptive):
         _check.positive(least=least)
         self._least = least
 
-    def _adapt(self, run: Run, start: float, *, grown: bool) -> None:  # noqa: ARG002 - other policies need it
+    def _adapt(self, run: CallbackView, start: float, *, grown: bool) -> None:  # noqa: ARG002 - other policies need it
         if not grown:
             run.noise_multiplier = min(run.noise_multiplier, max(self._least, run.noise_multiplier - self._by))
 
@@ -210,7 +210,7 @@ class AdaptiveClip:
         _check.whole(1, every=every)
         self._quantile, self._rate, self._every, self._sigma = quantile, rate, every, sigma
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Ask when it is due, and move the clip."""
         if run.sample_rate is not None:
             raise ArgumentError("AdaptiveClip needs every person in every step: a run without sample_rate")
@@ -239,7 +239,7 @@ class DecreasingNoise:
         _check.whole(1, every=every)
         self._factor, self._every, self._least = factor, every, least
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Lower the noise when it is due."""
         if run.step and run.step % self._every == 0:
             run.noise_multiplier = max(self._least, run.noise_multiplier * self._factor)
@@ -284,7 +284,7 @@ class EarlyStopping(_Looks):
         if not isinstance(odometer, Odometer) or odometer.count:
             raise ArgumentError(f"odometer={odometer!r} must be a fresh odometer")
         self._target, self._patience, self._odometer = target, patience, odometer
-        self._run: Run | None = None
+        self._run: CallbackView | None = None
         self._charged: dict[Mechanism, int] = {}
 
     @property
@@ -298,12 +298,12 @@ class EarlyStopping(_Looks):
                 self._charged[mechanism] = times
         return self._odometer
 
-    def began(self, run: Run) -> None:
+    def began(self, run: CallbackView) -> None:
         """Refuse a run whose steps, or questions, the odometer has no price for, before anybody is charged."""
         self._odometer.check(run.next_step())
         self._odometer.check(Gaussian(self._sigma, 1.0))
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: CallbackView) -> None:
         """Ask when a look is due, and stop when the counts say so."""
         if self._run not in (None, run):
             raise ArgumentError("EarlyStopping: its odometer is that of another run; make a fresh one for each run")
@@ -314,7 +314,7 @@ class EarlyStopping(_Looks):
             self._decide(run, memory)
         _ = self.odometer
 
-    def _decide(self, run: Run, memory: dict[str, float]) -> None:
+    def _decide(self, run: CallbackView, memory: dict[str, float]) -> None:
         """Stop at the target by three standard deviations, or after too many looks without a significant increase."""
         if self._target is not None and memory["count"] - DEVIATIONS * self._sigma >= self._target:
             run.stop(f"{self._target:g} are right")

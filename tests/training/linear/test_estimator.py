@@ -28,7 +28,7 @@ def people_and_labels(rows=40, features=3, classes=2, seed=0):
     return draw.normal(size=(rows, features)), draw.integers(classes, size=rows)
 
 
-@pytest.mark.parametrize("accounting", ["gaussian", "renyi"])
+@pytest.mark.parametrize("accounting", ["gaussian", "zcdp"])
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("noise_multiplier", [None, 30.0])
 def test_the_plan_fits_its_budget_and_wastes_nothing(accounting, counted, noise_multiplier):
@@ -57,14 +57,14 @@ def test_exact_accounting_needs_less_noise():
     """The Gaussian account needs less noise for the same promise than the Rényi one."""
     noises = [
         plan(a, epsilon=1.0, delta=1e-5, noise_multiplier=None, max_grad_norm=1.0, steps=50, counted=False).step.sigma
-        for a in ("gaussian", "renyi")
+        for a in ("gaussian", "zcdp")
     ]
     assert 0.8 * noises[1] < noises[0] < noises[1]
 
 
 def test_printed_noise_gives_the_epsilon_of_the_reference():
     """Feldman & Zrnic's sigma of 455.34 for 800 steps is epsilon 0.202784 exactly, 0.224409 by Rényi orders."""
-    for accounting, epsilon in (("gaussian", 0.202784), ("renyi", 0.224409)):
+    for accounting, epsilon in (("gaussian", 0.202784), ("zcdp", 0.224409)):
         planned = plan(
             accounting,
             epsilon=None,
@@ -149,9 +149,9 @@ def test_groups_that_leave_a_row_to_nobody_are_refused():
 
 @pytest.mark.parametrize("individual_accounts", [True, False])
 def test_renyi_accounting_trains_too_with_more_noise(individual_accounts):
-    """accounting="renyi" keeps zCDP accounts; nobody spends more than rho."""
+    """accounting="zcdp" keeps zCDP accounts; nobody spends more than rho."""
     x, y = people_and_labels()
-    model = LogisticRegression(accounting="renyi", individual=individual_accounts, steps=20, seed=0).fit(x, y)
+    model = LogisticRegression(accounting="zcdp", individual=individual_accounts, steps=20, seed=0).fit(x, y)
     exact = LogisticRegression(individual=individual_accounts, steps=20, seed=0).fit(x, y)
     assert model.card_.measure == "rho"
     assert model.card_.sigma > exact.card_.sigma

@@ -146,7 +146,7 @@ def test_the_counts_cost_a_hundredth_and_those_who_stay_get_it_back():
 
 def test_still_active_ends_the_run_by_its_own_number():
     """The sparse vector technique works likewise, with a budget that takes pure mechanisms."""
-    fitted = model(accounting="renyi", **LONG).fit(
+    fitted = model(accounting="zcdp", **LONG).fit(
         *task(), counting=lambda people: StillActive(people, at_least=300, epsilon=0.3)
     )
     assert not fitted.counting_.still
@@ -189,7 +189,7 @@ def test_counting_that_does_not_fit_is_refused():
     for changes, counting, words in wrong:
         with pytest.raises(ArgumentError, match=words):
             model(**LONG | changes).fit(x, y, counting=counting)
-    job = model(accounting="renyi", **LONG)
+    job = model(accounting="zcdp", **LONG)
     with pytest.raises(Unsupported, match="odometer"):
         job.fit(
             x,

@@ -27,7 +27,7 @@ def one(**settings):
     return LogisticRegression(steps=10, classes=[0, 1], n_people=400, **settings)
 
 
-@pytest.mark.parametrize("accounting", ["gaussian", "renyi"])
+@pytest.mark.parametrize("accounting", ["gaussian", "zcdp"])
 @pytest.mark.parametrize("held_out", [False, True])
 def test_all_runs_and_all_scores_fit_the_promise(accounting, held_out):
     """One run's accounts and score are at most the mechanism that was priced, whose best of several costs (1, 1e-5)."""

@@ -9,7 +9,7 @@ import torch
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import stopping
 from almoner.training._steps.fixed_batches import Rows, _bytes_of
-from almoner.training._steps.releases import Releases
+from almoner.training._steps.releases import Releaser
 from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
@@ -189,14 +189,14 @@ def test_a_run_that_lost_nothing_goes_on(data, noise, tmp_path):
     x, y = data
     first = made(noise, max_grad_norm=0.01, seed=5)
     with pytest.MonkeyPatch.context() as patch:
-        real = Releases.release
+        real = Releaser.release
 
         def release(self, *arguments, **options):
             if self._current.value.step == 8:
                 raise Killed
             return real(self, *arguments, **options)
 
-        patch.setattr(Releases, "release", release)
+        patch.setattr(Releaser, "release", release)
         with pytest.raises(Killed):
             first.fit(x, y, checkpoint=tmp_path, checkpoint_every=1)
     again = made(noise, max_grad_norm=0.01, seed=5)

@@ -26,7 +26,7 @@ from almoner.training._linear.partial import PartialFit, StreamedAccounts
 from almoner.training._linear.personal_accounts import PersonalAccounts
 from almoner.training._linear.stopping_rule import Counting
 from almoner.training._linear.wrappers import Copied
-from almoner.training._on_ledger.run import OnLedger, held
+from almoner.training._on_ledger.run import OnLedger, reserve_on_ledger
 from almoner.training._steps.ending import Interruptions
 
 __all__ = ["LogisticRegression"]
@@ -57,7 +57,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
         `extra_steps` it can ruin a model, because the people who are left at the end are the ones it already fits.
     individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
-    accounting : "gaussian" (exact) or "renyi" (zCDP).
+    accounting : "gaussian" (exact) or "zcdp".
     noise_multiplier : noise over clip; None: the smallest that the budget admits.
     average : share of the last iterates whose mean is the model; 0: the last iterate.
     momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last one.
@@ -188,7 +188,7 @@ class LogisticRegression(Copied, PartialFit, ClassifierMixin, BaseEstimator):  #
         ids = None if ledger is None or names is None else names.tolist()
         steps = self.steps + (self.extra_steps if self.individual else 0)
         self._tell_of_wrappers()
-        on = held(ledger, ids, planned.budget, gradients.people)
+        on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
         with nullcontext() if on is None else Interruptions(), nullcontext() if on is None else on:
             accounts = FitAccounts(
                 planned,

@@ -25,7 +25,7 @@ which all people share, makes longer steps swing from one side to the other."""
 
 Budget: TypeAlias = filters.Gaussian | filters.Zcdp
 
-BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "renyi": filters.Zcdp}
+BUDGETS: dict[str, type[Budget]] = {"gaussian": filters.Gaussian, "zcdp": filters.Zcdp}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def plan(
     """Noise for a budget, or the budget that a noise amounts to.
 
     Args:
-        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "renyi".
+        accounting: "gaussian", which is what ``filters.recommend`` names for Gaussian steps, or "zcdp".
         epsilon: public, nats; None: what `steps` steps at the noise multiplier cost.
         delta: public, in (0, 1).
         noise_multiplier: public; None: the smallest for which `steps` steps fit the budget.

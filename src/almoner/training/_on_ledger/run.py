@@ -27,7 +27,7 @@ from almoner.ledger import Hold, Ledger, new_claim
 from almoner.mechanisms import Mechanism
 from almoner.training._card import Card
 
-__all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "held"]
+__all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "reserve_on_ledger"]
 
 
 class HeldAccounts(Filter):
@@ -85,7 +85,7 @@ class OnLedger:
                 raise Unsupported(f"{name} is not done together with ledger=")
 
 
-def held(
+def reserve_on_ledger(
     on: OnLedger | None,
     ids: Sequence[object] | None,
     budget: filters.Filter | None,
@@ -171,7 +171,7 @@ class LedgerRun(Uncopyable):
         self._owned = self._book is not given
         self._accounts: HeldAccounts | None = None
         try:
-            self._per, delta = _measured(budget, self._book)
+            self._units_per_ledger_unit, delta = _measured(budget, self._book)
             (self._limit,) = budget.notion.person_limits()
             if begun and self._book.find(on.key) is None:
                 raise ArgumentError(
@@ -182,7 +182,7 @@ class LedgerRun(Uncopyable):
                 self._book,
                 key=on.key,
                 people=ids,
-                units=-(-self._limit // self._per),
+                units=-(-self._limit // self._units_per_ledger_unit),
                 analyst=on.analyst,
                 purpose=on.purpose,
                 delta=delta,
@@ -256,7 +256,7 @@ class LedgerRun(Uncopyable):
             return
         with self._hold.lock:
             spent = to_numpy(self._accounts.state()["spent"])[:, 0] - self._opening()
-            units = np.minimum(-(-np.maximum(spent, 0) // self._per), self._hold.units)
+            units = np.minimum(-(-np.maximum(spent, 0) // self._units_per_ledger_unit), self._hold.units)
             self._hold.settle(units.astype(np.int64), public=outcome)
 
     def __enter__(self) -> Self:
@@ -277,7 +277,7 @@ class LedgerRun(Uncopyable):
 
     def _shares(self) -> NDArray[np.float64]:
         """(n,) in (0, 1]: the part of the training's budget that was reserved for each person, rounded down."""
-        units = np.minimum(self._hold.units.astype(object) * self._per, self._limit).astype(np.int64)
+        units = np.minimum(self._hold.units.astype(object) * self._units_per_ledger_unit, self._limit).astype(np.int64)
         shares = np.where(units == self._limit, 1.0, units.astype(np.float64) / self._limit)
         return np.where(units == 0, 0.25 / self._limit, shares)  # a share that is not a unit
 

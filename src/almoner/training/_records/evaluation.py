@@ -24,7 +24,7 @@ RECORDS_AT_ONCE = 2**10
 
 
 def correct(output: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest output is at the target, else 0: for ``Run.noisy_sum``; also of what has ``logits``."""
+    """Give 1 where the largest output is at the target, else 0; also of what has ``logits``. For ``noisy_sum``."""
     output = getattr(output, "logits", output)
     return (output.argmax(dim=-1) == targets).double()
 

@@ -13,10 +13,10 @@ from almoner.training._records.evaluation import Values
 from almoner.training._steps.settings import Settings
 from almoner.training.stopping import ActiveAnswer, DropoutCount
 
-__all__ = ["Run"]
+__all__ = ["CallbackView"]
 
 
-class Run:
+class CallbackView:
     """The state of a run, handed to callbacks. It holds nothing private.
 
     Decisions may depend on what is public here: on the module's parameters, on answers to :meth:`noisy_sum`, on data
@@ -47,7 +47,7 @@ class Run:
         self._budget_admits, self._ask, self._count_clipped = budget_admits, ask, count_clipped
 
     def __repr__(self) -> str:
-        return f"Run(step={self.step}, steps={self.steps}, noise_multiplier={self.noise_multiplier:g})"
+        return f"CallbackView(step={self.step}, steps={self.steps}, noise_multiplier={self.noise_multiplier:g})"
 
     @property
     def state(self) -> TrainingState:

@@ -21,12 +21,12 @@ from almoner.training._checkpoints.state import CurrentState, TrainingState
 from almoner.training._records.distributed import NoiseGenerator, Processes
 from almoner.training._records.evaluation import Values, means_by_person, values_by_record
 from almoner.training._records.records import Records
-from almoner.training._steps.callback_view import Run
+from almoner.training._steps.callback_view import CallbackView
 from almoner.training._steps.checkpointing import Resumable
 from almoner.training._steps.contributions import FullBatch, Poisson
 from almoner.training._steps.ending import Interruptions, Saves
 from almoner.training._steps.fixed_batches import BatchContributions
-from almoner.training._steps.releases import Releases, apply_gradients
+from almoner.training._steps.releases import Releaser, apply_gradients
 from almoner.training._steps.settings import Settings
 from almoner.training.gradients import Gradients
 
@@ -35,7 +35,7 @@ __all__ = ["Callback", "Counting", "Loop"]
 EXPLODED = 1e12
 """Parameters whose norm is so many times that of the first ones are of no use to anybody."""
 
-Callback = Callable[[Run], None]
+Callback = Callable[[CallbackView], None]
 Counting = Callable[[individual.Filter], StoppingAccounts]
 
 
@@ -71,7 +71,7 @@ class Loop:
         self._step_noise = None if batches is None else batches.noise
         self.accounts = accounts
         before = interruptions.wait
-        self._releases = Releases(
+        self._releases = Releaser(
             current=self._current, processes=processes, noise=noise, checkpoint=checkpoint, before=before
         )
         self._resumable = Resumable(
@@ -84,7 +84,7 @@ class Loop:
             records=records,
             batches=batches,
         )
-        self.run = Run(
+        self.run = CallbackView(
             module,
             optimizer,
             settings=settings,

@@ -13,7 +13,7 @@ from almoner.training._checkpoints.state import CurrentState
 from almoner.training._records.distributed import NoiseGenerator, Processes
 from almoner.training._steps.fixed_batches import Rows
 
-__all__ = ["Announces", "Releases", "apply_gradients"]
+__all__ = ["Announces", "Releaser", "apply_gradients"]
 
 
 class Announces(Protocol):
@@ -23,7 +23,7 @@ class Announces(Protocol):
         """Returns when it is on the disk."""
 
 
-class Releases:
+class Releaser:
     """Releases noisy sums that people have been charged for.
 
     Args:
