@@ -11,10 +11,9 @@ from torch import nn
 
 from almoner import audit, filters, training
 from almoner.queries import Count, Histogram, Keys, Mean, People, Session, Sum
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Tree
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches
 from almoner.training.policies import AdaptiveClip
-from almoner.training.stopping import Dropouts, StillActive
-from almoner.training.stopping import Tree as Counts
+from almoner.training.stopping import Dropouts, StillActive, Tree
 
 PEOPLE = 50
 RECORDS = 200
@@ -213,8 +212,7 @@ DOORS = {
     "Trainer, sampled": _trained(budget=lambda: filters.RenyiOrder(alpha=8, rho=0.2), sample_rate=0.3),
     "Trainer, Banded": _trained(noise=Banded(3), **FIXED),
     "Trainer, BandedInverse": _trained(noise=BandedInverse(3), **FIXED),
-    "Trainer, Tree": _trained(noise=Tree(), **FIXED),
-    "Trainer, drop-outs": _trained(pace=0.0, counting=lambda each: Dropouts(each, Counts(6, 20.0))),
+    "Trainer, drop-outs": _trained(pace=0.0, counting=lambda each: Dropouts(each, Tree(6, 20.0))),
     "Trainer, still active": _trained(
         budget=lambda: filters.Zcdp(rho=0.1),
         pace=0.0,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from almoner import errors
-from almoner.training.correlated import Banded, BandedInverse, Noise, PrefixSums, Tree
+from almoner.training.correlated import Banded, BandedInverse, Noise, PrefixSums
 
-FACTORS = [PrefixSums(), Banded(1), Banded(4), BandedInverse(3), Tree()]
+FACTORS = [PrefixSums(), Banded(1), Banded(4), BandedInverse(3)]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)
 
 
@@ -80,11 +80,11 @@ def test_without_a_key_the_system_gives_one():
 
 def test_there_is_no_noise_beyond_the_last_step():
     """A further step has no row of the factor; bad keys and sizes are refused without showing the key."""
-    noise = Noise(Tree().factor(1), 2, key=1)
+    noise = Noise(PrefixSums().factor(1), 2, key=1)
     noise.next()
     with pytest.raises(errors.ArgumentError, match="steps=1"):
         noise.next()
     with pytest.raises(errors.ArgumentError, match="size=0"):
-        Noise(Tree().factor(1), 0)
+        Noise(PrefixSums().factor(1), 0)
     with pytest.raises(errors.ArgumentError, match=r"key must be a whole number in \[0, 2\^128\)$"):
-        Noise(Tree().factor(1), 2, key=-5)
+        Noise(PrefixSums().factor(1), 2, key=-5)

@@ -14,7 +14,7 @@ import pytest
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
 from almoner.training.correlated._charges import price
 
 BUDGET = 1.0  # mu of the person's account; sigma is 1
@@ -93,7 +93,7 @@ def worst_delta(factor, charge, epsilon, *, choices, allowed=None):
 
 
 CHOICES = (-0.8, -0.4, 0.0, 0.4, 0.8)
-FACTORS = [PrefixSums(), Banded(2), Banded(3), BandedInverse(2), Tree()]
+FACTORS = [PrefixSums(), Banded(2), Banded(3), BandedInverse(2)]
 each_factor = pytest.mark.parametrize("description", FACTORS, ids=repr)
 
 

@@ -10,11 +10,11 @@ from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import stopping
 from almoner.training._steps.fixed_batches import Rows, _bytes_of
 from almoner.training._steps.releases import Releaser
-from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums, Tree
+from almoner.training.correlated import Banded, BandedInverse, FixedBatches, Noise, PrefixSums
 from almoner.training.gradients import _self_check
 from training_runs import BY_RECORD, N, dies, network, trainer
 
-FACTORS = [PrefixSums(), Banded(4), BandedInverse(4), Tree()]
+FACTORS = [PrefixSums(), Banded(4), BandedInverse(4)]
 each_factor = pytest.mark.parametrize("noise", FACTORS, ids=repr)
 BATCHES = FixedBatches(80)  # of 400 people: five batches
 STEPS = 20

@@ -26,7 +26,7 @@ from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.training._accounts.run_accounts import TrainingAccounts
 from almoner.training._records.records import Records
 from almoner.training._steps.recommended_budget import Recommended
-from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums, Tree
+from almoner.training.correlated import Banded, BandedInverse, Factor, FixedBatches, Noise, PrefixSums
 from almoner.training.correlated._charges import Pattern, largest_norm, price
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import Column
@@ -34,7 +34,7 @@ from almoner.training.gradients._batches import Column
 __all__ = ["BatchContributions", "BatchPlan", "Correlation", "batch_plan", "noise_for"]
 
 Array = NDArray[np.float64]
-Correlation = Banded | BandedInverse | PrefixSums | Tree
+Correlation = Banded | BandedInverse | PrefixSums
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve)
 """The budgets whose totals of Gaussian rounds add up, so that later rows may be paid in advance."""
 
@@ -85,7 +85,7 @@ def batch_plan(
         raise ArgumentError(f"batches={batches!r} must be a training.correlated.FixedBatches")
     noise = Banded(1) if noise is None else noise
     if not isinstance(noise, Correlation):
-        raise ArgumentError(f"noise={noise!r} must be Banded, BandedInverse, PrefixSums or Tree")
+        raise ArgumentError(f"noise={noise!r} must be Banded, BandedInverse or PrefixSums")
     _check.whole(1, steps=steps)
     for name, value in others.items():
         if value:

@@ -13,7 +13,6 @@ from almoner.training.correlated._batches import FixedBatches
 from almoner.training.correlated._factor import Factor
 from almoner.training.correlated._noise import Noise
 from almoner.training.correlated._toeplitz import BandedInverse, PrefixSums
-from almoner.training.correlated._tree import Tree
 from almoner.training.correlated._workload import Workload
 
-__all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Tree", "Workload"]
+__all__ = ["Banded", "BandedInverse", "Factor", "FixedBatches", "Noise", "PrefixSums", "Workload"]

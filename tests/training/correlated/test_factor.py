@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular, sqrtm
 from scipy.optimize import minimize
 
 from almoner import errors
-from almoner.training.correlated import Banded, BandedInverse, PrefixSums, Tree, Workload
+from almoner.training.correlated import Banded, BandedInverse, PrefixSums, Workload
 from almoner.training.correlated._banded import BandedFactor
 
 STEPS = 12
@@ -110,29 +110,6 @@ def test_the_sensitivity_of_signed_bands_covers_every_pattern_and_sign(separatio
     assert bound <= worst * (1 + Fraction(1, 10**9)) or separation < band
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 8, 13])
-def test_a_tree_column_has_one_block_of_each_size(steps):
-    """Column s: the blocks that hold step s, at most floor(log2 T) + 1, and the first step is in so many."""
-    factor = Tree().factor(steps)
-    blocks = factor.columns(range(steps))
-    for t in range(steps):
-        size = (t + 1) & -(t + 1)
-        assert blocks[t].tolist() == [1.0 if t - size < s <= t else 0.0 for s in range(steps)]
-    assert factor.column_norm(0) == pytest.approx(sqrt(steps.bit_length()), rel=1e-12)
-    assert factor.sensitivity(separation=1, participations=1) == pytest.approx(sqrt(steps.bit_length()), rel=1e-12)
-
-
-def test_tree_sensitivities_cover_every_pattern():
-    """The bound by rows is at least every pattern's exact length, and at most a third above the worst of these."""
-    factor = Tree().factor(13)
-    columns = factor.columns(range(13)).astype(int).tolist()
-    for separation, participations in ((1, 3), (2, 4), (4, 3), (5, 2)):
-        worst = max(moved(columns, places) for places in patterns(13, separation, participations))
-        bound = factor.sensitivity(separation=separation, participations=participations)
-        assert Fraction(bound) ** 2 >= worst
-        assert bound <= sqrt(worst) * 4 / 3
-
-
 def best_without_a_band(steps):
     """The least noise of any factor with columns of length at most 1, by the fixed point of Denisov et al. (2022)."""
     moves = Workload().matrix(steps)
@@ -200,7 +177,7 @@ def test_wider_bands_have_less_noise():
     assert found == sorted(found, reverse=True)
     independent = sqrt((steps + 1) / 2)
     assert found[0] == pytest.approx(independent, rel=1e-12)
-    for description in (PrefixSums(), BandedInverse(8), Tree()):
+    for description in (PrefixSums(), BandedInverse(8)):
         factor = description.factor(steps)
         assert factor.error() * factor.sensitivity(separation=steps, participations=1) < independent * 1.02
 
@@ -245,9 +222,9 @@ def test_a_workload_is_what_an_optimizer_does():
         (lambda: Workload(momentum=float("nan")), "momentum=nan"),
         (lambda: Workload(rates=(0.1, 0.0)), "rates=0.0"),
         (lambda: Workload(rates=(0.1,)).matrix(2), "rates"),
-        (lambda: Tree().factor(8).sensitivity(separation=0, participations=1), "separation=0"),
-        (lambda: Tree().factor(8).sensitivity_at([1, 1]), "places"),
-        (lambda: Tree().factor(8).column_norm(8), "places"),
+        (lambda: PrefixSums().factor(8).sensitivity(separation=0, participations=1), "separation=0"),
+        (lambda: PrefixSums().factor(8).sensitivity_at([1, 1]), "places"),
+        (lambda: PrefixSums().factor(8).column_norm(8), "places"),
         (lambda: BandedFactor(np.array([[1.0, 0.0]])), "diagonals"),
     ],
 )
