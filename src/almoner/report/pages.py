@@ -49,7 +49,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
     """One person's account as a page, in plain words. PRIVATE: for this person, and for the data holder.
 
     Args:
-        told: private: from a ledger (``queries.statement``), or from a model (``training.models.statement``).
+        told: private: from a ledger (``queries.statement``), or from a model (``training.saved_model.statement``).
         person: private: the name of the person, as in the data.
 
     Returns:

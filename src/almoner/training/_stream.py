@@ -67,7 +67,7 @@ class Stream(Uncopyable):
         spread: public, >= 1. Keep enough for so many contributions of the same size, this one counted: a person's
             contributions shrink before the budget is spent. 1: each is up to C as long as anything is left.
         memory: public, bytes. See ``training.Gradients``.
-        views: public. Several views of each record in each update; see ``training.views``.
+        views: public. Several views of each record in each update; see ``training.augmentations``.
         checkpoint: a folder, private: the stream goes on from it after a crash or in another process.
         resume: go on from the folder.
         ledger: the accounts that questions and trainings charge too, in place of a budget; see ``training.OnLedger``.

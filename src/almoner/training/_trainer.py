@@ -88,7 +88,7 @@ class Trainer:
         batches, noise: public. Fixed batches and a factor of correlated noise; see ``training.correlated``. Steps are
             those of single batches then, and noise_multiplier is that of the noise before it is correlated.
         memory: public, bytes. See ``training.Gradients``.
-        views: public. Several views of each record in each step; see ``training.views``.
+        views: public. Several views of each record in each step; see ``training.augmentations``.
         group: a torch.distributed process group, or True for the default one: every process holds its own people.
         seed: public. Repeats a run on one machine: NOT private. None: noise from a generator seeded by the system.
 

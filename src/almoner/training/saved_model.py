@@ -119,7 +119,7 @@ def train_images_to_folder(
             held-out images with labels; ``classes``, the names of the labels; ``people``, about how many there are;
             ``kind`` of images, "strokes", "objects" or "scenes"; ``drawings``, by how many features are whitened;
             ``shape``, (channels, height, width), which images of a folder are scaled to; ``epsilon``, ``delta``,
-            ``dimensions``, ``seed`` and ``observe`` as in ``recipes.ImageClassifier``.
+            ``dimensions``, ``seed`` and ``observe`` as in ``image_classifier.ImageClassifier``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.
@@ -149,7 +149,7 @@ def load(folder: Path) -> "Model | ImageModel":
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder} does not hold a model that almoner saved") from error
     if kind == MODULE:
-        raise DataError(f"{folder} holds a {MODULE}: load it with training.modules.load(folder, module)")
+        raise DataError(f"{folder} holds a {MODULE}: load it with training.saved_module.load(folder, module)")
     if kind != ON_IMAGES:
         return model_folder.load(folder)
     model: ImageModel = _images().load(folder)

@@ -126,7 +126,7 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder} does not hold a module that almoner saved") from error
     if kind != KIND:
-        raise DataError(f"{folder} holds {kind!r}, not a {KIND}: load it with training.models.load")
+        raise DataError(f"{folder} holds {kind!r}, not a {KIND}: load it with training.saved_model.load")
     if written != _FORMAT:
         raise DataError(f"{folder}: format {written!r} is not {_FORMAT}, the one this version reads")
     tensors = _read(folder, described)

@@ -77,7 +77,7 @@ class Gradients:
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
         memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
-        views: public. Several views of each record in each pass, whose gradients are averaged; see ``training.views``.
+        views: public. Several views of each record, whose gradients are averaged; see ``training.augmentations``.
 
     Raises:
         Unsupported: a layer has no gradient per person; the message names it and what to use instead.

@@ -98,13 +98,13 @@ def train(
             an array ``people``.
         classes: public. The names of the labels.
         people: public. The number of people, which sums are divided by; it need not be exact.
-        kind: public. What the images look like, see ``recipes.ImageClassifier``.
-        drawings: public. How many drawings features are whitened by; None: as in ``recipes.ImageClassifier``.
+        kind: public. What the images look like, see ``image_classifier.ImageClassifier``.
+        drawings: public. How many drawings features are whitened by; None: as in ``image_classifier.ImageClassifier``.
         shape: public. (channels, height, width); needed for a folder.
         features: private. A folder where features are kept, so that they are computed once; None: nowhere.
         test: a held-out file or folder with labels; its people are not covered by the guarantee.
         observe: called after each step with the step's number and the parameters, which are public.
-        **options: epsilon, delta, dimensions and seed of ``recipes.ImageClassifier``.
+        **options: epsilon, delta, dimensions and seed of ``image_classifier.ImageClassifier``.
 
     Raises:
         ArgumentError, DataError: before anything is charged.
