@@ -21,7 +21,7 @@ from almoner.training.stopping import StillActive
 from training_runs import N, dies, trainer
 from training_runs import records as people_and_labels
 
-SCRIPT = Path(__file__).parents[1] / "helpers" / "training_killed.py"
+SCRIPT = Path(__file__).parents[2] / "helpers" / "training_killed.py"
 BY_RECORD = nn.CrossEntropyLoss(reduction="none")
 
 

@@ -13,7 +13,7 @@ import training_together
 from almoner import errors
 from almoner.training._records.distributed import Processes, noise_generator
 
-SCRIPT = Path(__file__).parents[1] / "helpers" / "training_together.py"
+SCRIPT = Path(__file__).parents[2] / "helpers" / "training_together.py"
 
 
 def two(folder, rate):
