@@ -109,6 +109,7 @@ def test_gaussian_promises_are_exact(mu):
 
 
 def test_nothing_released_and_everything_released():
+    """Without releases nobody can be told apart; with an infinite loss everybody can."""
     nothing, everything = meaning.of(gaussian.Gaussian(0.0)), meaning.of(gaussian.Gaussian(inf))
     assert nothing.advantage == 0
     assert nothing.guess() == pytest.approx(0.5)
@@ -140,6 +141,7 @@ def test_one_number_covers_a_promise(promise):
 
 
 def test_one_number_for_gaussian_noise_is_its_mu():
+    """The summary of Gaussian noise is the mu that it was made with."""
     assert meaning.of(m.Gaussian(0.5)).as_gaussian().mu == pytest.approx(2.0)
     points = meaning.of(tradeoff.of(m.Gaussian(0.5), points=2000)).as_gaussian(slack=1e-6)
     assert points.mu == pytest.approx(2.0, abs=2e-3)
@@ -163,12 +165,14 @@ def test_total_variation_of_zcdp_is_by_pinsker():
 
 
 def test_filters_have_a_meaning():
+    """A filter's curve means about what its exact budget means, and never less."""
     budget = filters.Gaussian(epsilon=1.0, delta=1e-5)
     exact = meaning.of(gaussian.Gaussian(gaussian.mu(epsilon=1.0, delta=1e-5)))
     assert exact.guess() <= meaning.of(budget.tradeoff()).guess() <= exact.guess() + 0.01
 
 
 def test_words():
+    """The sentences state the odds of mu = 1, rounded up."""
     said = meaning.of(gaussian.Gaussian(1.0))
     assert said.sentence.endswith("at most 69.2 times in 100.")
     assert "at most 69.2 % of the time whether a person was in (50 % without the results)" in said.words
@@ -177,6 +181,7 @@ def test_words():
 
 
 def test_bad_input_is_refused():
+    """Bad arguments are refused by name."""
     said = meaning.of(gaussian.Gaussian(1.0))
     for rate in (-0.1, 1.1, nan):
         with pytest.raises(ArgumentError, match="alpha"):
@@ -196,6 +201,7 @@ def test_bad_input_is_refused():
 
 
 def test_large_losses_do_not_overflow():
+    """A loss beyond the range of exp means certainty, with a finite mu and no warning."""
     huge = meaning.of(tradeoff.Curve((1e5,), (0.0,)))
     assert huge.belief() == (0.0, 1.0)
     assert huge.guess() == 1.0

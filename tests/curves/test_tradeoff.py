@@ -125,6 +125,7 @@ def test_below_the_first_point_delta_is_that_of_randomised_response(fails):
 
 
 def test_a_curve_beyond_its_last_point():
+    """Beyond its last point a curve has the delta of that point."""
     curve = tradeoff.Curve((1.0,), (0.0,))
     assert curve.delta([1.0, 5.0, inf]).tolist() == [0.0, 0.0, 0.0]
 

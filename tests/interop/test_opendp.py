@@ -173,6 +173,7 @@ def test_nothing_private_is_shown():
 
 
 def test_a_cost_that_is_no_float_is_rounded_up():
+    """A cost between two floats becomes the larger one."""
     from fractions import Fraction
 
     cost = Fraction(2**60 + 1, 2**60)

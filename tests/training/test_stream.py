@@ -150,6 +150,7 @@ def test_ids_of_any_kind():
     ],
 )
 def test_ids_that_are_refused(people):
+    """Ids that name nobody are refused before anybody is charged."""
     trained = stream()
     x, y, _ = records(0)
     with pytest.raises(errors.ArgumentError, match="people"):
@@ -244,6 +245,7 @@ def test_who_was_in_an_update_that_broke_pays_its_worst_case(tmp_path, monkeypat
 
 
 def test_ids_of_a_checkpoint_can_be_written_down(tmp_path):
+    """Ids that a checkpoint cannot hold are refused."""
     with stream(checkpoint=tmp_path / "s") as trained:
         x, y, _ = records(0)
         for person in (frozenset([1]), ("a", 1)):  # a tuple would come back as a list, which is no id
@@ -255,6 +257,7 @@ def test_ids_of_a_checkpoint_can_be_written_down(tmp_path):
 
 
 def test_statement_and_card():
+    """Statements and the card of a stream say what was released."""
     trained = stream()
     for update in range(4):
         trained.update(*records(update))

@@ -271,7 +271,7 @@ def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
 
     def run(folder, step):
         folder.mkdir()
-        command = [sys.executable, "-c", KILLED, str(folder), str(step), str(Path(__file__).parents[1] / "helpers")]
+        command = [sys.executable, "-c", KILLED, str(folder), str(step), str(Path(__file__).parents[2] / "helpers")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     steps = int(run(tmp_path / "whole", -1).stdout)
@@ -312,6 +312,7 @@ def test_sessions_statements_and_replay_after_it(tmp_path):
 
 
 def test_what_is_refused(place):
+    """Dates that are none, and a call inside a transaction, are refused; nothing to merge changes nothing."""
     with opened(place) as book:
         for wrong in ("yesterday", 7, ""):
             with pytest.raises(ArgumentError, match="before="):

@@ -245,6 +245,7 @@ def test_two_writers_of_a_server_share_one_budget(server):
 
 
 def test_a_ledger_of_files_and_a_closed_one_are_refused(tmp_path):
+    """A stream on a closed ledger is refused, and the ledger stays."""
     book = opened(tmp_path / "people.ledger")
     stream = begun(book)
     book.close()
