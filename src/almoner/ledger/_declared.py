@@ -8,7 +8,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import read_rows
 from almoner.ledger._remembered import Remembered
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 
 __all__ = ["Declared"]
 
@@ -41,7 +41,7 @@ class Declared(Remembered):
         names = self._rules.terms.data_names
         wanted = Dataset(name, person, names, {} if columns is None else columns)
 
-        def work(turn: Turn) -> Dataset:
+        def work(transaction: Transaction) -> Dataset:
             known = self._declared()
             twins = [other for other in known if other != name and other.casefold() == name.casefold()]
             if twins:
@@ -56,7 +56,7 @@ class Declared(Remembered):
                         f"dataset={name!r} was declared with {difference}; new_version=True declares it anew"
                     )
                 new = replace(wanted, version=known[name].version + 1)
-            return replace(new, number=turn.append(new.public).number)
+            return replace(new, number=transaction.append(new.public).number)
 
         return self.transact(work)
 

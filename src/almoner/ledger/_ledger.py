@@ -21,7 +21,7 @@ from almoner.ledger._record.rules import CHARGING, EVERYTHING, Rules, scope_of
 from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms, exceeded
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
 
 __all__ = ["Ledger"]
@@ -44,7 +44,7 @@ class Ledger(Declared, Charged):
         self.store, self.accounts = store, accounts
         self._rules = Rules()
         self._written = (-1, START)
-        self._turn: Turn | None = None  # while a transaction is open
+        self._transaction: Transaction | None = None  # while a transaction is open
         self._catch_up()
         self._tell_witness()
         accounts.clean()
@@ -142,7 +142,7 @@ class Ledger(Declared, Charged):
         units = int(units)
         column, name = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
-        def work(turn: Turn) -> None:
+        def work(transaction: Transaction) -> None:
             note: dict[str, object] = {}
             if scope not in self._rules.limits:
                 if any(each.public["scope"] == scope for each in self.entries("limited", after=self._rules.number)):
@@ -152,7 +152,7 @@ class Ledger(Declared, Charged):
                 )
                 asked = [number for (number,) in before]
                 note = self.accounts.open_share(scope, asked + list(self._rules.erased.values()))
-            turn.append({"kind": "limited", "scope": scope, "units": units}, note)
+            transaction.append({"kind": "limited", "scope": scope, "units": units}, note)
 
         self.transact(work)
 
@@ -173,19 +173,19 @@ class Ledger(Declared, Charged):
         whose = {kind: name for kind, name in (("analyst", analyst), ("purpose", purpose)) if name is not None}
         _check.name(**whose)
 
-        def work(turn: Turn) -> None:
-            reservation = self._rules.reserved.get(key)
-            if reservation == (units, whose):
+        def work(transaction: Transaction) -> None:
+            earmark = self._rules.earmarked.get(key)
+            if earmark == (units, whose):
                 return
-            if reservation is not None:
-                raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(reservation.units):g} already")
-            if turn.find(key) is not None:
+            if earmark is not None:
+                raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(earmark.units):g} already")
+            if transaction.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            turn.refuse_changed("nothing is reserved")
+            transaction.refuse_changed("nothing is reserved")
             left = self._rules.chargeable - self._rules.set_aside()
             if units > left:
                 raise exceeded(units, self.budget_units, left, self.symbol)
-            turn.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
+            transaction.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
 
         self.transact(work)
 
@@ -193,10 +193,10 @@ class Ledger(Declared, Charged):
         """Give back what was reserved under a key."""
         _check.name(key=key)
 
-        def work(turn: Turn) -> None:
-            if key not in self._rules.reserved:
+        def work(transaction: Transaction) -> None:
+            if key not in self._rules.earmarked:
                 raise ArgumentError(f"key={key!r} reserves nothing")
-            turn.append({"kind": "released", "name": key})
+            transaction.append({"kind": "released", "name": key})
 
         self.transact(work)
 
@@ -215,8 +215,8 @@ class Ledger(Declared, Charged):
 
         scope = EVERYTHING if analyst is None and purpose is None else scope_of(analyst, purpose)
 
-        def work(turn: Turn) -> None:
-            turn.refuse_changed("nothing is watched")
+        def work(transaction: Transaction) -> None:
+            transaction.refuse_changed("nothing is watched")
             if scope in self._rules.watches:
                 raise ArgumentError(f"{scope or 'this ledger'} is watched already")
             left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged_in_all.most())
@@ -224,7 +224,7 @@ class Ledger(Declared, Charged):
             if price > left:
                 raise exceeded(price, self.budget_units, left, self.symbol)
             whose = {"scope": scope} if scope else {}
-            turn.append({"kind": "watched", **watch.public, **whose, "units": price}, {"noise": watch.noise})
+            transaction.append({"kind": "watched", **watch.public, **whose, "units": price}, {"noise": watch.noise})
 
         self.transact(work)
 
@@ -239,18 +239,21 @@ class Ledger(Declared, Charged):
     def _mark(self, person: object, *, gone: bool) -> None:
         names = self.accounts_of(person)
 
-        def work(turn: Turn) -> None:
+        def work(transaction: Transaction) -> None:
             for name in names:
                 note = self.accounts.mark(name, gone=gone)
-                turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)})
+                transaction.append(
+                    {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)}
+                )
 
         self.transact(work)
 
-    def transact(self, work: Callable[[Turn], Result]) -> Result:
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
 
         Args:
-            work: gets the turn; it is called again, with another turn, where a server begins the transaction again.
+            work: gets the transaction; it is called again, with another one, where a server begins it
+                again.
                 Inside another transaction it is a part of that one.
 
         Guarantee: either all of it is written, or nothing; limits and reservations in it are those in force.
@@ -260,18 +263,18 @@ class Ledger(Declared, Charged):
         def begun() -> Result:
             nonlocal written
             self._catch_up()
-            self._turn = Turn(self.store, self._rules)
+            self._transaction = Transaction(self.store, self._rules)
             try:
-                result = work(self._turn)
-                written = self._turn.last
+                result = work(self._transaction)
+                written = self._transaction.last
                 return result
             finally:
-                self._turn = None
+                self._transaction = None
 
         with self.store.lock:  # only its own thread asks whether a transaction is open
-            open_turn = self._turn if self.store.inside else None
-            if open_turn is not None:
-                return work(open_turn)
+            open_transaction = self._transaction if self.store.inside else None
+            if open_transaction is not None:
+                return work(open_transaction)
             result = self.store.transact(begun)
             self._written = written
             self._tell_witness()
@@ -287,20 +290,20 @@ class Ledger(Declared, Charged):
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
 
-    def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
+    def answer(self, charges: object, work: Callable[[Transaction, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 
         Args:
             charges: a query of the workspace that gives person (each once), units, and what else the engine keeps; or
                 what the writer of the accounts takes.
-            work: gets a turn, and the offer that ``turn.admit`` takes; see ``transact``.
+            work: gets a transaction, and the offer that ``transaction.admit`` takes; see ``transact``.
 
         Guarantee: that of ``transact``. What is expensive and needs no account is done before the transaction.
         """
         with self.store.lock:
             offer = self.accounts.prepare(charges)
             try:
-                return self.transact(lambda turn: work(turn, offer))
+                return self.transact(lambda transaction: work(transaction, offer))
             finally:
                 with suppress(LedgerError):  # what is left goes with the connection
                     offer.close()
@@ -353,7 +356,7 @@ class Ledger(Declared, Charged):
         """
         with self.store.lock:
             rules = self._rules
-            if self._turn is None:
+            if self._transaction is None:
                 self.store.snapshot(self._catch_up)
             else:  # what this transaction wrote may be undone
                 rules = Rules.of(read_rows(self.store.run, answers=False))

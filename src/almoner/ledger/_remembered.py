@@ -10,7 +10,7 @@ from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._copy_guard import Head, Witness
 from almoner.ledger._record.entries import read_rows
 from almoner.ledger._record.rules import Rules
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Store
 
 __all__ = ["Remembered"]
@@ -26,7 +26,7 @@ class Remembered(Uncopyable):
     _written: tuple[int, str]
 
     @abstractmethod
-    def transact(self, work: Callable[[Turn], Result]) -> Result:
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Work that reads and writes the ledger as one transaction."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Remembered(Uncopyable):
             self._record_witness(path)
 
     def _record_witness(self, path: Path) -> None:
-        self.transact(lambda turn: turn.append({"kind": "witnessed", "where": str(path)}))
+        self.transact(lambda transaction: transaction.append({"kind": "witnessed", "where": str(path)}))
         self.store.snapshot(self._catch_up)
         self._tell_witness()
 

@@ -17,7 +17,7 @@ from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.entries import read_rows
 from almoner.ledger._record.rules import CHARGING
 from almoner.ledger._stores.file import File
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 
 __all__ = ["Size", "compact", "size", "without_gaps"]
 
@@ -69,17 +69,17 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         raise ArgumentError("ledger: accounts in Parquet files are not compacted")
     ledger.refuse_inside("nothing is compacted")
 
-    def work(turn: Turn) -> int:
+    def work(transaction: Transaction) -> int:
         rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}", answers=False)
         old = [row.number for row in rows if limit is None or row.entry().public["time"] < limit]
-        through = turn.mergeable(max(old, default=-1))
+        through = transaction.mergeable(max(old, default=-1))
         groups: dict[tuple[str, str | None], list[int]] = {}
         for row in rows:
             if row.number <= through:
                 groups.setdefault((str(row.analyst), row.purpose), []).append(row.number)
         stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
         for (analyst, purpose), numbers in groups.items():
-            _merge(turn, accounts, (analyst, purpose), [each for each in numbers if each in stored], through)
+            _merge(transaction, accounts, (analyst, purpose), [each for each in numbers if each in stored], through)
         return through
 
     through = ledger.transact(work)
@@ -114,14 +114,18 @@ def size(ledger: Ledger) -> Size:
 
 
 def _merge(
-    turn: Turn, accounts: TableAccounts, whose: tuple[str, str | None], numbers: Collection[int], through: int
+    transaction: Transaction,
+    accounts: TableAccounts,
+    whose: tuple[str, str | None],
+    numbers: Collection[int],
+    through: int,
 ) -> None:
     """Merge the charges of these entries, all of one analyst and purpose, if there is more than one."""
     if len(numbers) < 2:
         return
-    note = accounts.merge(turn.number + 1, numbers)
+    note = accounts.merge(transaction.number + 1, numbers)
     analyst, purpose = whose
-    turn.append({"kind": "merged", "analyst": analyst, "purpose": purpose, "through": through}, note)
+    transaction.append({"kind": "merged", "analyst": analyst, "purpose": purpose, "through": through}, note)
 
 
 def _moment(before: date | str | None) -> str | None:

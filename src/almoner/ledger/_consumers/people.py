@@ -11,7 +11,7 @@ from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
 from almoner.ledger._record.periods import Periods
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer
 
 __all__ = ["named", "offered_as", "with_people"]
@@ -42,7 +42,7 @@ def with_people(
     ledger: Ledger,
     people: Sequence[Person],
     units: int | NDArray[np.int64],
-    work: Callable[[Turn, Offer], Result],
+    work: Callable[[Transaction, Offer], Result],
 ) -> Result:
     """Do the work of one transaction with an offer of these units for each of these people.
 

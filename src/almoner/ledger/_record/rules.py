@@ -26,7 +26,7 @@ __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
-    "Reservation",
+    "Earmark",
     "Rules",
     "Streamed",
     "Training",
@@ -41,7 +41,7 @@ EVERYTHING = ""
 """The scope of a watch over all questions."""
 
 
-class Reservation(NamedTuple):
+class Earmark(NamedTuple):
     """Units set aside for a question to come, and whose: {"analyst": ..., "purpose": ...}, each where given."""
 
     units: int
@@ -105,7 +105,7 @@ class Rules:
         terms: of the ledger, once the first entry has been read.
         number, hash: of the last entry read.
         limits: units by scope.
-        reserved: for questions, by key.
+        earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
         trainings: by key, those that reserve budget and are not settled. Private.
@@ -132,7 +132,7 @@ class Rules:
     def __init__(self) -> None:
         self.number, self.hash = -1, START
         self.limits: dict[str, int] = {}
-        self.reserved: dict[str, Reservation] = {}
+        self.earmarked: dict[str, Earmark] = {}
         self.asked: dict[str, list[int]] = {}
         self.trainings: dict[str, Training] = {}
         self.streams: dict[str, Streamed] = {}
@@ -176,7 +176,7 @@ class Rules:
                 stream = self.streams[public["stream"]]
                 self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
             if row.reserved is not None:
-                self.reserved.pop(row.reserved, None)
+                self.earmarked.pop(row.reserved, None)
         else:
             self._read(row.entry(private=True))
         self.number, self.hash = row.number, row.hash
@@ -220,9 +220,9 @@ class Rules:
             case "limited":
                 self.limits[public["scope"]] = int(public["units"])
             case "reserved":
-                self.reserved[public["name"]] = Reservation(int(public["units"]), public.get("whose", {}))
+                self.earmarked[public["name"]] = Earmark(int(public["units"]), public.get("whose", {}))
             case "released":
-                self.reserved.pop(public["name"], None)
+                self.earmarked.pop(public["name"], None)
             case "claimed" | "written off":
                 training = self.trainings[public["training"]]
                 self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
@@ -272,7 +272,7 @@ class Rules:
 
     def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""
-        return sum(reservation.units for key, reservation in self.reserved.items() if key != but)
+        return sum(earmark.units for key, earmark in self.earmarked.items() if key != but)
 
     def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The most that each person may have spent after a question; it may use what is reserved under its key."""
@@ -343,14 +343,14 @@ class Rules:
         self.refuse_twin(analyst)
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self.reserved or not self.reserved[reserved].whose.items() <= asks.items():
+            if reserved not in self.earmarked or not self.earmarked[reserved].whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
             raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
-        if reserved is not None and price > self.reserved[reserved].units:
-            units = self.reserved[reserved].units
+        if reserved is not None and price > self.earmarked[reserved].units:
+            units = self.earmarked[reserved].units
             raise exceeded(price, units, units, self.terms.symbol)
         return allowance
 
