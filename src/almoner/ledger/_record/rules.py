@@ -274,6 +274,12 @@ class Rules:
         """Units that are reserved, but for one key."""
         return sum(earmark.units for key, earmark in self.earmarked.items() if key != but)
 
+    def refuse_beyond(self, units: int, charged: int) -> None:
+        """Refuse to set more aside than is left beside what is set aside already, and what was charged."""
+        left = max(0, self.chargeable - self.set_aside() - charged)
+        if units > left:
+            raise exceeded(units, self.terms.budget, left, self.terms.symbol)
+
     def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The most that each person may have spent after a question; it may use what is reserved under its key."""
         shares = [Share(scope, self.limits[scope]) for scope in _scopes(analyst, purpose) if scope in self.limits]
@@ -295,11 +301,17 @@ class Rules:
         """The same where limits of other analysts do not count, as ledgers of older versions state it; never more."""
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
-    def left_by_period(self, allowance: Allowance) -> tuple[tuple[int, int], ...]:
-        """The same for each run of periods: (place of the first of them, units), in order."""
+    def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
+        """Units, at least 0, that every person has left for a new question, by the first day of each run of periods.
+
+        Without periods, under "".
+        """
+        allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs()})
-        return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
+        labels = ("",) if self.terms.periods is None else self.terms.periods.labels
+        lefts = {place: min(most - each.at(place) for most, each in worst) for place in starts if place < len(labels)}
+        return {labels[place]: max(0, units) for place, units in lefts.items()}
 
     @property
     def charged_in_all(self) -> Worst:

@@ -133,6 +133,11 @@ class Terms:
         """How the data name people: BIGINT or VARCHAR."""
         return self.person if self.periods is None else self.names
 
+    def refuse_beyond_budget(self, price: int) -> None:
+        """Refuse a question that costs more than the whole budget, in units."""
+        if price > self.budget:
+            raise exceeded(price, self.budget, self.budget, self.symbol)
+
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta.
 
