@@ -106,11 +106,9 @@ class Ledger(Uncopyable):
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
         with closed_on_error(store):
             if not store.exists():
-                new = (
-                    None
-                    if budget is None or person is None
-                    else Terms.of(budget, person, wanted, keys_delta, periods, spelling)
-                )
+                new = None
+                if budget is not None and person is not None:
+                    new = Terms.of(budget, person, wanted, keys_delta, periods, spelling)
                 create_in(store, new, create=create, pseudonyms=key, witness=witness)
             store.open(memory_limit=memory_limit, threads=threads)
             terms = terms_of(store)
@@ -132,17 +130,17 @@ class Ledger(Uncopyable):
 
     @property
     def budget(self) -> float:
-        """What each person may spend, in the ledger's measure, rounded down. Public."""
+        """The most that each person may spend, in the ledger's measure, rounded down. Public."""
         return to_float(self.budget_units, down=True)
 
     @property
     def budget_units(self) -> int:
-        """The same in whole units. Public."""
+        """The most that each person may spend, in whole units. Public."""
         return self._rules.terms.budget
 
     @property
     def measure(self) -> str:
-        """What is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
+        """Measure that is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
         return self._rules.terms.measure
 
     @property
@@ -159,7 +157,7 @@ class Ledger(Uncopyable):
         return self._rules.terms.promise(delta)
 
     def meaning(self) -> Meaning:
-        """How well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
+        """Bounds on how well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
 
         With periods: from all that the budgets of all periods pay for.
 
@@ -183,17 +181,17 @@ class Ledger(Uncopyable):
 
     @property
     def keys_delta(self) -> float | None:
-        """What all questions for keys together may cost in delta; None where there may be none. Public."""
+        """The most that all questions for keys together may cost in delta; None where there may be none. Public."""
         return self._rules.terms.keys_delta
 
     @property
     def pseudonyms(self) -> bool:
-        """Whether people's names are kept as keyed hashes. Public."""
+        """True if people's names are kept as keyed hashes. Public."""
         return self._rules.terms.pseudonyms is not None
 
     @property
     def person_kind(self) -> str:
-        """How accounts are named: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
+        """Type of the accounts' names: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
         return self._rules.terms.person
 
     def refuse_other(
@@ -494,7 +492,7 @@ class Ledger(Uncopyable):
         return self._rules.terms.accounts_named([value])[0]
 
     def people(self, values: Sequence[object]) -> list[Person]:
-        """The same for many, in order. Private."""
+        """The names of many accounts, in order, each as ``person`` gives it. Private."""
         return self._rules.terms.accounts_named(values)
 
     def accounts_of(self, person: object) -> list[Person]:
@@ -502,11 +500,11 @@ class Ledger(Uncopyable):
         return self._rules.terms.names_of(person)
 
     def above(self, shares: Sequence[float]) -> list[int]:
-        """How many people were charged such a share of the budget or more, for each of the shares. Private."""
+        """Numbers of people who were charged such a share of the budget or more, for each of the shares. Private."""
         return self.accounts.above([max(1, ceil(exact(share) * self.budget_units)) for share in shares])
 
     def charged(self, person: object) -> bool:
-        """Whether anything was charged to a person. Private."""
+        """True if anything was charged to a person. Private."""
         return any(self.accounts.spent(self.accounts_of(person)).values())
 
     def spent(self, person: object) -> int:
@@ -520,7 +518,7 @@ class Ledger(Uncopyable):
         return net_charges(self.store.run, self.accounts.charges([name]))[name]
 
     def charges_by_account(self, person: object) -> dict[Person, list[tuple[Entry, int]]]:
-        """The same for each account of a person, by its name: in two queries, however many there are. Private."""
+        """The ``charges`` of each account of a person, by its name: in two queries, however many there are. Private."""
         return net_charges(self.store.run, self.accounts.charges(self.accounts_of(person)))
 
     @property
@@ -534,7 +532,7 @@ class Ledger(Uncopyable):
         return max((self._rules.number, self._rules.hash), self._written)
 
     def continues(self, seen: tuple[int, str]) -> bool:
-        """Whether the record has an entry of this number and hash, so that nothing up to it was lost or changed."""
+        """True if the record has an entry of this number and hash, so that nothing up to it was lost or changed."""
         number, digest = seen
         return number < 0 or [row.hash for row in read_rows(self.store.run, "number = ?", (number,))] == [digest]
 

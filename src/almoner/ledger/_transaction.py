@@ -44,7 +44,7 @@ class Admission:
 
 
 class Transaction:
-    """All that is done in one transaction: it is written as a whole, or not at all, and told to nobody before.
+    """One ledger transaction: all changes are committed together, and no result leaves the process before the commit.
 
     A question goes through ``find``, ``admit`` and ``settle``; what one returns is an argument of the next. Where the
     ledger begins a transaction again, the work gets a new transaction.
@@ -194,7 +194,7 @@ class Transaction:
         return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
 
     def training(self, key: str) -> Training | None:
-        """What is in force for a training that is not settled."""
+        """The state of a training that is not settled; None where there is none."""
         return self._rules.trainings.get(key)
 
     def stream(self, key: str) -> Streamed | None:
@@ -207,7 +207,7 @@ class Transaction:
         return self._rules.datasets
 
     def about(self, dataset: str | None) -> dict[str, object]:
-        """What an entry says of the data set that it is about, as it is declared now; nothing for None.
+        """The fields of an entry that name the data set it is about, as it is declared now; none for None.
 
         Raises:
             ArgumentError: it is not declared.
@@ -264,7 +264,7 @@ class Transaction:
         return row.entry()
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
-        """Whether every watch over this question is still silent, with this question; None where none is asked."""
+        """True if every watch over this question is still silent, with this question; None where none is asked."""
         watches = self._rules.watching(admission.analyst, admission.purpose)
         if not watches or noise is None or admission.spare:
             return None
@@ -281,7 +281,7 @@ class Transaction:
 
 
 def _spoke(scope: str, watch: Watch, missing: int, noise: Callable[[Watch], int]) -> bool:
-    """Whether a watch speaks, with fresh noise on the number."""
+    """True if a watch speaks, with fresh noise on the number."""
     part = _audit_hook.Part((scope, watch), "threshold", most=float(MASS if watch.mass else 1), one_way=watch.mass)
     return _audit_hook.released(
         lambda: watch.speaks(missing, noise(watch)), exact=float(missing), mechanism=watch, part=part

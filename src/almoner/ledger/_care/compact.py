@@ -24,7 +24,7 @@ __all__ = ["Size", "compact", "size", "without_gaps"]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a ledger is. Private, because of the numbers of people and charges.
+    """Size of a ledger. Private, because of the numbers of people and charges.
 
     Attributes:
         bytes: on the disk, or in the server's tables and indexes.
@@ -94,7 +94,7 @@ def without_gaps(ledger: Ledger) -> None:
 
 
 def size(ledger: Ledger) -> Size:
-    """How large a ledger is. Private.
+    """Measure a ledger: bytes, people and charges. Private.
 
     Args:
         ledger: open, with its accounts in tables.

@@ -68,7 +68,7 @@ def export(ledger: Ledger) -> Iterator[str]:
 
 
 def check_export(lines: Iterable[str]) -> int:
-    """How many entries an exported record has; refuses a broken chain."""
+    """Count the entries of an exported record; refuse a broken chain."""
     before, count = START, 0
     for line in lines:
         try:
@@ -87,7 +87,7 @@ def check_export(lines: Iterable[str]) -> int:
 
 
 class _Checks:
-    """What is compared: the record, read once, and the accounts. Every check may raise on what is not even an entry."""
+    """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -124,7 +124,7 @@ class _Checks:
         )
 
     def has_kind(self, kind: str) -> bool:
-        """Whether there are entries of a kind."""
+        """True if there are entries of a kind."""
         return any(row.kind == kind for row in self._rows)
 
     @cached_property
@@ -154,7 +154,7 @@ class _Checks:
         )
 
     def _less(self, number: int, total: tuple[int, int], whole: tuple[int, int]) -> bool:
-        """Whether charges are those that were recorded, but for people who were erased since."""
+        """True if charges are those that were recorded, but for people who were erased since."""
         since = sum(number < entry for entry in self._erased)
         units = abs(whole[0]) - abs(total[0])  # what trainings gave back is below 0
         people = whole[1] - total[1]

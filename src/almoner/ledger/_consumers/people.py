@@ -32,7 +32,7 @@ def named(ledger: Ledger, people: Sequence[object]) -> list[Person]:
 
 
 def offered_as(ledger: Ledger, people: Sequence[Person]) -> list[object]:
-    """What the rows of an offer call these people: their names, or the numbers of people in periods."""
+    """Names of these people in the rows of an offer: their own, or the numbers of people in periods."""
     if ledger.person_kind != Periods.NUMBERS:
         return list(people)
     return [ledger.accounts.listed(ledger.accounts.token(name)) for name in people]

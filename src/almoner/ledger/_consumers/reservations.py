@@ -56,7 +56,7 @@ class Training:
 
 
 class Reservation(Uncopyable):
-    """What a ledger holds for one training: so many units of each person's budget. Private.
+    """A part of each person's budget, in units, that a ledger reserves for one training. Private.
 
     ``Reservation.take`` makes it; ``settle`` ends it.
 
@@ -236,7 +236,7 @@ class Reservation(Uncopyable):
 
     @property
     def settled(self) -> bool:
-        """Whether it is over. Public."""
+        """True once it is over. Public."""
         return self._settled
 
 

@@ -185,7 +185,7 @@ class Updates(Uncopyable):
         return self._ledger.transact(lambda transaction: transaction.most(self._analyst, self._purpose))
 
     def _asked(self, transaction: Transaction, price: int) -> dict[str, Any]:
-        """What each update asks for; refuses one that is not the next."""
+        """Terms on which each update is admitted; refuses one that is not the next."""
         stream = transaction.stream(self._key)
         if stream is None or stream.claim != self._claim or stream.updates != self.number:
             raise ArgumentError(f"stream {self._key!r} went on elsewhere: nothing more is released here")

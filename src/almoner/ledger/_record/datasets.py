@@ -22,7 +22,7 @@ _NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is public about a column: its bounds, or its keys. It must not depend on who is in the table.
+    """Public facts about a column: its bounds, or its keys. They must not depend on who is in the table.
 
     Args:
         low, high: to which entries are clipped where a question leaves its bounds out.
@@ -165,7 +165,7 @@ class Dataset:
 
     @property
     def spelled(self) -> str:
-        """How people are named, in words."""
+        """Kind of people's names, in words."""
         return _NAMES[self.names]
 
 

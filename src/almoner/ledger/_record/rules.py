@@ -1,4 +1,4 @@
-"""What the record says is in force: limits, reservations, a watch, who left; and what that leaves to a question.
+"""Rules that the record puts in force: limits, reservations, watches, who left; and what they leave to a question.
 
 This is the one place that reads the kinds of entries in their order. Charging, checking, charging again and statements
 all use it.
@@ -17,7 +17,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger._names import Person
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row
-from almoner.ledger._record.highest_charge_by_period import Places, Worst
+from almoner.ledger._record.highest_charge_by_period import HighestCharge, Places
 from almoner.ledger._record.terms import PURE, Terms, delta_exceeded, exceeded
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Payment, Share
@@ -145,8 +145,8 @@ class Rules:
         self.accounts: str | None = None
         self.witness: str | None = None
         self.delta = Fraction(0)
-        self.charged = Worst()
-        self.charged_by_scope: dict[str, Worst] = {}
+        self.charged = HighestCharge()
+        self.charged_by_scope: dict[str, HighestCharge] = {}
         self.came_back = False
         self.datasets: dict[str, Dataset] = {}
 
@@ -191,7 +191,7 @@ class Rules:
         places = self.places(terms.get("periods") if row.kind == "answered" else None)
         self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
         for scope in _scopes(str(row.analyst), row.purpose):
-            worst = self.charged_by_scope.setdefault(scope, Worst())
+            worst = self.charged_by_scope.setdefault(scope, HighestCharge())
             if scope in limits:
                 worst.charge(places, partial(payment.after, most=limits[scope], price=price))
             else:
@@ -231,9 +231,8 @@ class Rules:
             case "merged":
                 whose = (public["analyst"], public["purpose"])
                 self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
-            case "erased":
-                self.gone.add(entry.private["person"])
-                self.erased[entry.private["person"]] = entry.number
+            case "retired" | "returned" | "erased":
+                self._mark(entry)
             case "stream":
                 begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
                 self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
@@ -248,11 +247,17 @@ class Rules:
                 self.witness = public["where"]
             case "spoke":
                 self.spoke.add(public.get("scope", EVERYTHING))
-            case "retired":
-                self.gone.add(entry.private["person"])
-            case "returned":
-                self.gone.discard(entry.private["person"])
-                self.came_back |= bool(self.erased)
+
+    def _mark(self, entry: Entry) -> None:
+        """Follow a person who left, returned or was erased."""
+        person = entry.private["person"]
+        if entry.kind == "returned":
+            self.gone.discard(person)
+            self.came_back |= bool(self.erased)
+        else:
+            self.gone.add(person)
+        if entry.kind == "erased":
+            self.erased[person] = entry.number
 
     @property
     def chargeable(self) -> int:
@@ -298,7 +303,7 @@ class Rules:
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged_in_all))
 
     def left_by_budget(self, allowance: Allowance, places: Places | None = None) -> int:
-        """The same where limits of other analysts do not count, as ledgers of older versions state it; never more."""
+        """As ``left``, but limits of other analysts do not count, as ledgers of older versions state it; never more."""
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
     def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
@@ -314,17 +319,18 @@ class Rules:
         return {labels[place]: max(0, units) for place, units in lefts.items()}
 
     @property
-    def charged_in_all(self) -> Worst:
+    def charged_in_all(self) -> HighestCharge:
         """The most that any person can have been charged: not more than under every analyst's limit together."""
         by_scope = self.charged_by_scope.items()
         analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
         return self.charged if self.came_back else self.charged.or_all_of(analysts)
 
-    def _worst(self, allowance: Allowance, in_all: Worst) -> list[tuple[int, Worst]]:
-        """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
+    def _worst(self, allowance: Allowance, in_all: HighestCharge) -> list[tuple[int, HighestCharge]]:
+        """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
         charged = self.charged_by_scope
         shares = [
-            (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
+            (most, self.charged if self.came_back else charged.get(scope, HighestCharge()))
+            for scope, most in allowance.shares
         ]
         return [(allowance.most, in_all), *shares]
 
@@ -346,7 +352,7 @@ class Rules:
             raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
     def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
-        """The same, for a question of this price.
+        """The ``allowance`` of a question of this price.
 
         Raises:
             ArgumentError: nothing is reserved under this key for this analyst and purpose.
@@ -368,7 +374,7 @@ class Rules:
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:
-    """How the limit of an analyst, or of a purpose, is filed."""
+    """The scope under which the limit of an analyst, or of a purpose, is filed."""
     if (analyst is None) == (purpose is None):
         raise ArgumentError("give either analyst= or purpose=")
     if analyst is not None:
@@ -379,7 +385,7 @@ def scope_of(analyst: str | None, purpose: str | None) -> str:
 
 
 def _folded(name: str) -> str:
-    """The same for names that differ by case, blanks around them, or by how Unicode spells them."""
+    """One spelling for names that differ by case, blanks around them, or by how Unicode spells them."""
     return normalize("NFKC", normalize("NFKC", name).casefold()).strip()
 
 
