@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.tables import TableAccounts
-from almoner.ledger._consumers.people import named, with_people
+from almoner.ledger._consumers.consumer import Consumer, named, with_people
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
 from almoner.ledger._record.entries import Entry, plain, read_rows
-from almoner.ledger._record.terms import exceeded
 from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Payment
 
@@ -121,10 +119,8 @@ class Reservation(Uncopyable):
             most ``Reservation.units``: these count as spent from now on, until the training is settled.
         Source: theory 5.12, 5.10; docs/proofs/one-account.md.
         """
-        _check.name(key=key, analyst=analyst, **({} if purpose is None else {"purpose": purpose}))
         _check.whole(1, units=units)
-        if not isinstance(ledger.accounts, TableAccounts):
-            raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
+        whose = Consumer.on(ledger, "trainings", key=key, analyst=analyst, purpose=purpose)
         names = named(ledger, people)
         claim = new_claim() if claim is None else claim
         order = sha256(plain({"people": [ledger.accounts.token(name) for name in names]}).encode()).hexdigest()
@@ -132,15 +128,11 @@ class Reservation(Uncopyable):
         def work(transaction: Transaction, offer: Offer) -> Entry:
             entry = transaction.find(key)
             if entry is not None:
-                _refuse_others(transaction, entry, key, (analyst, purpose), earlier)
-                _refuse_order(ledger, entry, order)
+                _refuse_other(transaction, ledger, entry, whose, earlier, order)
                 transaction.append({"kind": "claimed", "training": key}, {"claim": claim})
                 return entry
-            left = transaction.most(analyst, purpose)
-            if left <= 0:
-                raise exceeded(int(units), ledger.budget_units, 0, ledger.symbol)
-            asked = {"key": key, "price": min(int(units), left), "analyst": analyst, "purpose": purpose}
-            admission = transaction.admit(offer, payment=Payment(pace=1), delta=delta, **asked)  # type: ignore[arg-type]
+            terms = whose.terms(transaction, ledger, int(units))
+            admission = transaction.admit(offer, key=key, payment=Payment(pace=1), delta=delta, **terms)
             public = {"training": dict(described or {}), **transaction.about(dataset)}
             return transaction.settle(admission, public, training={"claim": claim, "order": order})
 
@@ -285,12 +277,15 @@ def trainings(ledger: Ledger) -> tuple[Training, ...]:
     return tuple(found.values())
 
 
-def _refuse_others(
-    transaction: Transaction, entry: Entry, key: str, who: tuple[str, str | None], earlier: Collection[str]
+def _refuse_other(
+    transaction: Transaction, ledger: Ledger, entry: Entry, whose: Consumer, earlier: Collection[str], order: str
 ) -> None:
-    """Refuse a key that is not that of an open training whose claim is among the earlier ones."""
-    public = entry.public
-    if entry.kind != "training" or (public["analyst"], public["purpose"]) != who:
+    """Refuse a key that is not that of an open training whose claim is among the earlier ones.
+
+    And other people than it was begun with, or these in another order: its accounts go by numbers.
+    """
+    key, public = whose.key, entry.public
+    if entry.kind != "training" or (public["analyst"], public["purpose"]) != whose[1:]:
         raise ArgumentError(f"key={key!r} was used for another question, training, analyst or purpose: choose another")
     now = transaction.training(key)
     if now is None:
@@ -302,10 +297,6 @@ def _refuse_others(
             f"key={key!r} names a training that was begun or resumed elsewhere: go on from its checkpoint, or write "
             "it off and choose another key"
         )
-
-
-def _refuse_order(ledger: Ledger, entry: Entry, order: str) -> None:
-    """Refuse other people than a training was begun with, or these in another order: its accounts go by numbers."""
     (row,) = read_rows(ledger.store.run, "number = ?", (entry.number,))
     if row.entry(private=True).private.get("order") != order:
         raise ArgumentError("people: they must be those that the training was begun with, in the same order")
