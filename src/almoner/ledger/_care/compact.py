@@ -6,7 +6,6 @@ for one purpose are added up apart from others, so that limits which are set lat
 Source: docs/ledger.md, "Size"
 """
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -73,13 +72,16 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}", answers=False)
         old = [row.number for row in rows if limit is None or row.entry().public["time"] < limit]
         through = transaction.mergeable(max(old, default=-1))
+        stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
         groups: dict[tuple[str, str | None], list[int]] = {}
         for row in rows:
             if row.number <= through:
-                groups.setdefault((str(row.analyst), row.purpose), []).append(row.number)
-        stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
+                groups.setdefault((str(row.analyst), row.purpose), []).extend({row.number} & stored)
         for (analyst, purpose), numbers in groups.items():
-            _merge(transaction, accounts, (analyst, purpose), [each for each in numbers if each in stored], through)
+            if len(numbers) > 1:
+                note = accounts.merge(transaction.number + 1, numbers)
+                whose = {"analyst": analyst, "purpose": purpose}
+                transaction.append({"kind": "merged", **whose, "through": through}, note)
         return through
 
     through = ledger.transact(work)
@@ -111,21 +113,6 @@ def size(ledger: Ledger) -> Size:
         return Size(_bytes(ledger), entries, people, charges, max(merged, default=None))
 
     return ledger.snapshot(work)
-
-
-def _merge(
-    transaction: Transaction,
-    accounts: TableAccounts,
-    whose: tuple[str, str | None],
-    numbers: Collection[int],
-    through: int,
-) -> None:
-    """Merge the charges of these entries, all of one analyst and purpose, if there is more than one."""
-    if len(numbers) < 2:
-        return
-    note = accounts.merge(transaction.number + 1, numbers)
-    analyst, purpose = whose
-    transaction.append({"kind": "merged", "analyst": analyst, "purpose": purpose, "through": through}, note)
 
 
 def _moment(before: date | str | None) -> str | None:

@@ -37,13 +37,8 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
 
     def work() -> list[Finding]:
         checks = _Checks(ledger)
-        findings = [Finding(what, _holds(check, checks)) for what, check in _CHECKS]
-        if checks.has_kind("merged"):
-            findings.append(Finding(_MERGED, _holds(_Checks.totals_of_merged, checks)))
-        if checks.has_kind("erased"):
-            findings.append(Finding(_ERASED, _holds(_Checks.totals_of_erased, checks)))
-        if checks.has_kind("dataset"):
-            findings.append(Finding(_DATASETS, _holds(_Checks.datasets, checks)))
+        due = [*_CHECKS, *(check for kind, check in _CHECKS_OF_KINDS.items() if checks.has_kind(kind))]
+        findings = [Finding(what, _holds(check, checks)) for what, check in due]
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -285,19 +280,23 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
 ]
 
 
-_MERGED = (
-    "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of them "
-    "charged is not there to be checked"
-)
-
-
-_ERASED = (
-    "with the totals of people who were erased, all charges add up to what was recorded; what single questions charged "
-    "these people is not there to be checked"
-)
-
-
-_DATASETS = "since data sets are declared, every question says which ones it was about, by their declarations then"
+_CHECKS_OF_KINDS: dict[str, tuple[str, Callable[[_Checks], bool]]] = {
+    "merged": (
+        "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of "
+        "them charged is not there to be checked",
+        _Checks.totals_of_merged,
+    ),
+    "erased": (
+        "with the totals of people who were erased, all charges add up to what was recorded; what single questions "
+        "charged these people is not there to be checked",
+        _Checks.totals_of_erased,
+    ),
+    "dataset": (
+        "since data sets are declared, every question says which ones it was about, by their declarations then",
+        _Checks.datasets,
+    ),
+}
+"""Checks that are due where the record has entries of a kind."""
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:
