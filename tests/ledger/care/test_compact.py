@@ -271,7 +271,7 @@ def test_killed_while_it_is_compacted_or_a_person_is_erased(tmp_path):
 
     def run(folder, step):
         folder.mkdir()
-        command = [sys.executable, "-c", KILLED, str(folder), str(step), str(Path(__file__).parents[1] / "helpers")]
+        command = [sys.executable, "-c", KILLED, str(folder), str(step), str(Path(__file__).parents[2] / "helpers")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     steps = int(run(tmp_path / "whole", -1).stdout)

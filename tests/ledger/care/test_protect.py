@@ -39,7 +39,7 @@ def places(server):
         protect(book)
     schema = re.search(r"schema=(\w+)", where).group(1)
     role = f"service_{schema}"
-    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     told = told.replace("SCHEMA almoner", f"SCHEMA {schema}").replace("almoner.", f"{schema}.")
     granted = [each for each in told.replace("service;", f"{role};").split(";") if each.strip()]

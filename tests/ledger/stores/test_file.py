@@ -269,7 +269,7 @@ def test_full_disk(path):
     opened(path).close()
     size = path.stat().st_size
     run = subprocess.run(
-        [sys.executable, "-c", FULL, str(path), str(Path(__file__).parents[1] / "helpers"), str(min(size, 20_000))],
+        [sys.executable, "-c", FULL, str(path), str(Path(__file__).parents[2] / "helpers"), str(min(size, 20_000))],
         capture_output=True,
         text=True,
         check=True,
