@@ -27,7 +27,7 @@ except ModuleNotFoundError:
     sys.exit("this needs atheris: pip install atheris")
 
 with atheris.instrument_imports(include=["almoner.queries", "almoner.ledger"]):
-    from almoner.ledger import Turn, check_export
+    from almoner.ledger import Transaction, check_export
     from almoner.ledger._stores.connection import read
     from almoner.queries import Count, Session, Sum
     from almoner.queries._language.where import parse, parse_value
@@ -121,7 +121,7 @@ class Target:
         asked, rows, ledger = Count(clip=1, where=text, sigma=1000.0), self.session._rows, self.session.ledger
         plan = rows.plan(asked, described(asked))
 
-        def work(turn: Turn, offer: Any) -> tuple[list[int], list[int]]:
+        def work(turn: Transaction, offer: Any) -> tuple[list[int], list[int]]:
             admitted = turn.admit(offer, key="exact", price=asked.price, analyst="a").people.rows
             people = ledger.store.workspace.run(f"SELECT person FROM {admitted}").fetchall()
             return [who for (who,) in people], rows.sums(plan, admitted)

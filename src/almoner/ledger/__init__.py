@@ -14,7 +14,7 @@ from almoner.ledger._care.erase import erase
 from almoner.ledger._care.protect import protect
 from almoner.ledger._care.summary import Summary, check_export_file, left_at_worst, summary
 from almoner.ledger._care.verify import Finding, check_export, export, verify
-from almoner.ledger._consumers.reservations import Hold, Training, new_claim, trainings, write_off
+from almoner.ledger._consumers.reservations import Reservation, Training, new_claim, trainings, write_off
 from almoner.ledger._consumers.streams import Stream, Updates, last_update, streams
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.datasets import Dataset, Domain
@@ -23,7 +23,7 @@ from almoner.ledger._record.history import Answered
 from almoner.ledger._record.periods import Periods
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import on_a_server
-from almoner.ledger._transaction import Admission, Turn
+from almoner.ledger._transaction import Admission, Transaction
 
 __all__ = [
     "Admission",
@@ -32,14 +32,14 @@ __all__ = [
     "Domain",
     "Entry",
     "Finding",
-    "Hold",
     "Ledger",
     "Periods",
+    "Reservation",
     "Size",
     "Stream",
     "Summary",
     "Training",
-    "Turn",
+    "Transaction",
     "Updates",
     "Watch",
     "backup",

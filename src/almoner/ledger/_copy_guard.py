@@ -1,4 +1,4 @@
-"""A witness outside the ledger, which remembers its newest entry: an older copy is found when it is opened.
+"""Compare the newest entry with the witness, a file outside the ledger that remembers it: older copies are found so.
 
 The witness is a text file on another volume. It grows by a line, "number:hash", for each transaction, before anything
 of that transaction is revealed. The ledger's own record says where it is.
@@ -6,16 +6,17 @@ of that transaction is revealed. The ledger's own record says where it is.
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from almoner._disk import PRIVATE_FILE, Lock, sync
-from almoner.errors import LedgerError
+from almoner.errors import ArgumentError, LedgerError
+from almoner.ledger.interfaces import Store
 
-__all__ = ["Head", "Witness"]
+__all__ = ["Head", "Witness", "newest", "witness_to_record"]
 
-_TAIL = 4096  # bytes at the end, in which the last line is
+_TAIL = 4096
+"""Bytes at the end of the file, in which the last line is."""
 
 
 class Head(NamedTuple):
@@ -28,23 +29,61 @@ class Head(NamedTuple):
         return f"{self.number}:{self.hash}"
 
 
+def newest(store: Store) -> Head:
+    """The last entry of the record in a store."""
+    ((number, hash_),) = store.run("SELECT number, hash FROM ledger.record ORDER BY number DESC LIMIT 1")
+    return Head(int(number), str(hash_))
+
+
+def witness_to_record(store: Store, known: str | None, path: Path | str | None, *, begin: bool) -> Path | None:
+    """The witness that the record has to name from now on; None where that says all.
+
+    Args:
+        store: of the ledger, open.
+        known: the file that the record names; None for none.
+        path: of the witness that is asked for; None where none is.
+        begin: whether the ledger gets it, if it has none.
+
+    Raises:
+        ArgumentError: the ledger has another one.
+        LedgerError: the ledger has none and does not get this one; or this one saw another ledger, or a newer state.
+    """
+    if path is None:
+        return None
+    wanted = Path(path).absolute()
+    cure = f"`almoner ledger witness {store.name} --file {path}`"
+    if known is not None:
+        if Path(known).resolve() != wanted.resolve():
+            raise ArgumentError(f"witness={str(path)!r}: the witness of {store.name} is {known}; {cure} moves it")
+        return None
+    if wanted.exists():  # of a newer state, unless whoever began it was killed before the record said so
+        Witness(wanted, store).check()
+    elif begin:
+        Witness(wanted, store).begin()
+    else:
+        raise LedgerError(
+            f"{store.name} has no witness, and witness={str(path)!r} is asked for; {cure} begins it", reason="missing"
+        )
+    return wanted
+
+
 class Witness:
     """The file of a witness.
 
     Args:
         path: of the file; its folder must be there.
-        ledger: the name of the ledger, for messages.
+        store: of the ledger, open.
 
     Guarantee: while ``check`` returns, the ledger holds every entry that the witness ever saw of it, so that
         nothing that was revealed is missing from it.
     Source: docs/ledger.md, "Backups, copies and rollback".
     """
 
-    def __init__(self, path: Path, ledger: str) -> None:
-        self._path, self._ledger = path, ledger
+    def __init__(self, path: Path, store: Store) -> None:
+        self._path, self._store, self._ledger = path, store, store.name
 
-    def begin(self, head: Head) -> None:
-        """Make the file, with this entry.
+    def begin(self) -> None:
+        """Make the file, with the ledger's first entry.
 
         Raises:
             LedgerError: it is there already, or cannot be made.
@@ -57,27 +96,29 @@ class Witness:
             raise LedgerError(f"{self._path} cannot be made: {error.strerror}", reason="forbidden") from None
         os.close(descriptor)
         sync(self._path.parent)
-        self._append(head)
+        self._append(Head(0, str(self._hash_of(0))))
 
-    def check(self, last: Head, hash_of: Callable[[int], str | None]) -> None:
-        """At opening, and after each transaction before anything of it is revealed.
+    def check(self) -> None:
+        """Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one.
 
-        Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one.
-
-        Args:
-            last: the ledger's newest entry.
-            hash_of: the hash of the ledger's entry of a number; None where there is none.
+        It is called at opening, and after each transaction before anything of it is revealed.
 
         Raises:
             LedgerError: the ledger is an older copy, or one of two copies that both went on; or the witness is missing.
         """
+        last = newest(self._store)
         with _Locked(self._path):
             seen = self._last()
-            self._refuse(seen, last, hash_of)
+            self._refuse(seen, last)
             if last.number > seen.number:
                 self._append(last)
 
-    def _refuse(self, seen: Head, last: Head, hash_of: Callable[[int], str | None]) -> None:
+    def _hash_of(self, number: int) -> str | None:
+        """The hash of the ledger's entry of this number; None where there is none."""
+        rows = self._store.run("SELECT hash FROM ledger.record WHERE number = ?", [number])
+        return str(rows[0][0]) if rows else None
+
+    def _refuse(self, seen: Head, last: Head) -> None:
         if seen.number > last.number:
             missing = seen.number - last.number
             raise LedgerError(
@@ -86,7 +127,7 @@ class Witness:
                 "nothing more: what was charged since would be forgotten",
                 reason="damaged",
             )
-        if hash_of(seen.number) != seen.hash:
+        if self._hash_of(seen.number) != seen.hash:
             raise LedgerError(
                 f"{self._ledger} is not the ledger that its witness {self._path} saw: its entry {seen.number} is "
                 "another one. Two copies went on side by side, and this one answers nothing more",

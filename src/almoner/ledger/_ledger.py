@@ -1,27 +1,32 @@
 """The ledger: what was asked, what it cost each person, and what was answered, in one durable record."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from almoner import _check
-from almoner._units import to_float
+from almoner._uncopyable import Uncopyable
+from almoner._units import as_float, exact, to_float
+from almoner.accounting.meaning import Meaning
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._accounts.folder import folder_beside
 from almoner.ledger._accounts.parquet import ParquetAccounts
 from almoner.ledger._accounts.tables import TableAccounts
-from almoner.ledger._charged import Charged
-from almoner.ledger._declared import Declared
-from almoner.ledger._opening import accounts_of, create_in, names_of, terms_of
+from almoner.ledger._copy_guard import Witness, newest, witness_to_record
+from almoner.ledger._names import Person
+from almoner.ledger._opening import accounts_of, closed_on_error, create_in, names_of, terms_of
+from almoner.ledger._record.datasets import Dataset, read_datasets
 from almoner.ledger._record.entries import START, Entry, Row, find, read_rows
-from almoner.ledger._record.history import Answered, history
+from almoner.ledger._record.history import Answered, history, net_charges
 from almoner.ledger._record.periods import Periods
 from almoner.ledger._record.rules import CHARGING, EVERYTHING, Rules, scope_of
-from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms, exceeded
+from almoner.ledger._record.terms import LedgerBudget, Terms, check_terms
 from almoner.ledger._record.watch import Watch
 from almoner.ledger._stores.store import open_store
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Offer, Store
 
 __all__ = ["Ledger"]
@@ -29,7 +34,7 @@ __all__ = ["Ledger"]
 Result = TypeVar("Result")
 
 
-class Ledger(Declared, Charged):
+class Ledger(Uncopyable):
     """An open ledger, for the data holder: everything per person in it is private.
 
     ``Ledger.open`` makes it or opens it; a file may be open in one process at a time.
@@ -44,7 +49,7 @@ class Ledger(Declared, Charged):
         self.store, self.accounts = store, accounts
         self._rules = Rules()
         self._written = (-1, START)
-        self._turn: Turn | None = None  # while a transaction is open
+        self._transaction: Transaction | None = None  # while a transaction is open
         self._catch_up()
         self._tell_witness()
         accounts.clean()
@@ -99,7 +104,7 @@ class Ledger(Declared, Charged):
         check_terms(budget, person, keys_delta, periods, spelling)
         store, key = open_store(path), None if pseudonyms is None else Path(pseudonyms)
         wanted = TableAccounts.kind if writer is None else ParquetAccounts.kind
-        try:
+        with closed_on_error(store):
             if not store.exists():
                 new = None
                 if budget is not None and person is not None:
@@ -112,24 +117,150 @@ class Ledger(Declared, Charged):
             terms.refuse_other(store.name, accounts=accounts.kind, spelling=spelling, **given)  # type: ignore[arg-type]
             accounts.open(store, names_of(store, terms, key))
             book = cls(store, accounts)
-            book._expect_witness(witness, begin=create)
+            unrecorded = witness_to_record(store, book.witness, witness, begin=create)
+            if unrecorded is not None:
+                book._record_witness(unrecorded)
             return book
-        except BaseException as error:
-            store.close()
-            if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
-                raise LedgerError(
-                    f"{store.name} is damaged: its first entry does not say the terms", reason="damaged"
-                ) from None
-            raise
 
     @staticmethod
     def exists(path: Path | str) -> bool:
-        """Whether there is something under this name that a ledger could be; a server is asked."""
-        store = open_store(path)
-        try:
+        """True if there is something under this name that a ledger could be; a server is asked."""
+        with closing(open_store(path)) as store:
             return store.exists()
-        finally:
-            store.close()
+
+    @property
+    def budget(self) -> float:
+        """The most that each person may spend, in the ledger's measure, rounded down. Public."""
+        return to_float(self.budget_units, down=True)
+
+    @property
+    def budget_units(self) -> int:
+        """The most that each person may spend, in whole units. Public."""
+        return self._rules.terms.budget
+
+    @property
+    def measure(self) -> str:
+        """Measure that is counted: "zCDP rho", "Gaussian rho" (mu squared / 2), or "epsilon". Public."""
+        return self._rules.terms.measure
+
+    @property
+    def symbol(self) -> str:
+        """Of the measure, for messages: rho or epsilon. Public."""
+        return self._rules.terms.symbol
+
+    def promise(self, delta: float) -> float:
+        """The epsilon, rounded up, that the whole budget promises at delta. Public.
+
+        Guarantee: all that is charged within the budget is together (epsilon, delta)-DP.
+        Source: theory 3.2 (zCDP), 3.3 (Gaussian), 4.5 (pure).
+        """
+        return self._rules.terms.promise(delta)
+
+    def meaning(self) -> Meaning:
+        """Bounds on how well anyone can tell whether a person was in, from all that the budget ever pays for. Public.
+
+        With periods: from all that the budgets of all periods pay for.
+
+        Guarantee: no attack on all that is charged within the budget does better.
+        Source: theory 8.1; docs/proofs/periods.md, Theorem 2.
+        """
+        return self._rules.terms.meaning()
+
+    @property
+    def delta(self) -> float | None:
+        """The delta at which the budget was given; None if it was given as rho. Public."""
+        return self._rules.terms.delta
+
+    @property
+    def stated_delta(self) -> float:
+        """The delta at which pages and statements say what the budget promises. Public.
+
+        That of the budget, or 1e-6 where it was given without one, and what keys may cost on top.
+        """
+        return as_float(exact(self.delta or 1e-6) + exact(self.keys_delta or 0))
+
+    @property
+    def keys_delta(self) -> float | None:
+        """The most that all questions for keys together may cost in delta; None where there may be none. Public."""
+        return self._rules.terms.keys_delta
+
+    @property
+    def pseudonyms(self) -> bool:
+        """True if people's names are kept as keyed hashes. Public."""
+        return self._rules.terms.pseudonyms is not None
+
+    @property
+    def person_kind(self) -> str:
+        """Type of the accounts' names: BIGINT or VARCHAR; HUGEINT for numbers of people in periods. Public."""
+        return self._rules.terms.person
+
+    def refuse_other(
+        self,
+        *,
+        budget: LedgerBudget | None,
+        person: str,
+        keys_delta: float | None,
+        periods: Periods | None,
+        spelling: str | None,
+    ) -> None:
+        """Refuse to use this ledger, which is open, for other terms than its own; None for whatever they are."""
+        terms = self._rules.terms
+        given = {"budget": budget, "person": person, "keys_delta": keys_delta, "periods": periods, "spelling": spelling}
+        terms.refuse_other(self.store.name, accounts=terms.accounts, **given)  # type: ignore[arg-type]
+
+    @property
+    def spelling(self) -> str:
+        """Which spellings of a text name one person: "exact", "nfc" or "caseless". Public."""
+        return self._rules.terms.spelling
+
+    @property
+    def periods(self) -> Periods | None:
+        """The periods that bring every person a budget; None: there is one for good. Public."""
+        return self._rules.terms.periods
+
+    def lifetime(self, delta: float) -> float:
+        """The epsilon, rounded up, that the budgets of all periods together promise a person at delta. Public.
+
+        Guarantee: all that is charged is together (epsilon, delta)-DP for adding or removing a person with all rows.
+        Source: docs/proofs/periods.md, Theorem 2.
+        """
+        return self._rules.terms.lifetime(delta)
+
+    def dataset(
+        self, name: str, *, person: str, columns: Mapping[str, Any] | None = None, new_version: bool = False
+    ) -> Dataset:
+        """Declare a data set; nothing happens where it was declared so before.
+
+        From the first declaration on, a session says which data sets its tables are, and a table that does not fit its
+        declaration is refused.
+
+        Args:
+            name: letters, digits and ``_``, public; of a table of several, the name of the table.
+            person: the column that says whose row it is, public.
+            columns: what is public about columns, each a ``Domain``, or ``{"low": 0, "high": 100}`` or ``{"keys":
+                [...]}``. Questions that leave bounds or keys out get them from here.
+            new_version: whether a declaration that differs takes the place of the one before it, from now on. What was
+                asked before says which declaration it was about.
+
+        Returns:
+            The data set, with the number of its entry in the record.
+
+        Raises:
+            ArgumentError: it was declared otherwise; the message has the field that differs.
+        """
+        wanted = Dataset(name, person, self._rules.terms.data_names, {} if columns is None else columns)
+
+        def work(transaction: Transaction) -> Dataset:
+            new = wanted.following(read_datasets(self.store.run), new_version=new_version)
+            return new if new.number >= 0 else replace(new, number=transaction.append(new.public).number)
+
+        return self.transact(work)
+
+    @property
+    def datasets(self) -> dict[str, Dataset]:
+        """The data sets that were declared, by name, each in its last version. Public."""
+        with self.store.lock:
+            return read_datasets(self.store.run)
 
     def limit(self, units: int, *, analyst: str | None = None, purpose: str | None = None) -> None:
         """The most that one analyst, or all questions for one purpose, may cost each person; within the budget for all.
@@ -139,20 +270,17 @@ class Ledger(Declared, Charged):
         """
         scope = scope_of(analyst, purpose)
         _check.whole(0, units=units)
-        units = int(units)
         column, name = ("analyst", analyst) if analyst is not None else ("purpose", purpose)
 
-        def work(turn: Turn) -> None:
+        def work(transaction: Transaction) -> None:
             note: dict[str, object] = {}
             if scope not in self._rules.limits:
                 if any(each.public["scope"] == scope for each in self.entries("limited", after=self._rules.number)):
                     raise ArgumentError(f"{scope} is limited already in this transaction")
-                before = self.store.run(
-                    f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?", [name]
-                )
-                asked = [number for (number,) in before]
+                sql = f"SELECT number FROM ledger.record WHERE kind IN {CHARGING!r} AND {column} = ?"
+                asked = [number for (number,) in self.store.run(sql, [name])]
                 note = self.accounts.open_share(scope, asked + list(self._rules.erased.values()))
-            turn.append({"kind": "limited", "scope": scope, "units": units}, note)
+            transaction.append({"kind": "limited", "scope": scope, "units": int(units)}, note)
 
         self.transact(work)
 
@@ -173,19 +301,17 @@ class Ledger(Declared, Charged):
         whose = {kind: name for kind, name in (("analyst", analyst), ("purpose", purpose)) if name is not None}
         _check.name(**whose)
 
-        def work(turn: Turn) -> None:
-            reservation = self._rules.reserved.get(key)
-            if reservation == (units, whose):
+        def work(transaction: Transaction) -> None:
+            earmark = self._rules.earmarked.get(key)
+            if earmark == (units, whose):
                 return
-            if reservation is not None:
-                raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(reservation.units):g} already")
-            if turn.find(key) is not None:
+            if earmark is not None:
+                raise ArgumentError(f"key={key!r} reserves {self.symbol}={to_float(earmark.units):g} already")
+            if transaction.find(key) is not None:
                 raise ArgumentError(f"key={key!r} was used before")
-            turn.refuse_changed("nothing is reserved")
-            left = self._rules.chargeable - self._rules.set_aside()
-            if units > left:
-                raise exceeded(units, self.budget_units, left, self.symbol)
-            turn.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
+            transaction.refuse_changed("nothing is reserved")
+            self._rules.refuse_beyond(units, 0)
+            transaction.append({"kind": "reserved", "name": key, "units": units, "whose": whose})
 
         self.transact(work)
 
@@ -193,10 +319,10 @@ class Ledger(Declared, Charged):
         """Give back what was reserved under a key."""
         _check.name(key=key)
 
-        def work(turn: Turn) -> None:
-            if key not in self._rules.reserved:
+        def work(transaction: Transaction) -> None:
+            if key not in self._rules.earmarked:
                 raise ArgumentError(f"key={key!r} reserves nothing")
-            turn.append({"kind": "released", "name": key})
+            transaction.append({"kind": "released", "name": key})
 
         self.transact(work)
 
@@ -215,16 +341,14 @@ class Ledger(Declared, Charged):
 
         scope = EVERYTHING if analyst is None and purpose is None else scope_of(analyst, purpose)
 
-        def work(turn: Turn) -> None:
-            turn.refuse_changed("nothing is watched")
+        def work(transaction: Transaction) -> None:
+            transaction.refuse_changed("nothing is watched")
             if scope in self._rules.watches:
                 raise ArgumentError(f"{scope or 'this ledger'} is watched already")
-            left = max(0, self._rules.chargeable - self._rules.set_aside() - self._rules.charged_in_all.most())
             price = watch.price(self.measure)
-            if price > left:
-                raise exceeded(price, self.budget_units, left, self.symbol)
+            self._rules.refuse_beyond(price, self._rules.charged_in_all.most())
             whose = {"scope": scope} if scope else {}
-            turn.append({"kind": "watched", **watch.public, **whose, "units": price}, {"noise": watch.noise})
+            transaction.append({"kind": "watched", **watch.public, **whose, "units": price}, {"noise": watch.noise})
 
         self.transact(work)
 
@@ -239,19 +363,21 @@ class Ledger(Declared, Charged):
     def _mark(self, person: object, *, gone: bool) -> None:
         names = self.accounts_of(person)
 
-        def work(turn: Turn) -> None:
+        def work(transaction: Transaction) -> None:
             for name in names:
                 note = self.accounts.mark(name, gone=gone)
-                turn.append({"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)})
+                transaction.append(
+                    {"kind": "retired" if gone else "returned"}, {**note, "person": self.accounts.token(name)}
+                )
 
         self.transact(work)
 
-    def transact(self, work: Callable[[Turn], Result]) -> Result:
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Work that reads and writes the ledger as one transaction; nothing of it may be told before this returns.
 
         Args:
-            work: gets the turn; it is called again, with another turn, where a server begins the transaction again.
-                Inside another transaction it is a part of that one.
+            work: gets the transaction; it is called again, with another one, where a server begins it again. Inside
+                another transaction it is a part of that one.
 
         Guarantee: either all of it is written, or nothing; limits and reservations in it are those in force.
         """
@@ -260,18 +386,18 @@ class Ledger(Declared, Charged):
         def begun() -> Result:
             nonlocal written
             self._catch_up()
-            self._turn = Turn(self.store, self._rules)
+            self._transaction = Transaction(self.store, self._rules)
             try:
-                result = work(self._turn)
-                written = self._turn.last
+                result = work(self._transaction)
+                written = self._transaction.last
                 return result
             finally:
-                self._turn = None
+                self._transaction = None
 
         with self.store.lock:  # only its own thread asks whether a transaction is open
-            open_turn = self._turn if self.store.inside else None
-            if open_turn is not None:
-                return work(open_turn)
+            open_transaction = self._transaction if self.store.inside else None
+            if open_transaction is not None:
+                return work(open_transaction)
             result = self.store.transact(begun)
             self._written = written
             self._tell_witness()
@@ -287,20 +413,20 @@ class Ledger(Declared, Charged):
             if self.store.inside:
                 raise ArgumentError(f"ledger: {what} while a transaction is open, which may be undone")
 
-    def answer(self, charges: object, work: Callable[[Turn, Offer], Result]) -> Result:
+    def answer(self, charges: object, work: Callable[[Transaction, Offer], Result]) -> Result:
         """Prepare what a question would charge each person, then do the work of answering it in one transaction.
 
         Args:
             charges: a query of the workspace that gives person (each once), units, and what else the engine keeps; or
                 what the writer of the accounts takes.
-            work: gets a turn, and the offer that ``turn.admit`` takes; see ``transact``.
+            work: gets a transaction, and the offer that ``transaction.admit`` takes; see ``transact``.
 
         Guarantee: that of ``transact``. What is expensive and needs no account is done before the transaction.
         """
         with self.store.lock:
             offer = self.accounts.prepare(charges)
             try:
-                return self.transact(lambda turn: work(turn, offer))
+                return self.transact(lambda transaction: work(transaction, offer))
             finally:
                 with suppress(LedgerError):  # what is left goes with the connection
                     offer.close()
@@ -314,8 +440,7 @@ class Ledger(Declared, Charged):
 
     def refuse_beyond_budget(self, price: int, *, delta: float = 0.0) -> None:
         """Refuse a question that costs more than the whole budget, in units, or a delta that is not left."""
-        if price > self.budget_units:
-            raise exceeded(price, self.budget_units, self.budget_units, self.symbol)
+        self._rules.terms.refuse_beyond_budget(price)
         self._rules.allow_delta(delta)
 
     def rows(self) -> list[Row]:
@@ -352,19 +477,88 @@ class Ledger(Declared, Charged):
             By the first day of the period from which on it is so much, in order; without periods, under "".
         """
         with self.store.lock:
-            rules = self._rules
-            if self._turn is None:
-                self.store.snapshot(self._catch_up)
-            else:  # what this transaction wrote may be undone
-                rules = Rules.of(read_rows(self.store.run, answers=False))
-            left = rules.left_by_period(rules.allowance(analyst=analyst, purpose=purpose, reserved=None))
-            labels = ("",) if self.periods is None else self.periods.labels
-            return {labels[place]: max(0, units) for place, units in left if place < len(labels)}
+            if self._transaction is not None:  # what it wrote may be undone
+                return Rules.of(read_rows(self.store.run, answers=False)).left_by_period(analyst, purpose)
+            self.store.snapshot(self._catch_up)
+            return self._rules.left_by_period(analyst, purpose)
 
     def watched(self) -> list[Entry]:
         """The entries that began the watches over this ledger."""
-        watches = Rules.of(read_rows(self.store.run, "kind = 'watched'")).watches
-        return [watched.entry for watched in watches.values()]
+        rules = Rules.of(read_rows(self.store.run, "kind = 'watched'"))
+        return [watched.entry for watched in rules.watches.values()]
+
+    def person(self, value: object) -> Person:
+        """The name of an account as this ledger keeps it: a person's, or with periods that of a person in one."""
+        return self._rules.terms.accounts_named([value])[0]
+
+    def people(self, values: Sequence[object]) -> list[Person]:
+        """The names of many accounts, in order, each as ``person`` gives it. Private."""
+        return self._rules.terms.accounts_named(values)
+
+    def accounts_of(self, person: object) -> list[Person]:
+        """The names of all accounts of a person: one, or one for each period."""
+        return self._rules.terms.names_of(person)
+
+    def above(self, shares: Sequence[float]) -> list[int]:
+        """Numbers of people who were charged such a share of the budget or more, for each of the shares. Private."""
+        return self.accounts.above([max(1, ceil(exact(share) * self.budget_units)) for share in shares])
+
+    def charged(self, person: object) -> bool:
+        """True if anything was charged to a person. Private."""
+        return any(self.accounts.spent(self.accounts_of(person)).values())
+
+    def spent(self, person: object) -> int:
+        """Units that were charged to an account, private; 0 for one that was never charged."""
+        name = self.person(person)
+        return self.accounts.spent([name])[name]
+
+    def charges(self, person: object) -> list[tuple[Entry, int]]:
+        """Every question and training that charged an account, and how many units in the end. Private."""
+        name = self.person(person)
+        return net_charges(self.store.run, self.accounts.charges([name]))[name]
+
+    def charges_by_account(self, person: object) -> dict[Person, list[tuple[Entry, int]]]:
+        """The ``charges`` of each account of a person, by its name: in two queries, however many there are. Private."""
+        return net_charges(self.store.run, self.accounts.charges(self.accounts_of(person)))
+
+    @property
+    def head(self) -> str:
+        """Number and hash of the last entry. Kept elsewhere, it lets ``verify`` show that nothing was cut off."""
+        return str(newest(self.store))
+
+    @property
+    def last_seen(self) -> tuple[int, str]:
+        """Number and hash of the newest entry that was read or written here; also of a ledger that is closed."""
+        return max((self._rules.number, self._rules.hash), self._written)
+
+    def continues(self, seen: tuple[int, str]) -> bool:
+        """True if the record has an entry of this number and hash, so that nothing up to it was lost or changed."""
+        number, digest = seen
+        return number < 0 or [row.hash for row in read_rows(self.store.run, "number = ?", (number,))] == [digest]
+
+    @property
+    def witness(self) -> str | None:
+        """The file that remembers the newest entry; None where there is none. Public."""
+        return self._rules.witness
+
+    def witnessed_by(self, path: Path | str) -> None:
+        """Have a new file, on another volume than the ledger, remember the newest entry from now on.
+
+        Wherever the ledger is opened from now on, the file must be there; an older copy of the ledger is refused.
+
+        Args:
+            path: absolute; not there yet. Its folder is.
+
+        Raises:
+            ArgumentError: the path is not absolute.
+            LedgerError: the file is there already, or cannot be made.
+        """
+        path = Path(path)
+        if not path.is_absolute():
+            raise ArgumentError(f"path={str(path)!r} must be absolute: the ledger may be opened from anywhere")
+        with self.store.lock:
+            Witness(path, self.store).begin()
+            self._record_witness(path)
 
     def close(self) -> None:
         """Release the ledger; another process may open it then."""
@@ -389,3 +583,17 @@ class Ledger(Declared, Charged):
             rules.read(row)
             if rules.accounts is not None and rules.accounts != accounts:
                 self.accounts.follow(rules.accounts)
+
+    def _record_witness(self, path: Path) -> None:
+        self.transact(lambda transaction: transaction.append({"kind": "witnessed", "where": str(path)}))
+        self.store.snapshot(self._catch_up)
+        self._tell_witness()
+
+    def _tell_witness(self) -> None:
+        """Show the witness the newest entry; closes a ledger that is not the newest."""
+        if self._rules.witness is not None:
+            try:
+                Witness(Path(self._rules.witness), self.store).check()
+            except LedgerError:
+                self.store.close()
+                raise

@@ -1,4 +1,4 @@
-"""How people are named in a ledger's tables and record: as in the data, or by a keyed hash of it.
+"""Names of people in a ledger's tables and record: as in the data, or a keyed hash of it.
 
 A keyed hash is the first 128 bits of HMAC-SHA256 of the name (whole numbers in decimal digits, text in UTF-8), under a
 key that is in a file beside the data and never in the ledger. Nobody who reads the ledger without the key learns a name
@@ -27,10 +27,12 @@ HASHED = "BLOB"
 """The type of a keyed hash in tables."""
 
 _BITS = 128
-_BLOCK = 64  # bytes, of SHA-256
+_BLOCK = 64
+"""Bytes in a block of SHA-256."""
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
 """What file systems without hard links say."""
-_CHECKED = b"\xffthe key of a ledger"  # no name in UTF-8 begins with this byte
+_CHECKED = b"\xffthe key of a ledger"
+"""The text whose hash checks a key; no name in UTF-8 begins with its first byte."""
 
 
 class Units(Protocol):
@@ -44,7 +46,7 @@ class Units(Protocol):
 
 
 class Names:
-    """How people are named in the tables of a ledger. Private.
+    """Names of people in the tables of a ledger. Private.
 
     Args:
         kind: how the data name them: BIGINT or VARCHAR; or the type of the numbers of units.
@@ -60,7 +62,7 @@ class Names:
 
     @property
     def hashed(self) -> bool:
-        """Whether names are kept as keyed hashes. Public."""
+        """True if names are kept as keyed hashes. Public."""
         return self._key is not None
 
     @property
@@ -79,7 +81,7 @@ class Names:
         return person if self._key is None else _hash(self._key, str(person).encode())
 
     def named(self, stored: Any) -> Person:
-        """What ``token`` gives, of a name as the tables have it."""
+        """The value that ``token`` gives, of a name as the tables have it."""
         if self._key is not None:
             return bytes(stored).hex()
         if self._units is not None:
@@ -173,7 +175,7 @@ def key_of(path: Path) -> bytes:
 
 
 def check_of(key: bytes) -> str:
-    """What the ledger says of its key, by which another one is refused. Public."""
+    """The check value of a key, which a ledger keeps so that another key is refused. Public."""
     return hmac.digest(key, _CHECKED, "sha256").hex()
 
 

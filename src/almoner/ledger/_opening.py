@@ -1,5 +1,7 @@
-"""How is a ledger made in a store, which accounts belong to it, and how are people named there?"""
+"""Make a ledger in a store; open its accounts, with the names of people there."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,25 @@ from almoner.ledger._record.terms import TABLES, Terms
 from almoner.ledger._stores.postgres import Postgres
 from almoner.ledger.interfaces import AccountStore, AccountWriter, Store
 
-__all__ = ["accounts_of", "create_in", "names_of", "terms_of"]
+__all__ = ["accounts_of", "closed_on_error", "create_in", "names_of", "terms_of"]
+
+
+@contextmanager
+def closed_on_error(store: Store) -> Iterator[None]:
+    """Close a store where its ledger cannot be opened.
+
+    Raises:
+        LedgerError: the terms in its first entry cannot be read.
+    """
+    try:
+        yield
+    except BaseException as error:
+        store.close()
+        if isinstance(error, IndexError | ValueError | KeyError) and not isinstance(error, ArgumentError):
+            raise LedgerError(
+                f"{store.name} is damaged: its first entry does not say the terms", reason="damaged"
+            ) from None
+        raise
 
 
 def create_in(
@@ -67,7 +87,7 @@ def create_in(
 
 
 def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
-    """How people are named in a ledger: as in the data, or by hashes with the key that it was made with."""
+    """The names of people in a ledger: as in the data, or hashes with the key that it was made with."""
     if terms.pseudonyms is None:
         if pseudonyms is not None:
             raise ArgumentError(
@@ -79,7 +99,7 @@ def names_of(store: Store, terms: Terms, pseudonyms: Path | None) -> Names:
 
 
 def terms_of(store: Store) -> Terms:
-    """What a ledger was made for, as its first entry says."""
+    """The terms that a ledger was made for, as its first entry says."""
     return Terms.read(read_rows(store.run, "number = 0")[0].entry().public)
 
 

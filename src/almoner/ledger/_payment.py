@@ -1,4 +1,4 @@
-"""How a question is paid for, and how sure it is that everybody can."""
+"""Payment of a question, and how sure it is that everybody can pay."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,12 @@ __all__ = ["MASS", "Payment", "PaymentSql"]
 
 MASS = 1024
 """Parts of the longest contribution in which missing mass is counted."""
-_ALMOST = "CAST('0.99999999' AS DOUBLE)"  # so that rounding never makes a shrunk contribution cost more than is paid
+_ALMOST = "CAST('0.99999999' AS DOUBLE)"
+"""A factor on shrunk contributions, so that rounding never makes one cost more than is paid."""
 
 
 class PaymentSql(NamedTuple):
-    """What one person pays, as SQL expressions over ``c``, a row of what was offered. Public."""
+    """Payment of one person, as SQL expressions over ``c``, a row of what was offered. Public."""
 
     units: str
     """What the person is charged."""
@@ -26,7 +27,7 @@ class PaymentSql(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """How a question is paid for: a fixed part, and a part for what a person contributes. Public.
+    """Payment of a question: a fixed part, and a part for what a person contributes. Public.
 
     Guarantee: a person is charged at most ``allowed(left)``, where ``left`` is what that person has left: the least
         over the budget and over every limit that applies. What a person is charged covers ``fixed`` and what the
@@ -93,7 +94,7 @@ class Payment(NamedTuple):
         return spent + min(price, self.allowed(most - spent))
 
     def sql(self, left: str, *, divide: str) -> PaymentSql:
-        """What a person pays, as SQL.
+        """SQL of what a person pays.
 
         Args:
             left: SQL of the units that the person has left; ``c`` has the ``units`` that the contribution costs in full
@@ -108,7 +109,7 @@ class Payment(NamedTuple):
         return PaymentSql(f"{part} + {self.fixed:d}", part, self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
-        """What is missing from the contributions of people who cannot pay in full, as SQL over wanted and paid.
+        """SQL, over wanted and paid, of the mass missing from contributions of people who cannot pay in full.
 
         In parts of which the longest contribution has ``MASS``; each person's are rounded up, and are ``MASS`` at most.
         ``wanted`` is what a contribution costs in full, ``paid`` what was paid for it.

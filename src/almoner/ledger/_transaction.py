@@ -11,7 +11,7 @@ from almoner.ledger._record.rules import Rules, Streamed, Training
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import MASS, Admitted, Offer, Payment, Store
 
-__all__ = ["Admission", "Turn"]
+__all__ = ["Admission", "Transaction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Admission:
     periods: tuple[str, str] | None
 
 
-class Turn:
-    """All that is done in one transaction: it is written as a whole, or not at all, and told to nobody before.
+class Transaction:
+    """One ledger transaction: all changes are committed together, and no result leaves the process before the commit.
 
     A question goes through ``find``, ``admit`` and ``settle``; what one returns is an argument of the next. Where the
-    ledger begins a transaction again, the work gets a new turn.
+    ledger begins a transaction again, the work gets a new transaction.
     """
 
     def __init__(self, store: Store, rules: Rules) -> None:
@@ -140,7 +140,7 @@ class Turn:
         """Charge each person admitted and store the finished answer.
 
         Args:
-            admission: what ``admit`` returned in this turn; it is settled once.
+            admission: what ``admit`` returned in this transaction; it is settled once.
             public: the question and its answer. The price, who asked under which key, and ``floor`` are added: the
                 units, at most the price, that every person could still pay, known before the data was looked at.
             watch_noise: draws the noise on the number of missing people; where it is given and the ledger is watched,
@@ -153,7 +153,7 @@ class Turn:
             that a watch ever tells is paid for: ``Watch``, theory 5.8.
         """
         if admission is not self._admission:
-            raise ArgumentError("admission: it is not this turn's, or was settled already")
+            raise ArgumentError("admission: it is not this transaction's, or was settled already")
         self._admission = None
         complete = self._complete(admission, watch_noise)
         if admission.delta:
@@ -176,7 +176,7 @@ class Turn:
         note = admission.people.charge(self._number + 1, admission.scopes, self._rules.chargeable)
         return self.append(entry, {**note, **(training or {})})
 
-    def give_back(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
+    def refund(self, offer: Offer, key: str, public: Mapping[str, object]) -> Entry:
         """Settle a training: each person pays what was offered, and gets back what was reserved beside it.
 
         Args:
@@ -194,7 +194,7 @@ class Turn:
         return self.append({**public, **whose, "kind": "settled", "training": key, "of": training.number}, note)
 
     def training(self, key: str) -> Training | None:
-        """What is in force for a training that is not settled."""
+        """The state of a training that is not settled; None where there is none."""
         return self._rules.trainings.get(key)
 
     def stream(self, key: str) -> Streamed | None:
@@ -203,11 +203,11 @@ class Turn:
 
     @property
     def datasets(self) -> Mapping[str, Dataset]:
-        """The data sets that were declared before this turn, by name."""
+        """The data sets that were declared before this transaction, by name."""
         return self._rules.datasets
 
     def about(self, dataset: str | None) -> dict[str, object]:
-        """What an entry says of the data set that it is about, as it is declared now; nothing for None.
+        """The fields of an entry that name the data set it is about, as it is declared now; none for None.
 
         Raises:
             ArgumentError: it is not declared.
@@ -264,7 +264,7 @@ class Turn:
         return row.entry()
 
     def _complete(self, admission: Admission, noise: Callable[[Watch], int] | None) -> bool | None:
-        """Whether every watch over this question is still silent, with this question; None where none is asked."""
+        """True if every watch over this question is still silent, with this question; None where none is asked."""
         watches = self._rules.watching(admission.analyst, admission.purpose)
         if not watches or noise is None or admission.spare:
             return None
@@ -281,7 +281,7 @@ class Turn:
 
 
 def _spoke(scope: str, watch: Watch, missing: int, noise: Callable[[Watch], int]) -> bool:
-    """Whether a watch speaks, with fresh noise on the number."""
+    """True if a watch speaks, with fresh noise on the number."""
     part = _audit_hook.Part((scope, watch), "threshold", most=float(MASS if watch.mass else 1), one_way=watch.mass)
     return _audit_hook.released(
         lambda: watch.speaks(missing, noise(watch)), exact=float(missing), mechanism=watch, part=part

@@ -1,4 +1,4 @@
-"""What the parts of a ledger ask of each other: where it is kept, who keeps the accounts, and who writes them.
+"""Protocols between the parts of a ledger: where it is kept, who keeps the accounts, and who writes them.
 
 A question's way through them: ``AccountStore.prepare`` gives an ``Offer``, before the transaction; in the transaction
 ``Offer.admit`` gives the people who are ``Admitted``, and ``Admitted.charge`` charges them. Each step is a method of
@@ -46,14 +46,14 @@ class Share(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What one question cost one person, in units; below 0 where something came back. Private."""
+    """Units that one question cost one person; below 0 where something came back. Private."""
 
     question: int
     units: int
 
 
 class QuestionTotal(NamedTuple):
-    """What one question cost all people: units in all, how many people, the most that one of them paid. Private."""
+    """Cost of one question to all people: units in all, how many people, the most that one of them paid. Private."""
 
     units: int
     people: int
@@ -61,7 +61,7 @@ class QuestionTotal(NamedTuple):
 
 
 class Consistency(NamedTuple):
-    """Whether every account is the sum of its charges, and whether none of them breaks the budget."""
+    """Results of two checks: every account is the sum of its charges; none of them breaks the budget."""
 
     sums: bool
     budget: bool
@@ -91,10 +91,10 @@ class Store(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the ledger must be opened before it is used again."""
+        """True if the ledger must be opened before it is used again."""
 
     def exists(self) -> bool:
-        """Whether there is a ledger."""
+        """True if there is a ledger."""
 
     def create(self, person: str, first: Sequence[object]) -> None:
         """Make a ledger, whole or not at all.
@@ -130,10 +130,10 @@ class Admitted(Protocol):
     """What was offered for these people: SQL of a table in the workspace, or what the writer of the accounts makes."""
 
     def refused(self) -> int:
-        """How many of the people who were offered, and have not left, cannot pay in full."""
+        """Count the people who were offered, and have not left, and cannot pay in full."""
 
     def missing_mass(self, price: int) -> int:
-        """How much of their contributions is missing; see ``Payment.mass_sql``."""
+        """The mass missing from their contributions; see ``Payment.mass_sql``."""
 
     def charge(self, question: int, scopes: Collection[str], budget: int) -> PrivateNote:
         """Charge each person admitted; refuses to go on where the accounts do not add up afterwards.
@@ -149,7 +149,7 @@ class Admitted(Protocol):
 
 
 class Offer(Protocol):
-    """What a question would charge each person, prepared before the transaction. Private."""
+    """Charges that a question would bring each person, prepared before the transaction. Private."""
 
     def admit(self, most: int, shares: Sequence[Share], payment: Payment) -> Admitted:
         """Choose the people who can pay: at most so much in all, and within each limited share.
@@ -204,7 +204,7 @@ class AccountStore(Protocol):
         """The name as ``charged`` gives it, of one as the record says it."""
 
     def follow(self, note: str) -> None:
-        """What the record says is in force: the newest ``accounts`` that a writing method returned."""
+        """Follow the record: what is in force is the newest ``accounts`` that a writing method returned."""
 
     def clean(self) -> None:
         """The record has been read: remove what killed programs left behind; refuse to go on without the accounts."""
@@ -222,7 +222,7 @@ class AccountStore(Protocol):
         """Limit a scope from now on; these questions were charged to it before."""
 
     def above(self, edges: Sequence[int]) -> list[int]:
-        """How many people were charged so many units or more, for each edge. Private."""
+        """Count the people who were charged so many units or more, for each edge. Private."""
 
     def spent(self, people: Sequence[Person]) -> dict[Person, int]:
         """Units that were charged to each of these people; 0 for one who was never charged."""
@@ -234,10 +234,10 @@ class AccountStore(Protocol):
         """SQL for the workspace that gives question, person, units of all charges."""
 
     def totals(self) -> dict[int, QuestionTotal]:
-        """What each question cost all people, by its number."""
+        """Cost of each question to all people, by its number."""
 
     def consistent(self, budget: int, refunds: Mapping[int, int]) -> Consistency:
-        """Whether accounts and charges agree with each other and with a budget in units.
+        """Compare accounts and charges with each other and with a budget in units.
 
         Args:
             budget: of each person, units.
@@ -245,10 +245,10 @@ class AccountStore(Protocol):
         """
 
     def units_of(self, question: int) -> dict[Person, int]:
-        """What an entry charged each person, units."""
+        """Units that an entry charged each person."""
 
     def shares_hold(self, scopes: Mapping[str, Collection[int]]) -> bool:
-        """Whether the shares are those of these scopes, each the sum of what its entries charged."""
+        """True if the shares are those of these scopes, each the sum of what its entries charged."""
 
     def gone(self) -> set[Person]:
         """The people who have left."""
@@ -261,10 +261,10 @@ class Verdicts(Protocol):
     """The charges of the people who take part, as the engine of the question reads them."""
 
     def refused(self) -> int:
-        """How many people cannot pay in full."""
+        """Count the people who cannot pay in full."""
 
     def missing_mass(self, price: int) -> int:
-        """How much of their contributions is missing; see ``Payment.mass_sql``."""
+        """The mass missing from their contributions; see ``Payment.mass_sql``."""
 
     def extent(self) -> Extent:
         """Of the units of the people who take part."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from almoner import filters
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError
-from almoner.ledger import Hold, Ledger, Updates, trainings, write_off
+from almoner.ledger import Ledger, Reservation, Updates, trainings, write_off
 from almoner.queries import statement
 from ledgers import RHO, ask, clean, opened
 
@@ -17,7 +17,7 @@ PEOPLE = ["ann", "bob", "cy"]
 
 
 def take(book, key="model", units=RHO // 2, people=PEOPLE, **options):
-    return Hold.take(book, key=key, people=people, units=units, analyst="lab", **options)
+    return Reservation.take(book, key=key, people=people, units=units, analyst="lab", **options)
 
 
 def units(*values):
@@ -62,7 +62,7 @@ def test_limits_count_trainings_and_give_back(place):
         with pytest.raises(BudgetExceeded):
             ask(book, "b", {"bob": 101}, analyst="lab", purpose="care")
         assert ask(book, "c", {"bob": 100}, analyst="lab", purpose="care") == {"bob"}
-        third = Hold.take(book, key="third", people=["dan"], units=50, analyst="zoe")
+        third = Reservation.take(book, key="third", people=["dan"], units=50, analyst="zoe")
         book.limit(60, analyst="zoe")
         assert ask(book, "d", {"dan": 20}, analyst="zoe") == set()
         third.settle(units(30))
@@ -206,11 +206,11 @@ def test_nobody_is_ever_above_the_budget(tmp_path_factory, moves):
 def test_nothing_of_a_training_is_done_inside_a_transaction(path):
     """What was reserved, renewed or settled could be undone with it: each is refused, and then goes on."""
     with opened(path) as book:
-        hold = Hold.take(book, key="model", people=["ann"], units=10, analyst="lab")
+        hold = Reservation.take(book, key="model", people=["ann"], units=10, analyst="lab")
         head = book.head
         for inside, match in (
             (
-                lambda _: Hold.take(book, key="other", people=["ann"], units=10, analyst="lab"),
+                lambda _: Reservation.take(book, key="other", people=["ann"], units=10, analyst="lab"),
                 "no training begins or ends",
             ),
             (lambda _: hold.renew("next"), "no round of a training is released"),
@@ -230,13 +230,13 @@ def test_trainings_and_updates_say_their_data_set(path):
     with opened(path) as book:
         whose = {"people": ["ann"], "units": 10, "analyst": "lab"}
         stream = {"key": "news", "analyst": "lab", "claim": "secret"}
-        for refused in (lambda: Hold.take(book, key="model", **whose, dataset="orders"),
+        for refused in (lambda: Reservation.take(book, key="model", **whose, dataset="orders"),
                         lambda: Updates(book, **stream, dataset="orders")):  # fmt: skip
             with pytest.raises(ArgumentError, match="'orders' is not declared"):
                 refused()
         assert book.head.startswith("0:")
         number = book.dataset("orders", person="customer").number
-        Hold.take(book, key="model", **whose, dataset="orders").settle(np.array([3]))
+        Reservation.take(book, key="model", **whose, dataset="orders").settle(np.array([3]))
         updates = Updates(book, **stream, dataset="orders")
         updates.update(["ann"], 5, contribute=lambda most: most, release=dict)
         said = [entry.public for entry in book.entries("training", "update")]

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from almoner import errors, filters, ledger, queries
 from almoner.curves import gaussian, zcdp
+from almoner.ledger._record.terms import Terms
 from almoner.queries._statements import together
 
 DAY = dt.date(2026, 1, 1)
@@ -265,11 +266,11 @@ def test_the_promise_for_a_lifetime():
         filters.Basic(epsilon=0.5): lambda _: 2.0,
     }
     for budget, promised in budgets.items():
-        terms = ledger._terms.Terms.of(budget, "VARCHAR", "tables", periods=MONTHS)
+        terms = Terms.of(budget, "VARCHAR", "tables", periods=MONTHS)
         mu = getattr(budget, "mu", inf)
         assert terms.lifetime(1e-6) == pytest.approx(float(promised(mu)), rel=1e-6)
         assert terms.lifetime(1e-6) > terms.promise(1e-6)
-        assert ledger._terms.Terms.read(terms.public) == terms
+        assert Terms.read(terms.public) == terms
 
 
 def test_no_questions_exceed_the_promise_for_a_lifetime(tmp_path):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from almoner import errors, filters, ledger, queries
-from almoner.ledger._record.highest_charge_by_period import Worst
+from almoner.ledger._record.highest_charge_by_period import HighestCharge
 from almoner.queries._ask import asking
 
 FIRST, DAYS, BUDGET = dt.date(2025, 12, 29), 70, 0.5
@@ -191,7 +191,7 @@ def test_periods_that_are_none_of_the_ledger_are_refused(tmp_path):
 @pytest.mark.parametrize("seed", range(40))
 def test_runs_of_periods_are_what_a_list_of_all_periods_says(seed):
     """Random charges, some to all periods: the same as keeping a number for each."""
-    drawn, count, worst = random.Random(seed), 30, Worst()
+    drawn, count, worst = random.Random(seed), 30, HighestCharge()
     each = [0] * (count + 5)
     for _ in range(60):
         price, most = drawn.randrange(1, 9), drawn.randrange(40, 60)

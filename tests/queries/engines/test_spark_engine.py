@@ -484,7 +484,10 @@ def test_what_the_page_says_of_a_ledger_with_accounts_of_spark(rows, path, tmp_p
         book.reserve(RHO // 10, key="later", analyst="ann")
         assert book.spent("ann") > 0
         for refused, words in (
-            (lambda: ledger.Hold.take(book, key="t", people=["ann"], units=1, analyst="ann"), "not by trainings"),
+            (
+                lambda: ledger.Reservation.take(book, key="t", people=["ann"], units=1, analyst="ann"),
+                "not by trainings",
+            ),
             (lambda: ledger.Updates(book, key="s", analyst="ann", claim=ledger.new_claim()), "not by streams"),
             (lambda: ledger.backup(book, tmp_path / "copy"), "copy"),
             (lambda: ledger.compact(book), "not compacted"),

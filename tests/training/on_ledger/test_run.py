@@ -10,7 +10,7 @@ import torch
 
 from almoner import filters, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupported
-from almoner.ledger import Hold, Ledger, trainings, verify, write_off
+from almoner.ledger import Ledger, Reservation, trainings, verify, write_off
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training._on_ledger.run import digest
@@ -479,7 +479,7 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
     x, y = records()
     asked = []
     with opened(tmp_path / "l") as session:
-        job, original = trainer(ONE, steps=2), Hold.settle
+        job, original = trainer(ONE, steps=2), Reservation.settle
 
         def slowly(hold, *arguments, **options):
             def ask():
@@ -496,7 +496,7 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
             return entry
 
         others = []
-        monkeypatch.setattr(Hold, "settle", slowly)
+        monkeypatch.setattr(Reservation, "settle", slowly)
         job.fit(x, y, ledger=training.OnLedger(session.ledger, "m"), ids=IDS)
         others[0].join()
         assert asked == ["refused"]

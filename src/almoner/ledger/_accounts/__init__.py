@@ -1,1 +1,1 @@
-"""What each person has spent: tables of DuckDB or PostgreSQL, or Parquet files; one interface."""
+"""Accounts of what each person has spent: in tables of DuckDB or PostgreSQL, or in Parquet files; one interface."""

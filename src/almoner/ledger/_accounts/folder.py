@@ -33,7 +33,7 @@ _SPECIAL = set("*?[]{}\\,:%")
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What an entry of the record says of the accounts, as JSON in its private part."""
+    """Accounts in force, as an entry of the record names them: JSON in its private part."""
 
     accounts: str | None = None
     """The name of the generation; None before the first."""

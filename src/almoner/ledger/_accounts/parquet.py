@@ -146,7 +146,7 @@ class ParquetAccounts(AccountReader):
         return self.propose(shares={**self.now.shares, scope: name}, charges={})
 
     def propose(self, **changed: object) -> PrivateNote:
-        """What is to be in force after the transaction."""
+        """Propose the generation that is to be in force after the transaction."""
         self._proposed = Generation(**{**asdict(self._now), **changed})
         return {"accounts": self._proposed.note}
 
@@ -231,7 +231,7 @@ class ParquetAccounts(AccountReader):
 
 
 class _FileOffer:
-    """What a question charges each person, as the writer prepared it."""
+    """Charges of a question to each person, as the writer prepared them."""
 
     def __init__(self, accounts: ParquetAccounts, writer: AccountWriter, prepared: object) -> None:
         self._accounts, self._writer, self._prepared = accounts, writer, prepared
@@ -246,7 +246,7 @@ class _FileOffer:
         verdicts = self._writer.judge(self._prepared, in_force, accounts.marks(), spent, most, payment)
         return _FileAdmitted(accounts, self._writer, verdicts)
 
-    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:
+    def refund(self, entry: int, of: int, scopes: Collection[str]) -> PrivateNote:  # noqa: ARG002 - Offer has them
         """Refuse: nothing can be reserved for a training here."""
         raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
 

@@ -18,7 +18,8 @@ from almoner.ledger.interfaces import Offer, Payment, PrivateNote, Share, Store
 __all__ = ["PostgresAccounts"]
 
 _BLOCK = 50_000
-_BY_PERSON = " ORDER BY person"  # charges of a question lie together, and those of a person are found in its index
+_BY_PERSON = " ORDER BY person"
+"""Charges of a question are stored together in this order; those of a person are found by the index."""
 
 
 class PostgresAccounts(TableAccounts):
@@ -66,7 +67,7 @@ class PostgresAccounts(TableAccounts):
 
 
 class _SentOffer:
-    """What a question charges each person: worked out in the workspace, and sent to the server."""
+    """Charges of a question to each person: worked out in the workspace, and sent to the server."""
 
     def __init__(self, server: Postgres, charges: Query, names: Names) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""What is read from accounts the same way wherever they are kept: in tables, or in files read as tables."""
+"""Queries of accounts that are the same wherever these are kept: in tables, or in files read as tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -91,7 +91,7 @@ class AccountReader:
 
 
 def _too_much(charges: str, entry: int, of: int) -> str:
-    """Who got more back than was reserved, as SQL."""
+    """SQL that selects the people whose refund exceeds their reservation."""
     return (
         f"SELECT 1 FROM {charges} c LEFT JOIN {charges} r ON r.person = c.person AND r.question = {of:d} "
         f"WHERE c.question = {entry:d} AND -c.units > coalesce(r.units, 0)"
@@ -99,5 +99,5 @@ def _too_much(charges: str, entry: int, of: int) -> str:
 
 
 def none(run: Callable[..., list[tuple[Any, ...]]], sql: str, parameters: Iterable[object] = ()) -> bool:
-    """Whether a search for contradictions finds none."""
+    """True if a search for contradictions finds none."""
     return not run(f"SELECT 1 FROM ({sql}) contradictions LIMIT 1", parameters)

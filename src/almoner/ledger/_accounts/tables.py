@@ -27,7 +27,7 @@ class TableAccounts(AccountReader):
     def open(self, store: Store, names: Names) -> None:
         self._store, self._names = store, names
 
-    def follow(self, note: str) -> None:
+    def follow(self, note: str) -> None:  # noqa: ARG002 - AccountStore has it
         """Refuse: these accounts are kept nowhere else."""
         raise LedgerError("the record names accounts that are kept elsewhere", reason="damaged")
 
@@ -280,7 +280,7 @@ def left_of(most: int, shares: Iterable[Share], account: str) -> tuple[str, str,
 
 
 def _summed(questions: Collection[int]) -> str:
-    """What these questions charged each person."""
+    """SQL of the units that these questions charged each person."""
     listed = ", ".join(f"{question:d}" for question in questions) or "-1"
     return (
         "SELECT person, CAST(sum(units) AS BIGINT) AS units FROM ledger.charges "

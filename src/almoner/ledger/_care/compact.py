@@ -6,7 +6,6 @@ for one purpose are added up apart from others, so that limits which are set lat
 Source: docs/ledger.md, "Size"
 """
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -17,14 +16,14 @@ from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.entries import read_rows
 from almoner.ledger._record.rules import CHARGING
 from almoner.ledger._stores.file import File
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 
 __all__ = ["Size", "compact", "size", "without_gaps"]
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a ledger is. Private, because of the numbers of people and charges.
+    """Size of a ledger. Private, because of the numbers of people and charges.
 
     Attributes:
         bytes: on the disk, or in the server's tables and indexes.
@@ -69,17 +68,20 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
         raise ArgumentError("ledger: accounts in Parquet files are not compacted")
     ledger.refuse_inside("nothing is compacted")
 
-    def work(turn: Turn) -> int:
+    def work(transaction: Transaction) -> int:
         rows = read_rows(ledger.store.run, f"kind IN {CHARGING!r}", answers=False)
         old = [row.number for row in rows if limit is None or row.entry().public["time"] < limit]
-        through = turn.mergeable(max(old, default=-1))
+        through = transaction.mergeable(max(old, default=-1))
+        stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
         groups: dict[tuple[str, str | None], list[int]] = {}
         for row in rows:
             if row.number <= through:
-                groups.setdefault((str(row.analyst), row.purpose), []).append(row.number)
-        stored = {int(question) for (question,) in ledger.store.run("SELECT DISTINCT question FROM ledger.charges")}
+                groups.setdefault((str(row.analyst), row.purpose), []).extend({row.number} & stored)
         for (analyst, purpose), numbers in groups.items():
-            _merge(turn, accounts, (analyst, purpose), [each for each in numbers if each in stored], through)
+            if len(numbers) > 1:
+                note = accounts.merge(transaction.number + 1, numbers)
+                whose = {"analyst": analyst, "purpose": purpose}
+                transaction.append({"kind": "merged", **whose, "through": through}, note)
         return through
 
     through = ledger.transact(work)
@@ -94,7 +96,7 @@ def without_gaps(ledger: Ledger) -> None:
 
 
 def size(ledger: Ledger) -> Size:
-    """How large a ledger is. Private.
+    """Measure a ledger: bytes, people and charges. Private.
 
     Args:
         ledger: open, with its accounts in tables.
@@ -111,17 +113,6 @@ def size(ledger: Ledger) -> Size:
         return Size(_bytes(ledger), entries, people, charges, max(merged, default=None))
 
     return ledger.snapshot(work)
-
-
-def _merge(
-    turn: Turn, accounts: TableAccounts, whose: tuple[str, str | None], numbers: Collection[int], through: int
-) -> None:
-    """Merge the charges of these entries, all of one analyst and purpose, if there is more than one."""
-    if len(numbers) < 2:
-        return
-    note = accounts.merge(turn.number + 1, numbers)
-    analyst, purpose = whose
-    turn.append({"kind": "merged", "analyst": analyst, "purpose": purpose, "through": through}, note)
 
 
 def _moment(before: date | str | None) -> str | None:

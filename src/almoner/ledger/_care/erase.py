@@ -10,7 +10,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger._accounts.tables import TableAccounts
 from almoner.ledger._care.compact import without_gaps
 from almoner.ledger._ledger import Ledger
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 
 __all__ = ["erase"]
 
@@ -42,15 +42,15 @@ def erase(ledger: Ledger, person: object) -> None:
         )
     names = ledger.accounts_of(person)
 
-    def work(turn: Turn) -> None:
+    def work(transaction: Transaction) -> None:
         charged = accounts.charges(names)
-        held = {question for listed in charged.values() for question, _ in listed} & turn.open_trainings()
+        held = {question for listed in charged.values() for question, _ in listed} & transaction.open_trainings()
         if held:
             raise ArgumentError("person: in a training that is open; settle it or write it off first")
         for name in names:
             accounts.mark(name, gone=True)
-            note = accounts.merge_person(turn.number + 1, name, turn.limited)
-            turn.append({"kind": "erased"}, {**note, "person": accounts.token(name)})
+            note = accounts.merge_person(transaction.number + 1, name, transaction.limited)
+            transaction.append({"kind": "erased"}, {**note, "person": accounts.token(name)})
 
     ledger.refuse_inside("nobody is erased")
     ledger.transact(work)

@@ -1,4 +1,4 @@
-"""What a data holder reads of a ledger on the command line: its terms and questions, and an exported file's check."""
+"""Summary of a ledger for its data holder, as the command line shows it, and the check of an exported file."""
 
 import json
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def summary(ledger: Ledger) -> Summary:
 
 
 def left_at_worst(ledger: Ledger, *, analyst: str, purpose: str | None = None) -> int:
-    """What is left for new questions of an analyst to a person who paid the highest price of every question so far.
+    """Units left for an analyst's new questions to a person who paid the highest price of every question so far.
 
     In units, public: from the budget, limits, reservations and prices alone. Most people have more left; with periods,
     most periods have.

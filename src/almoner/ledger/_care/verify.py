@@ -37,13 +37,8 @@ def verify(ledger: Ledger, *, head: str | None = None) -> list[Finding]:
 
     def work() -> list[Finding]:
         checks = _Checks(ledger)
-        findings = [Finding(what, _holds(check, checks)) for what, check in _CHECKS]
-        if checks.has_kind("merged"):
-            findings.append(Finding(_MERGED, _holds(_Checks.totals_of_merged, checks)))
-        if checks.has_kind("erased"):
-            findings.append(Finding(_ERASED, _holds(_Checks.totals_of_erased, checks)))
-        if checks.has_kind("dataset"):
-            findings.append(Finding(_DATASETS, _holds(_Checks.datasets, checks)))
+        due = [*_CHECKS, *(check for kind, check in _CHECKS_OF_KINDS.items() if checks.has_kind(kind))]
+        findings = [Finding(what, _holds(check, checks)) for what, check in due]
         if head is not None:
             findings.append(Finding("the entry that was the last once is still there", checks.has(head)))
         return findings
@@ -68,7 +63,7 @@ def export(ledger: Ledger) -> Iterator[str]:
 
 
 def check_export(lines: Iterable[str]) -> int:
-    """How many entries an exported record has; refuses a broken chain."""
+    """Count the entries of an exported record; refuse a broken chain."""
     before, count = START, 0
     for line in lines:
         try:
@@ -87,7 +82,7 @@ def check_export(lines: Iterable[str]) -> int:
 
 
 class _Checks:
-    """What is compared: the record, read once, and the accounts. Every check may raise on what is not even an entry."""
+    """Comparisons of the record, read once, with the accounts. Every check may raise on what is not even an entry."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -124,7 +119,7 @@ class _Checks:
         )
 
     def has_kind(self, kind: str) -> bool:
-        """Whether there are entries of a kind."""
+        """True if there are entries of a kind."""
         return any(row.kind == kind for row in self._rows)
 
     @cached_property
@@ -154,7 +149,7 @@ class _Checks:
         )
 
     def _less(self, number: int, total: tuple[int, int], whole: tuple[int, int]) -> bool:
-        """Whether charges are those that were recorded, but for people who were erased since."""
+        """True if charges are those that were recorded, but for people who were erased since."""
         since = sum(number < entry for entry in self._erased)
         units = abs(whole[0]) - abs(total[0])  # what trainings gave back is below 0
         people = whole[1] - total[1]
@@ -285,19 +280,23 @@ _CHECKS: list[tuple[str, Callable[[_Checks], bool]]] = [
 ]
 
 
-_MERGED = (
-    "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of them "
-    "charged is not there to be checked"
-)
-
-
-_ERASED = (
-    "with the totals of people who were erased, all charges add up to what was recorded; what single questions charged "
-    "these people is not there to be checked"
-)
-
-
-_DATASETS = "since data sets are declared, every question says which ones it was about, by their declarations then"
+_CHECKS_OF_KINDS: dict[str, tuple[str, Callable[[_Checks], bool]]] = {
+    "merged": (
+        "what was merged adds up, for each analyst and purpose, to what those questions recorded; what single ones of "
+        "them charged is not there to be checked",
+        _Checks.totals_of_merged,
+    ),
+    "erased": (
+        "with the totals of people who were erased, all charges add up to what was recorded; what single questions "
+        "charged these people is not there to be checked",
+        _Checks.totals_of_erased,
+    ),
+    "dataset": (
+        "since data sets are declared, every question says which ones it was about, by their declarations then",
+        _Checks.datasets,
+    ),
+}
+"""Checks that are due where the record has entries of a kind."""
 
 
 def _holds(check: Callable[[_Checks], bool], checks: _Checks) -> bool:

@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.tables import TableAccounts
-from almoner.ledger._consumers.people import named, with_people
+from almoner.ledger._consumers.consumer import Consumer, named, with_people
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._names import Person
 from almoner.ledger._record.entries import Entry, plain, read_rows
-from almoner.ledger._record.terms import exceeded
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Payment
 
-__all__ = ["Hold", "Training", "new_claim", "trainings", "write_off"]
+__all__ = ["Reservation", "Training", "new_claim", "trainings", "write_off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,10 @@ class Training:
     model: str | None
 
 
-class Hold(Uncopyable):
-    """What a ledger holds for one training: so many units of each person's budget. Private.
+class Reservation(Uncopyable):
+    """A part of each person's budget, in units, that a ledger reserves for one training. Private.
 
-    ``Hold.take`` makes it; ``settle`` ends it.
+    ``Reservation.take`` makes it; ``settle`` ends it.
 
     Fields:
         key: of the training. Public.
@@ -96,7 +94,7 @@ class Hold(Uncopyable):
         earlier: Collection[str] = (),
         described: Mapping[str, object] | None = None,
         dataset: str | None = None,
-    ) -> "Hold":
+    ) -> "Reservation":
         """Reserve, in one transaction, what a training may cost each person: the units, or what that person has left.
 
         Args:
@@ -118,31 +116,25 @@ class Hold(Uncopyable):
             BudgetExceeded: by public facts alone, nobody has anything left.
 
         Guarantee: whatever else charges the ledger, nobody is above the budget if the training charges each person at
-            most ``Hold.units``: these count as spent from now on, until the training is settled.
+            most ``Reservation.units``: these count as spent from now on, until the training is settled.
         Source: theory 5.12, 5.10; docs/proofs/one-account.md.
         """
-        _check.name(key=key, analyst=analyst, **({} if purpose is None else {"purpose": purpose}))
         _check.whole(1, units=units)
-        if not isinstance(ledger.accounts, TableAccounts):
-            raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by trainings")
+        whose = Consumer.on(ledger, "trainings", key=key, analyst=analyst, purpose=purpose)
         names = named(ledger, people)
         claim = new_claim() if claim is None else claim
         order = sha256(plain({"people": [ledger.accounts.token(name) for name in names]}).encode()).hexdigest()
 
-        def work(turn: Turn, offer: Offer) -> Entry:
-            entry = turn.find(key)
+        def work(transaction: Transaction, offer: Offer) -> Entry:
+            entry = transaction.find(key)
             if entry is not None:
-                _refuse_others(turn, entry, key, (analyst, purpose), earlier)
-                _refuse_order(ledger, entry, order)
-                turn.append({"kind": "claimed", "training": key}, {"claim": claim})
+                _refuse_other(transaction, ledger, entry, whose, earlier, order)
+                transaction.append({"kind": "claimed", "training": key}, {"claim": claim})
                 return entry
-            left = turn.most(analyst, purpose)
-            if left <= 0:
-                raise exceeded(int(units), ledger.budget_units, 0, ledger.symbol)
-            asked = {"key": key, "price": min(int(units), left), "analyst": analyst, "purpose": purpose}
-            admission = turn.admit(offer, payment=Payment(pace=1), delta=delta, **asked)  # type: ignore[arg-type]
-            public = {"training": dict(described or {}), **turn.about(dataset)}
-            return turn.settle(admission, public, training={"claim": claim, "order": order})
+            terms = whose.terms(transaction, ledger, int(units))
+            admission = transaction.admit(offer, key=key, payment=Payment(pace=1), delta=delta, **terms)
+            public = {"training": dict(described or {}), **transaction.about(dataset)}
+            return transaction.settle(admission, public, training={"claim": claim, "order": order})
 
         entry = _with_people(ledger, names, int(units), work)
         return cls(ledger, key, names, claim, entry)
@@ -191,11 +183,11 @@ class Hold(Uncopyable):
         Source: docs/proofs/one-account.md
         """
 
-        def work(turn: Turn) -> bool:
-            now = turn.training(self.key)
+        def work(transaction: Transaction) -> bool:
+            now = transaction.training(self.key)
             if self._settled or now is None or now.claim != self._claim:
                 return False
-            turn.append({"kind": "claimed", "training": self.key}, {"claim": claim})
+            transaction.append({"kind": "claimed", "training": self.key}, {"claim": claim})
             return True
 
         with self.lock, self._ledger.store.lock:
@@ -224,11 +216,11 @@ class Hold(Uncopyable):
         if units.shape != self.units.shape or units.dtype != np.int64 or np.any((units < 0) | (units > self.units)):
             raise ArgumentError("units must be whole numbers from 0 to what was reserved for each person")
 
-        def work(turn: Turn, offer: Offer) -> Entry:
-            now = turn.training(self.key)
+        def work(transaction: Transaction, offer: Offer) -> Entry:
+            now = transaction.training(self.key)
             if self._settled or now is None or now.claim != self._claim:
                 raise ArgumentError(f"training {self.key!r} went on elsewhere, or is over: nothing was given back")
-            return turn.give_back(offer, self.key, dict(public or {}))
+            return transaction.refund(offer, self.key, dict(public or {}))
 
         entry = _with_people(self._ledger, self._people, units, work)
         self._settled = True
@@ -236,7 +228,7 @@ class Hold(Uncopyable):
 
     @property
     def settled(self) -> bool:
-        """Whether it is over. Public."""
+        """True once it is over. Public."""
         return self._settled
 
 
@@ -257,11 +249,11 @@ def write_off(ledger: Ledger, key: str) -> None:
     """
     _check.name(key=key)
 
-    def work(turn: Turn) -> None:
-        now = turn.training(key)
+    def work(transaction: Transaction) -> None:
+        now = transaction.training(key)
         if now is None or now.claim is None:
             raise ArgumentError(f"key={key!r} names no training that is open")
-        turn.append({"kind": "written off", "training": key})
+        transaction.append({"kind": "written off", "training": key})
 
     ledger.transact(work)
 
@@ -285,12 +277,17 @@ def trainings(ledger: Ledger) -> tuple[Training, ...]:
     return tuple(found.values())
 
 
-def _refuse_others(turn: Turn, entry: Entry, key: str, who: tuple[str, str | None], earlier: Collection[str]) -> None:
-    """Refuse a key that is not that of an open training whose claim is among the earlier ones."""
-    public = entry.public
-    if entry.kind != "training" or (public["analyst"], public["purpose"]) != who:
+def _refuse_other(
+    transaction: Transaction, ledger: Ledger, entry: Entry, whose: Consumer, earlier: Collection[str], order: str
+) -> None:
+    """Refuse a key that is not that of an open training whose claim is among the earlier ones.
+
+    And other people than it was begun with, or these in another order: its accounts go by numbers.
+    """
+    key, public = whose.key, entry.public
+    if entry.kind != "training" or (public["analyst"], public["purpose"]) != whose[1:]:
         raise ArgumentError(f"key={key!r} was used for another question, training, analyst or purpose: choose another")
-    now = turn.training(key)
+    now = transaction.training(key)
     if now is None:
         raise ArgumentError(f"key={key!r} names a training that is settled: choose another key for another training")
     if now.claim is None:
@@ -300,10 +297,6 @@ def _refuse_others(turn: Turn, entry: Entry, key: str, who: tuple[str, str | Non
             f"key={key!r} names a training that was begun or resumed elsewhere: go on from its checkpoint, or write "
             "it off and choose another key"
         )
-
-
-def _refuse_order(ledger: Ledger, entry: Entry, order: str) -> None:
-    """Refuse other people than a training was begun with, or these in another order: its accounts go by numbers."""
     (row,) = read_rows(ledger.store.run, "number = ?", (entry.number,))
     if row.entry(private=True).private.get("order") != order:
         raise ArgumentError("people: they must be those that the training was begun with, in the same order")
@@ -313,7 +306,7 @@ def _with_people(
     ledger: Ledger,
     people: Sequence[Person],
     units: int | NDArray[np.int64],
-    work: Callable[[Turn, Offer], Entry],
+    work: Callable[[Transaction, Offer], Entry],
 ) -> Entry:
     """Do the work of one transaction of its own, with an offer of these units for each of these people."""
     with ledger.store.lock:

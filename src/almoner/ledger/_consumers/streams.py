@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, LedgerError
-from almoner.ledger._accounts.tables import TableAccounts
-from almoner.ledger._consumers.people import named, offered_as, with_people
+from almoner.ledger._consumers.consumer import Consumer, named, offered_as, with_people
 from almoner.ledger._ledger import Ledger
 from almoner.ledger._record.entries import Entry, read_rows
 from almoner.ledger._record.rules import Streamed
-from almoner.ledger._record.terms import exceeded
-from almoner.ledger._transaction import Turn
+from almoner.ledger._transaction import Transaction
 from almoner.ledger.interfaces import Offer, Payment
 
 __all__ = ["Stream", "Updates", "last_update", "streams"]
@@ -84,19 +82,16 @@ class Updates(Uncopyable):
         described: Mapping[str, object] | None = None,
         dataset: str | None = None,
     ) -> None:
-        _check.name(key=key, analyst=analyst, **({} if purpose is None else {"purpose": purpose}))
         _check.whole(0, number=number)
-        if not isinstance(ledger.accounts, TableAccounts):
-            raise ArgumentError("ledger: accounts in Parquet files are charged by questions alone, not by streams")
-        self._ledger, self._key, self._analyst, self._purpose = ledger, key, analyst, purpose
-        self._claim, self.number, self._dataset = claim, number, dataset
+        self._whose = Consumer.on(ledger, "streams", key=key, analyst=analyst, purpose=purpose)
+        self._ledger, self._claim, self.number, self._dataset = ledger, claim, number, dataset
 
-        def work(turn: Turn) -> Streamed | None:
-            stream = turn.stream(key)
-            turn.about(dataset)  # refuses one that is not declared
-            if stream is None and turn.find(key) is None and not number:
-                whose = {"key": key, "analyst": analyst, "purpose": purpose}
-                turn.append({"kind": "stream", **whose, "stream": dict(described or {})}, {"claim": claim})
+        def work(transaction: Transaction) -> Streamed | None:
+            stream = transaction.stream(key)
+            transaction.about(dataset)  # refuses one that is not declared
+            if stream is None and transaction.find(key) is None and not number:
+                public = {"kind": "stream", **self._whose.public, "stream": dict(described or {})}
+                transaction.append(public, {"claim": claim})
             return stream
 
         ledger.refuse_inside("no stream goes on")
@@ -105,7 +100,7 @@ class Updates(Uncopyable):
     @property
     def record(self) -> str:
         """Number and hash of the entry that began the stream. Public."""
-        (row,) = read_rows(self._ledger.store.run, "kind = 'stream' AND key = ?", (self._key,))
+        (row,) = read_rows(self._ledger.store.run, "kind = 'stream' AND key = ?", (self._whose.key,))
         return f"{row.number}:{row.hash}"
 
     def update(
@@ -145,26 +140,28 @@ class Updates(Uncopyable):
         called = offered_as(self._ledger, names)
 
         def once() -> Entry | None:
-            def left(turn: Turn, offer: Offer) -> tuple[int, Units]:
-                asked = self._asked(turn, int(price))
-                admitted = turn.admit(offer, payment=Payment(pace=int(pace)), **asked)
+            def left(transaction: Transaction, offer: Offer) -> tuple[int, Units]:
+                asked = self._asked(transaction, int(price))
+                admitted = transaction.admit(offer, payment=Payment(pace=int(pace)), **asked)
                 rows = self._ledger.store.workspace.run(f"SELECT person, units FROM {admitted.people.rows}")
                 most = dict(rows.fetchall())
-                return turn.number, np.array([most.get(name, 0) for name in called], dtype=np.int64)
+                return transaction.number, np.array([most.get(name, 0) for name in called], dtype=np.int64)
 
             before, most = with_people(self._ledger, names, int(price), left)
             units = np.asarray(contribute(most))
             if units.shape != most.shape or units.dtype != np.int64 or np.any((units < 0) | (units > most)):
                 raise ArgumentError("contribute must return whole numbers from 0 to what each person may pay")
 
-            def charge(turn: Turn, offer: Offer) -> Entry | None:
-                if turn.number != before:  # somebody wrote: what each has left may be less, and is looked up again
+            def charge(transaction: Transaction, offer: Offer) -> Entry | None:
+                if (
+                    transaction.number != before
+                ):  # somebody wrote: what each has left may be less, and is looked up again
                     return None
-                admitted = turn.admit(offer, **self._asked(turn, int(price)))
+                admitted = transaction.admit(offer, **self._asked(transaction, int(price)))
                 if admitted.people.refused():
                     raise LedgerError("a person cannot pay what was left a moment ago", reason="damaged")
-                public = {**release(), "stream": self._key, **turn.about(self._dataset)}
-                return turn.settle(admitted, public, update=self.number + 1)
+                public = {**release(), "stream": self._whose.key, **transaction.about(self._dataset)}
+                return transaction.settle(admitted, public, update=self.number + 1)
 
             return with_people(self._ledger, names, units, charge)
 
@@ -180,21 +177,18 @@ class Updates(Uncopyable):
 
     def most(self) -> int:
         """Units that nobody can have more of for the stream: the least over the budget and limits. Public."""
-        return self._ledger.transact(lambda turn: turn.most(self._analyst, self._purpose))
+        return self._ledger.transact(lambda transaction: transaction.most(self._whose.analyst, self._whose.purpose))
 
-    def _asked(self, turn: Turn, price: int) -> dict[str, Any]:
-        """What each update asks for; refuses one that is not the next."""
-        stream = turn.stream(self._key)
+    def _asked(self, transaction: Transaction, price: int) -> dict[str, Any]:
+        """Terms on which each update is admitted; refuses one that is not the next."""
+        stream = transaction.stream(self._whose.key)
         if stream is None or stream.claim != self._claim or stream.updates != self.number:
-            raise ArgumentError(f"stream {self._key!r} went on elsewhere: nothing more is released here")
-        left = turn.most(self._analyst, self._purpose)
-        if left <= 0:
-            raise exceeded(price, self._ledger.budget_units, 0, self._ledger.symbol)
-        return {"key": None, "price": min(price, left), "analyst": self._analyst, "purpose": self._purpose}
+            raise ArgumentError(f"stream {self._whose.key!r} went on elsewhere: nothing more is released here")
+        return {"key": None, **self._whose.terms(transaction, self._ledger, price)}
 
     def _refuse_other(self, stream: Streamed | None) -> None:
         """Refuse a key that is not this stream's, and a state that is not the newest; None: it has just begun."""
-        key = self._key
+        key = self._whose.key
         if stream is None:
             found = self._ledger.find(key)
             if found is None:
@@ -205,7 +199,7 @@ class Updates(Uncopyable):
             if found.kind != "stream":
                 raise ArgumentError(f"key={key!r} was used for a question or training: choose another")
             return
-        if (stream.analyst, stream.purpose) != (self._analyst, self._purpose) or stream.claim != self._claim:
+        if (stream.analyst, stream.purpose) != self._whose[1:] or stream.claim != self._claim:
             raise ArgumentError(f"key={key!r} names another stream: go on from its own folder, or choose another key")
         if stream.updates != self.number:
             raise ArgumentError(
@@ -221,7 +215,7 @@ def last_update(ledger: Ledger, key: str) -> Entry | None:
         ledger: open.
         key: of the stream.
     """
-    stream = ledger.transact(lambda turn: turn.stream(key))
+    stream = ledger.transact(lambda transaction: transaction.stream(key))
     if stream is None or not stream.updates:
         return None
     return read_rows(ledger.store.run, "number = ?", (stream.last,))[0].entry()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from math import nan
 from numbers import Real
@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from almoner import _check
 from almoner.errors import ArgumentError
+from almoner.ledger._record.entries import Run, read_rows
 
-__all__ = ["Dataset", "Domain"]
+__all__ = ["Dataset", "Domain", "read_datasets"]
 
 _MOST_KEYS = 100_000
 _LONGEST = 1000
@@ -21,7 +22,7 @@ _NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is public about a column: its bounds, or its keys. It must not depend on who is in the table.
+    """Public facts about a column: its bounds, or its keys. They must not depend on who is in the table.
 
     Args:
         low, high: to which entries are clipped where a question leaves its bounds out.
@@ -130,6 +131,31 @@ class Dataset:
                 return f"other keys of {column!r}"
         return None
 
+    def following(self, known: "Mapping[str, Dataset]", *, new_version: bool) -> "Dataset":
+        """The declaration in force, where this one says nothing new; else this one, as the version after it.
+
+        Args:
+            known: the data sets that were declared before, by name.
+            new_version: whether a declaration that differs takes the place of the one before it.
+
+        Raises:
+            ArgumentError: it was declared otherwise, or a name differs from another by case alone.
+        """
+        twins = [other for other in known if other != self.name and other.casefold() == self.name.casefold()]
+        if twins:
+            raise ArgumentError(f"dataset={self.name!r}: there is {twins[0]!r} already, which differs by case alone")
+        if self.name not in known:
+            return self
+        before = known[self.name]
+        difference = before.difference(self)
+        if difference is None:
+            return before
+        if not new_version:
+            raise ArgumentError(
+                f"dataset={self.name!r} was declared with {difference}; new_version=True declares it anew"
+            )
+        return replace(self, version=before.version + 1)
+
     def refuse_person(self, column: str | None) -> None:
         """Refuse a table whose rows are another column's."""
         if column != self.person:
@@ -139,8 +165,14 @@ class Dataset:
 
     @property
     def spelled(self) -> str:
-        """How people are named, in words."""
+        """Kind of people's names, in words."""
         return _NAMES[self.names]
+
+
+def read_datasets(run: Run) -> dict[str, Dataset]:
+    """The data sets that a record declares, by name, each in its last version."""
+    listed = [Dataset.read(row.entry().public, row.number) for row in read_rows(run, "kind = 'dataset'")]
+    return {each.name: each for each in listed}
 
 
 def _checked_keys(keys: object) -> tuple[Any, ...]:

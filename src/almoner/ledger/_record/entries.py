@@ -30,8 +30,10 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """opened, answered, limited, reserved, released, retired, returned, watched, spoke, delta, training, claimed,
-        settled, written off, stream, update, merged, erased, witnessed, shared or dataset.
+        """Kind of the entry.
+
+        One of opened, answered, limited, reserved, released, retired, returned, watched, spoke, delta, training,
+        claimed, settled, written off, stream, update, merged, erased, witnessed, shared or dataset.
         """
         return str(self.public["kind"])
 
@@ -75,7 +77,7 @@ def plain(value: Mapping[str, object]) -> str:
 
 
 def digest(private: str) -> str:
-    """What stands for the private part in the seal."""
+    """SHA-256 of the private part, which stands for it in the seal."""
     return hashlib.sha256(private.encode()).hexdigest()
 
 

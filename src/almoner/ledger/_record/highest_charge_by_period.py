@@ -1,16 +1,16 @@
-"""What can have been charged to anybody at most, by what is public, in each period of the rows."""
+"""The most that can have been charged to anybody, by what is public, in each period of the rows."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-__all__ = ["Places", "Worst"]
+__all__ = ["HighestCharge", "Places"]
 
 Places = tuple[int, int]
 """The first and the last of the periods, by their places in the ledger's list, that a question can be about."""
 
 
-class Worst:
+class HighestCharge:
     """The most units that any account of each period can have been charged. A ledger without periods has one for all.
 
     It is kept for runs of periods with the same number of units.
@@ -51,9 +51,9 @@ class Worst:
         """The units of one period."""
         return self._runs[self._next(place) - 1][1]
 
-    def or_all_of(self, parts: "Sequence[Worst]") -> "Worst":
+    def or_all_of(self, parts: "Sequence[HighestCharge]") -> "HighestCharge":
         """In each period the lower of this bound and the sum of others, which bound the parts of what is charged."""
-        least = Worst()
+        least = HighestCharge()
         starts = sorted({start for each in (self, *parts) for start, _ in each.runs()})
         runs = [(start, min(self.at(start), sum(each.at(start) for each in parts))) for start in starts]
         least._runs = [next(same) for _, same in groupby(runs, key=lambda run: run[1])]

@@ -1,13 +1,14 @@
-"""Every entry that charged people, with what was in force before it."""
+"""Entries that charged people: with what was in force before each, or with what they charged these people."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from almoner.ledger._names import Person
-from almoner.ledger._record.entries import Entry, Row
+from almoner.ledger._record.entries import Entry, Row, Run, read_rows
 from almoner.ledger._record.rules import CHARGING, Allowance, Rules
+from almoner.ledger.interfaces import Charge
 
-__all__ = ["Answered", "history"]
+__all__ = ["Answered", "history", "net_charges"]
 
 
 class Answered(NamedTuple):
@@ -39,6 +40,28 @@ def history(rows: Iterable[Row]) -> Iterator[Answered]:
             lefts = rules.left(allowance, places), rules.left_by_budget(allowance, places)
             yield Answered(entry, allowance, gone, *lefts)
         rules.read(row)
+
+
+def net_charges(run: Run, charges: Mapping[Person, Sequence[Charge]]) -> dict[Person, list[tuple[Entry, int]]]:
+    """Entries that charged these people, each with the units in the end: without what a training gave back. Private.
+
+    Args:
+        run: executes SQL where the ledger is.
+        charges: units by name of the account and number of the entry, as accounts keep them; what is given back is
+            below zero. Private.
+    """
+    charged = {name: dict(listed) for name, listed in charges.items()}
+    listed = ", ".join(f"{number:d}" for number in sorted({n for each in charged.values() for n in each})) or "-1"
+    entries = [row.entry() for row in read_rows(run, f"number IN ({listed})")]
+    for entry in entries:
+        for units in charged.values():
+            if entry.kind == "settled" and entry.number in units:
+                units[int(entry.public["of"])] += units[entry.number]
+    remain = [entry for entry in entries if entry.kind != "settled"]
+    return {
+        name: [(entry, units[entry.number]) for entry in remain if entry.number in units]
+        for name, units in charged.items()
+    }
 
 
 def _periods_in(entry: Entry) -> Sequence[str] | None:

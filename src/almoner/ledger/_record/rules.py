@@ -1,4 +1,4 @@
-"""What the record says is in force: limits, reservations, a watch, who left; and what that leaves to a question.
+"""Rules that the record puts in force: limits, reservations, watches, who left; and what they leave to a question.
 
 This is the one place that reads the kinds of entries in their order. Charging, checking, charging again and statements
 all use it.
@@ -17,7 +17,7 @@ from almoner.errors import ArgumentError
 from almoner.ledger._names import Person
 from almoner.ledger._record.datasets import Dataset
 from almoner.ledger._record.entries import START, Entry, Row
-from almoner.ledger._record.highest_charge_by_period import Places, Worst
+from almoner.ledger._record.highest_charge_by_period import HighestCharge, Places
 from almoner.ledger._record.terms import PURE, Terms, delta_exceeded, exceeded
 from almoner.ledger._record.watch import Watch
 from almoner.ledger.interfaces import Payment, Share
@@ -26,7 +26,7 @@ __all__ = [
     "CHARGING",
     "EVERYTHING",
     "Allowance",
-    "Reservation",
+    "Earmark",
     "Rules",
     "Streamed",
     "Training",
@@ -41,7 +41,7 @@ EVERYTHING = ""
 """The scope of a watch over all questions."""
 
 
-class Reservation(NamedTuple):
+class Earmark(NamedTuple):
     """Units set aside for a question to come, and whose: {"analyst": ..., "purpose": ...}, each where given."""
 
     units: int
@@ -105,7 +105,7 @@ class Rules:
         terms: of the ledger, once the first entry has been read.
         number, hash: of the last entry read.
         limits: units by scope.
-        reserved: for questions, by key.
+        earmarked: units set aside for questions to come, by key.
         asked: by scope, the numbers of the questions asked in it, whether or not it is limited; of trainings, the
             numbers of the entries that reserved and that gave back.
         trainings: by key, those that reserve budget and are not settled. Private.
@@ -132,7 +132,7 @@ class Rules:
     def __init__(self) -> None:
         self.number, self.hash = -1, START
         self.limits: dict[str, int] = {}
-        self.reserved: dict[str, Reservation] = {}
+        self.earmarked: dict[str, Earmark] = {}
         self.asked: dict[str, list[int]] = {}
         self.trainings: dict[str, Training] = {}
         self.streams: dict[str, Streamed] = {}
@@ -145,8 +145,8 @@ class Rules:
         self.accounts: str | None = None
         self.witness: str | None = None
         self.delta = Fraction(0)
-        self.charged = Worst()
-        self.charged_by_scope: dict[str, Worst] = {}
+        self.charged = HighestCharge()
+        self.charged_by_scope: dict[str, HighestCharge] = {}
         self.came_back = False
         self.datasets: dict[str, Dataset] = {}
 
@@ -176,7 +176,7 @@ class Rules:
                 stream = self.streams[public["stream"]]
                 self.streams[public["stream"]] = stream._replace(updates=int(public["update"]), last=row.number)
             if row.reserved is not None:
-                self.reserved.pop(row.reserved, None)
+                self.earmarked.pop(row.reserved, None)
         else:
             self._read(row.entry(private=True))
         self.number, self.hash = row.number, row.hash
@@ -191,7 +191,7 @@ class Rules:
         places = self.places(terms.get("periods") if row.kind == "answered" else None)
         self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
         for scope in _scopes(str(row.analyst), row.purpose):
-            worst = self.charged_by_scope.setdefault(scope, Worst())
+            worst = self.charged_by_scope.setdefault(scope, HighestCharge())
             if scope in limits:
                 worst.charge(places, partial(payment.after, most=limits[scope], price=price))
             else:
@@ -220,9 +220,9 @@ class Rules:
             case "limited":
                 self.limits[public["scope"]] = int(public["units"])
             case "reserved":
-                self.reserved[public["name"]] = Reservation(int(public["units"]), public.get("whose", {}))
+                self.earmarked[public["name"]] = Earmark(int(public["units"]), public.get("whose", {}))
             case "released":
-                self.reserved.pop(public["name"], None)
+                self.earmarked.pop(public["name"], None)
             case "claimed" | "written off":
                 training = self.trainings[public["training"]]
                 self.trainings[public["training"]] = training._replace(claim=entry.private.get("claim"))
@@ -231,9 +231,8 @@ class Rules:
             case "merged":
                 whose = (public["analyst"], public["purpose"])
                 self.merged[whose] = max(self.merged.get(whose, -1), int(public["through"]))
-            case "erased":
-                self.gone.add(entry.private["person"])
-                self.erased[entry.private["person"]] = entry.number
+            case "retired" | "returned" | "erased":
+                self._mark(entry)
             case "stream":
                 begun = (entry.number, public["analyst"], public["purpose"], str(entry.private["claim"]))
                 self.streams[public["key"]] = Streamed(*begun, 0, entry.number)
@@ -248,11 +247,17 @@ class Rules:
                 self.witness = public["where"]
             case "spoke":
                 self.spoke.add(public.get("scope", EVERYTHING))
-            case "retired":
-                self.gone.add(entry.private["person"])
-            case "returned":
-                self.gone.discard(entry.private["person"])
-                self.came_back |= bool(self.erased)
+
+    def _mark(self, entry: Entry) -> None:
+        """Follow a person who left, returned or was erased."""
+        person = entry.private["person"]
+        if entry.kind == "returned":
+            self.gone.discard(person)
+            self.came_back |= bool(self.erased)
+        else:
+            self.gone.add(person)
+        if entry.kind == "erased":
+            self.erased[person] = entry.number
 
     @property
     def chargeable(self) -> int:
@@ -272,7 +277,13 @@ class Rules:
 
     def set_aside(self, *, but: str | None = None) -> int:
         """Units that are reserved, but for one key."""
-        return sum(reservation.units for key, reservation in self.reserved.items() if key != but)
+        return sum(earmark.units for key, earmark in self.earmarked.items() if key != but)
+
+    def refuse_beyond(self, units: int, charged: int) -> None:
+        """Refuse to set more aside than is left beside what is set aside already, and what was charged."""
+        left = max(0, self.chargeable - self.set_aside() - charged)
+        if units > left:
+            raise exceeded(units, self.terms.budget, left, self.terms.symbol)
 
     def allowance(self, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
         """The most that each person may have spent after a question; it may use what is reserved under its key."""
@@ -292,27 +303,34 @@ class Rules:
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged_in_all))
 
     def left_by_budget(self, allowance: Allowance, places: Places | None = None) -> int:
-        """The same where limits of other analysts do not count, as ledgers of older versions state it; never more."""
+        """As ``left``, but limits of other analysts do not count, as ledgers of older versions state it; never more."""
         return min(most - worst.most(places) for most, worst in self._worst(allowance, self.charged))
 
-    def left_by_period(self, allowance: Allowance) -> tuple[tuple[int, int], ...]:
-        """The same for each run of periods: (place of the first of them, units), in order."""
+    def left_by_period(self, analyst: str, purpose: str | None) -> dict[str, int]:
+        """Units, at least 0, that every person has left for a new question, by the first day of each run of periods.
+
+        Without periods, under "".
+        """
+        allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=None)
         worst = self._worst(allowance, self.charged_in_all)
         starts = sorted({start for _, each in worst for start, _ in each.runs()})
-        return tuple((place, min(most - each.at(place) for most, each in worst)) for place in starts)
+        labels = ("",) if self.terms.periods is None else self.terms.periods.labels
+        lefts = {place: min(most - each.at(place) for most, each in worst) for place in starts if place < len(labels)}
+        return {labels[place]: max(0, units) for place, units in lefts.items()}
 
     @property
-    def charged_in_all(self) -> Worst:
+    def charged_in_all(self) -> HighestCharge:
         """The most that any person can have been charged: not more than under every analyst's limit together."""
         by_scope = self.charged_by_scope.items()
         analysts = [worst for scope, worst in by_scope if scope.startswith("analyst:")]
         return self.charged if self.came_back else self.charged.or_all_of(analysts)
 
-    def _worst(self, allowance: Allowance, in_all: Worst) -> list[tuple[int, Worst]]:
-        """What each person may have spent, over the budget and its limits, and what anybody can have been charged."""
+    def _worst(self, allowance: Allowance, in_all: HighestCharge) -> list[tuple[int, HighestCharge]]:
+        """For the budget and each limit: the most that may be spent, and the most anybody can have been charged."""
         charged = self.charged_by_scope
         shares = [
-            (most, self.charged if self.came_back else charged.get(scope, Worst())) for scope, most in allowance.shares
+            (most, self.charged if self.came_back else charged.get(scope, HighestCharge()))
+            for scope, most in allowance.shares
         ]
         return [(allowance.most, in_all), *shares]
 
@@ -334,7 +352,7 @@ class Rules:
             raise delta_exceeded(delta, declared, to_float(left, per=1, down=True))
 
     def allow(self, price: int, spare: int, *, analyst: str, purpose: str | None, reserved: str | None) -> Allowance:
-        """The same, for a question of this price.
+        """The ``allowance`` of a question of this price.
 
         Raises:
             ArgumentError: nothing is reserved under this key for this analyst and purpose.
@@ -343,20 +361,20 @@ class Rules:
         self.refuse_twin(analyst)
         if reserved is not None:
             asks = {"analyst": analyst, "purpose": purpose}
-            if reserved not in self.reserved or not self.reserved[reserved].whose.items() <= asks.items():
+            if reserved not in self.earmarked or not self.earmarked[reserved].whose.items() <= asks.items():
                 raise ArgumentError(f"reserved={reserved!r} reserves nothing for this analyst and purpose")
         allowance = self.allowance(analyst=analyst, purpose=purpose, reserved=reserved)
         least = min([allowance.most, *(share.most for share in allowance.shares)])
         if price + spare > least:
             raise exceeded(price + spare, self.terms.budget, least, self.terms.symbol)
-        if reserved is not None and price > self.reserved[reserved].units:
-            units = self.reserved[reserved].units
+        if reserved is not None and price > self.earmarked[reserved].units:
+            units = self.earmarked[reserved].units
             raise exceeded(price, units, units, self.terms.symbol)
         return allowance
 
 
 def scope_of(analyst: str | None, purpose: str | None) -> str:
-    """How the limit of an analyst, or of a purpose, is filed."""
+    """The scope under which the limit of an analyst, or of a purpose, is filed."""
     if (analyst is None) == (purpose is None):
         raise ArgumentError("give either analyst= or purpose=")
     if analyst is not None:
@@ -367,7 +385,7 @@ def scope_of(analyst: str | None, purpose: str | None) -> str:
 
 
 def _folded(name: str) -> str:
-    """The same for names that differ by case, blanks around them, or by how Unicode spells them."""
+    """One spelling for names that differ by case, blanks around them, or by how Unicode spells them."""
     return normalize("NFKC", normalize("NFKC", name).casefold()).strip()
 
 

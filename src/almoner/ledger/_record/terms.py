@@ -1,4 +1,4 @@
-"""What a ledger was made for: the budget of each person, and how people are named. Its first entry says so.
+"""Terms that a ledger was made for: the budget of each person, and how people are named. Its first entry says so.
 
 What is counted in a ledger depends on its budget:
 
@@ -40,7 +40,7 @@ _NAMES = {"BIGINT": "whole numbers", "VARCHAR": "text"}
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a ledger was made for. Public.
+    """Terms that a ledger was made for. Public.
 
     Fields:
         budget: of each person, units of the measure.
@@ -130,8 +130,13 @@ class Terms:
 
     @property
     def data_names(self) -> str:
-        """How the data name people: BIGINT or VARCHAR."""
+        """Type of people's names in the data: BIGINT or VARCHAR."""
         return self.person if self.periods is None else self.names
+
+    def refuse_beyond_budget(self, price: int) -> None:
+        """Refuse a question that costs more than the whole budget, in units."""
+        if price > self.budget:
+            raise exceeded(price, self.budget, self.budget, self.symbol)
 
     def promise(self, delta: float) -> float:
         """The epsilon, rounded up, that the whole budget promises at delta.
@@ -154,7 +159,7 @@ class Terms:
         return total
 
     def meaning(self) -> meaning.Meaning:
-        """How well anyone can tell whether a person was in, from all that the budgets of all periods ever pay for."""
+        """Bounds on how well anyone can tell whether a person was in, by all that budgets of all periods pay for."""
         return _meaning(self._together())
 
     def _together(self) -> "Terms":

@@ -60,16 +60,16 @@ class Watch:
 
     @property
     def public(self) -> dict[str, object]:
-        """What an entry of the record says of it, but for the price."""
+        """Public part of its entry in the record, but for the price."""
         return {"people": self.people, "epsilon": self.epsilon} | ({"of": "mass"} if self.mass else {})
 
     @property
     def units(self) -> int:
-        """What it costs each person in rho of zCDP, rounded up."""
+        """Cost to each person in rho of zCDP, rounded up; units."""
         return int(up(exact(self.epsilon) ** 2 / 2))
 
     def price(self, measure: str) -> int:
-        """What it costs each person in a ledger's measure, units, rounded up.
+        """Cost to each person in a ledger's measure, units, rounded up.
 
         Guarantee: an epsilon-DP interaction is a post-processing of one randomised response with this epsilon. That is
             mu-GDP with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), the least there is, and epsilon**2 / 2-zCDP.
@@ -92,7 +92,7 @@ class Watch:
         return nextafter(2 / self.epsilon, inf), nextafter(4 / self.epsilon, inf)
 
     def margin(self, questions: int, *, failure: float = 0.05) -> float:
-        """How far from ``people`` the number may be when it speaks or is silent, in so many questions.
+        """The farthest from ``people`` that the number may be when it speaks or is silent, in so many questions.
 
         With ``mass`` in full clips. It is known before the watch is begun, ``Watch(...).margin(...)``.
 
@@ -109,7 +109,7 @@ class Watch:
         return 8 * (log(questions) + log(4 / failure)) / self.epsilon * (1 + 1e-12)
 
     def speaks(self, missing: int, noise: int) -> bool:
-        """Whether so many missing people, or parts of clips, with fresh noise, pass the threshold."""
+        """True if so many missing people, or parts of clips, with fresh noise, pass the threshold."""
         if self.noise is None:
             raise ArgumentError("this watch's threshold has no noise")
         return missing + noise >= self.people * (MASS if self.mass else 1) + self.noise

@@ -141,7 +141,7 @@ def connected(conninfo: str, name: str) -> Connection:
 
 
 def refusal(state: str | None) -> tuple[str, LedgerReason]:
-    """What is wrong, by the server's code for it: in words, and for programs."""
+    """Fault that the server's code means: in words, and for programs."""
     return _REFUSALS.get(state or "", ("the server refused a step", "unavailable"))
 
 

@@ -241,7 +241,7 @@ class File:
                 )
 
     def _contents(self, catalogue: str) -> list[tuple[Any, ...]]:
-        """What two copies of a ledger must agree on."""
+        """Row count and hash of each table, on which two copies of a ledger must agree."""
         tables = ("ledger_format", "record", "accounts", "shares", "charges")
         return [self.run(f"SELECT count(*), bit_xor(hash(t)) FROM {catalogue}.{table} t")[0] for table in tables]
 

@@ -119,7 +119,7 @@ class Postgres:
         self._do(work)
 
     def fetch(self, sql: str, take: Callable[[str], object], rows: int = 50_000) -> None:
-        """What a query gives, as lines of text with tabs between columns; take gets so many rows at a time."""
+        """Rows of a query, as lines of text with tabs between columns; take gets so many rows at a time."""
 
         def work(connection: Connection) -> None:
             with connection.cursor() as cursor, cursor.copy(f"COPY ({self._spelled(sql)}) TO STDOUT") as copy:

@@ -12,7 +12,7 @@ __all__ = ["on_a_server", "open_store"]
 
 
 def on_a_server(ledger: Path | str) -> bool:
-    """Whether this is a connection string, not a path; what only looks like one is refused without being quoted."""
+    """True for a connection string, False for a path; what only looks like one is refused without being quoted."""
     if not isinstance(ledger, str) or ledger.startswith(("postgresql://", "postgres://")):
         return isinstance(ledger, str)
     if "://" in ledger or re.match(r"\s*(host|hostaddr|dbname|user|password|port|service)\s*=", ledger):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from almoner import _check
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, DataError, LedgerError
-from almoner.ledger import Dataset, Entry, Ledger, Turn, Watch
+from almoner.ledger import Dataset, Entry, Ledger, Transaction, Watch
 from almoner.ledger.interfaces import Offer
 from almoner.queries._answers.analyst import Asker
 from almoner.queries._answers.answers import Answer, Quote, answer_of, quote, quote_of_price
@@ -98,7 +98,7 @@ class Asking(Uncopyable):
 
         periods = self._span(closed)
 
-        def work(turn: Turn, offer: Offer) -> Entry:
+        def work(turn: Transaction, offer: Offer) -> Entry:
             earlier = turn.find(key)
             if earlier is not None:  # another writer came first
                 return earlier

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from almoner.ledger import Entry, Ledger, Turn
+from almoner.ledger import Entry, Ledger, Transaction
 from almoner.queries._answers.analyst import Asker
 from almoner.queries._questions.kinds_of import described, recorded
 from almoner.queries._questions.question import Question
@@ -32,7 +32,7 @@ def share_earlier(ledger: Ledger, asked: Question, who: Asker, *, key: str, anal
         return None
     values = described(asked)
 
-    def work(turn: Turn) -> Entry | None:
+    def work(turn: Transaction) -> Entry | None:
         if turn.find(key) is not None:
             return None
         for entry in reversed(ledger.entries("answered")):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from almoner.errors import ArgumentError, LedgerError, Unsupported
-from almoner.ledger import Dataset, Domain, Ledger, Turn
+from almoner.ledger import Dataset, Domain, Ledger, Transaction
 from almoner.queries._engines.spark_engine import is_data_frame
 from almoner.queries._questions.question import Question
 from almoner.queries._sources import sources
@@ -137,7 +137,7 @@ def _domain(column: str, asked: Question, datasets: Mapping[str, Dataset]) -> Do
     return None if own is None else own.columns.get(column)
 
 
-def refuse_undeclared(turn: Turn, datasets: Mapping[str, Dataset]) -> None:
+def refuse_undeclared(turn: Transaction, datasets: Mapping[str, Dataset]) -> None:
     """Refuse, in the transaction, a session whose data sets are not those that are declared now."""
     if not datasets and turn.datasets:
         raise ArgumentError("dataset= is missing: data sets were declared since; open the session again and name it")

@@ -23,7 +23,7 @@ from almoner._arrays import Array, Mask, to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import Filter
-from almoner.ledger import Hold, Ledger, new_claim
+from almoner.ledger import Ledger, Reservation, new_claim
 from almoner.mechanisms import Mechanism
 from almoner.training._card import Card
 
@@ -33,7 +33,7 @@ __all__ = ["HeldAccounts", "LedgerRun", "OnLedger", "digest", "reserve_on_ledger
 class HeldAccounts(Filter):
     """Accounts of a training on a ledger: they charge nobody once the training is settled, or went on elsewhere."""
 
-    hold: Hold | None = None
+    hold: Reservation | None = None
 
     def charge(self, step: Mechanism, norms: Array, people: Any = None) -> Mask:
         """(n,) bool: who takes part; as ``individual.Filter.charge``.
@@ -148,7 +148,7 @@ class LedgerRun(Uncopyable):
 
     Raises:
         Unsupported: the ledger's measure has no price for the training's budget.
-        ArgumentError, BudgetExceeded: as ``ledger.Hold.take``.
+        ArgumentError, BudgetExceeded: as ``ledger.Reservation.take``.
 
     Guarantee: whatever else is charged to the ledger, before, meanwhile or afterwards, all of it together with this
         training keeps within each person's budget of the ledger.
@@ -178,7 +178,7 @@ class LedgerRun(Uncopyable):
                     f"key={on.key!r}: this ledger knows of no such training, which has released something: it is "
                     "another ledger, or an older copy of it"
                 )
-            self._hold = Hold.take(
+            self._hold = Reservation.take(
                 self._book,
                 key=on.key,
                 people=ids,
