@@ -447,14 +447,14 @@ def test_ctrl_c_waits_for_an_update_until_it_is_on_the_disk(tmp_path, monkeypatc
         assert again.number == 1
         assert again.accounts.spent() == pytest.approx(1 / 16)
     model = training.LogisticRegression(epsilon=1.0, steps=5, n_people=N, classes=[0, 1])
-    saving = training._logistic.stream_folder.StreamFolder.save
+    saving = training._linear.stream_folder.StreamFolder.save
 
     def pressed_too(self, saved):
         saving(self, saved)
         if saved.number == 1:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training._logistic.stream_folder.StreamFolder, "save", pressed_too)
+    monkeypatch.setattr(training._linear.stream_folder.StreamFolder, "save", pressed_too)
     with pytest.raises(KeyboardInterrupt):
         model.partial_fit(x.numpy(), y.numpy(), ids, checkpoint=tmp_path / "model")
     assert model.n_iter_ == 1
