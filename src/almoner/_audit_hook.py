@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What makes several calls one mechanism, which is paid for once. Public.
+    """The place of a call among several that are one mechanism, which is paid for once. Public.
 
     Fields:
         of: the object that makes the calls; calls of the same object belong together.
@@ -55,7 +55,7 @@ _PRESENT: ContextVar[Witness | None] = ContextVar("audit_witness", default=None)
 
 
 def released(release: Callable[[], T], *, exact: object, mechanism: object, part: Part | None = None) -> T:
-    """What ``release`` gives: an exact private value, with noise.
+    """Release an exact private value with noise: the result of ``release`` or, in an audit, of the recorded run.
 
     Args:
         release: draws the noise and adds it.

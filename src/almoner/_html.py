@@ -228,7 +228,7 @@ def exact(value: object) -> str:
 
 
 def question(name: str, words: str, *more: str) -> str:
-    """What was asked: its name, what that is in words, and HTML below; the name may be empty."""
+    """A question that was asked: its name, what that is in words, and HTML below; the name may be empty."""
     titled = [f'<span class="said name">{text(name)}</span>'] if name else []
     return "".join([*titled, f'<span class="said">{_plain(words)}</span>', *more])
 

@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What a comparison came to. Private."""
+    """The result of a comparison. Private."""
 
     found: list[Found]
     revealed: float | None
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
 
 def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:
-    """What two runs with the same calls show.
+    """Compare two runs with the same calls.
 
     Args:
         there: the run with the person; private.

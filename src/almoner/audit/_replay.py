@@ -23,7 +23,7 @@ Pipeline = Callable[[Data], "Outcome | Generator[Outcome, None, None]"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pipeline gives back to an audit.
+    """The result of a pipeline, for an audit.
 
     Fields:
         public: everything that it shows to anybody: numbers, texts, arrays, tensors, dataclasses, lists and
@@ -112,7 +112,7 @@ def replay(
 
 
 def _in_threads(work: Callable[[Any], list[Pair]], people: list[Any], threads: int) -> list[list[Pair]]:
-    """What the work gives for each person, in order. Each thread has a witness of its own."""
+    """Results of the work for each person, in order. Each thread has a witness of its own."""
     if threads == 1:
         return [work(person) for person in people]
     with ThreadPoolExecutor(threads) as pool:
@@ -172,7 +172,7 @@ class _Auditor(Generic[Data]):
 
 
 def _free(sampled: Account | None, never: Account | None) -> bool:
-    """Whether a person paid where sampled and nothing where not."""
+    """True if a person paid where sampled and nothing where not."""
     return sampled is not None and never is not None and sampled.paid > 0 and not never.paid > 0
 
 

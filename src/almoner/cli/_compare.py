@@ -39,7 +39,7 @@ WHICH = (
 
 
 class Step(StrEnum):
-    """What one step can be."""
+    """Kinds of one step."""
 
     gaussian = "gaussian"
     laplace = "laplace"

@@ -37,7 +37,7 @@ People = Annotated[int | None, typer.Option("--people", help="With --images: abo
 
 
 class Look(StrEnum):
-    """What images can look like."""
+    """Kinds of images."""
 
     strokes = "strokes"
     objects = "objects"

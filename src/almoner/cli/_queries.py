@@ -93,7 +93,7 @@ def _stored(questions: "Plan", session: "Session") -> set[str]:
 
 
 def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session") -> list[str]:
-    """What all questions that are not answered yet cost a person who is in each of them; public."""
+    """The price of all questions that are not answered yet, for a person who is in each of them; public."""
     new = [each for key, each in quotes.items() if key not in stored]
     if len(new) < 2 or session.ledger.periods is not None:
         return []

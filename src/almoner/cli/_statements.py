@@ -72,7 +72,7 @@ def statement(
 
 
 def _lines(account: "Statement") -> Listing:
-    """What charged a person, line by line."""
+    """A row for each entry that charged a person."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
     table = Listing("day", "who asked", "what for", "result", *of, "asked", "of your budget")
     for line in account.lines:

@@ -62,7 +62,7 @@ _NO_SCHEMA = (
 
 
 class Accounting(StrEnum):
-    """How a training can be counted."""
+    """Ways to count a training."""
 
     gaussian = "gaussian"
     renyi = "renyi"

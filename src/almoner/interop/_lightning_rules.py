@@ -1,4 +1,4 @@
-"""What a Trainer of Lightning must be set to, so that each optimizer step is one noisy sum over one Poisson batch."""
+"""Settings that a Trainer of Lightning must have, so that each optimizer step is one noisy sum of one Poisson batch."""
 
 import inspect
 from collections.abc import Iterator

@@ -158,7 +158,7 @@ class PrivacyCallback(Uncopyable, Callback):
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, and by which steps: for checkpoints. Public."""
+        """The account and its steps, for checkpoints. Public."""
         return self._engine.accountant.merged_state() if self._began else dict(self._loaded or {})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -254,7 +254,7 @@ class PrivacyCallback(Uncopyable, Callback):
             raise
 
     def _fits(self, optimizer: DPOptimizer) -> bool:
-        """Whether one more step at the noise of the moment fits the budget, the plan or the target."""
+        """True if one more step at the noise of the moment fits the budget, the plan or the target."""
         step = mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, rate(self._rate))
         accountant = self._engine.accountant
         if self._target is not None and isinstance(accountant, OdometerAccountant):

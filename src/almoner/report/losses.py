@@ -247,7 +247,7 @@ def page(
 
 
 def _picture(epsilons: Mapping[str, Floats], limit: float | None) -> list[str]:
-    """How many people have which epsilon, by the first accounting, and the same as a table."""
+    """A picture and a table of how many people have which epsilon, by the first accounting."""
     name, values = next(iter(epsilons.items()))
     finite = values[np.isfinite(values)]
     words, missing = [f"By {name}."], len(values) - len(finite)

@@ -1,4 +1,4 @@
-"""What analysts may do, apart from how they reach it: quote, ask, read their own answers, see what is left to them.
+"""The actions of analysts, apart from how they reach them: quote, ask, read own answers, see what is left.
 
 Everything but asking is answered from public facts that were read before, so that it never waits for the ledger.
 """
@@ -186,11 +186,11 @@ class Desk:
     # what a request thread may call: no ledger, no data
 
     def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
-        """What a question would cost at worst, from public facts."""
+        """The price of a question at worst, from public facts."""
         return quote_of(self._allowed(terms, values)[1])
 
     def left(self, terms: AnalystTerms) -> dict[str, Any]:
-        """What is left to an analyst by limits and prices, which are public, and never by people's accounts."""
+        """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
         so_far, budget = self.facts.of(terms.name), self.session.ledger.budget_units
         usual = self._views[terms.name].quote(self.usual, so_far=so_far)
         today = self.facts.charged_on(terms.name, _today())
@@ -258,7 +258,7 @@ class Desk:
         return Given(body, True, answer)
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
-        """Whether there is an answer under the key; else refuses what by its form may not be asked."""
+        """True if there is an answer under the key; else refuses what by its form may not be asked."""
         if self.facts.has(terms.name, _filed(terms, key)):
             return True
         self._allowed(terms, values)
@@ -362,7 +362,7 @@ class Desk:
         self._quoted(terms, question, so_far)
 
     def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
-        """Whether the answer under a key is to this question."""
+        """True if the answer under a key is to this question."""
         try:
             self._views[terms.name].check(question, key=_filed(terms, key))
         except ArgumentError:

@@ -1,4 +1,4 @@
-"""What a policy asks of data and ledger: it is checked first, and then put in force."""
+"""Check a policy against data and ledger, and then put it in force."""
 
 from math import floor
 from typing import Any

@@ -15,7 +15,7 @@ __all__ = ["explain"]
 
 
 def explain(policy: Policy) -> list[str]:
-    """What a policy says, in sentences. Opens the data, and no ledger that is not there. For the data holder."""
+    """Sentences that say what a policy allows, for the data holder. Opens the data, and no ledger that is not there."""
     there = Ledger.exists(policy.plan.ledger)
     with policy.plan.look() as session:
         check_against_data(policy, session)

@@ -1,4 +1,4 @@
-"""What the data holder sees of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
+"""The data holder's view of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ class HolderDesk:
         return self.desk.clerk.submit("", opened, padded=False).result()
 
     def people(self) -> dict[str, Any]:
-        """How many people have spent how much: counts by twentieths of the budget, and of those near the end."""
+        """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
         with self._lock:
             kept = self._people
         if kept is None or time.monotonic() - kept[0] > _REMEMBER:
@@ -90,7 +90,7 @@ class HolderDesk:
         }
 
     def alarms(self) -> list[dict[str, str]]:
-        """What a data holder should look at."""
+        """Alarms: states that a data holder should look at."""
         metrics, people, found = self.desk.metrics, self.people(), []
         if self._do(lambda: self.desk.session.ledger.entries("spoke")):
             found.append(

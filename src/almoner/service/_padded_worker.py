@@ -85,7 +85,7 @@ class Clerk:
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work wait."""
+        """Number of pieces of work that wait."""
         with self._changed:
             return sum(map(len, self._queues.values()))
 

@@ -1,4 +1,4 @@
-"""What a request is refused with: a status, a code for programs, and a text that tells nothing private."""
+"""Refusals of requests: a status, a code for programs, and a text that tells nothing private."""
 
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.service._padded_worker import Busy, Stopped
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def problem_of(error: BaseException) -> Refused:
-    """What an analyst is told of an error that came up while a question was answered."""
+    """The refusal that an analyst gets for an error that came up while a question was answered."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, BudgetExceeded):

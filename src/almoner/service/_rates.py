@@ -1,4 +1,4 @@
-"""How many requests an analyst may still make: a bucket that fills at a steady rate."""
+"""Limit the requests of each analyst: a bucket that fills at a steady rate."""
 
 import threading
 import time

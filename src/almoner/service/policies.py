@@ -1,4 +1,4 @@
-"""What a data holder allows, as one file: data, budget, analysts, limits, prices. ``Policy.read`` checks all of it.
+"""Policies: data, budget, analysts, limits and prices that a data holder allows, as one file, which is checked whole.
 
 ::
 
@@ -82,7 +82,7 @@ _TABLE = ("data", "table", "view", "types", "person", "one_row")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one analyst may do. Every field is public. Shares are of each person's budget."""
+    """Limits of one analyst. Every field is public. Shares are of each person's budget."""
 
     share: float = 0.1
     """All questions of the analyst together may cost a person so much."""
@@ -111,7 +111,7 @@ class AnalystTerms:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is public about a column that questions may use."""
+    """Public facts about a column that questions may use."""
 
     name: str
     about: str | None = None
@@ -122,7 +122,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """What is public about a table of people."""
+    """Public facts about a table of people."""
 
     name: str
     about: str | None
@@ -160,7 +160,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy file says. ``plan`` may hold a password in a connection string, and is not shown."""
+    """A policy file, read and checked. ``plan`` may hold a password in a connection string, and is not shown."""
 
     plan: Plan = field(repr=False)
     data_sets: tuple[DataSet, ...]
@@ -195,7 +195,7 @@ class Policy:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], folder: Path) -> "Policy":
-        """The same from what the file holds, with the folder that its paths start from."""
+        """The policy in the values of a file, with the folder that its paths start from."""
         file = Settings("", values)
         for name in (*_PLAN, *_PARTS):
             file.take(name)
@@ -221,7 +221,7 @@ class Policy:
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
-    """What differs of that which a running service keeps: data, ledger and budget, the watch, and where it listens."""
+    """The first part that differs of those which a running service keeps: data, ledger and budget, watch, ports."""
     kept = {
         "data_sets": "tables",
         "plan": "the ledger, its budget or the tables",

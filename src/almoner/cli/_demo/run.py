@@ -87,12 +87,12 @@ class _Results:
 
     @property
     def promise(self) -> list[str]:
-        """What one private run promises, in sentences."""
+        """Sentences on what one private run promises."""
         return promised(self.card.epsilon, self.delta, self.card.guess)
 
     @property
     def compared(self) -> list[str]:
-        """How the private rows compare, in sentences."""
+        """Sentences that compare the private rows."""
         return reading(self.gained, self.half, self.rows[-1].runs)
 
 

@@ -23,7 +23,7 @@ SIGMA, DELTA = 10.0, 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """What the shop published, and what one customer may be told. The customers are generated: all is public."""
+    """The shop's published counts, and what one customer may be told. The customers are generated: all is public."""
 
     truth: list[int]
     answers: list[float]
@@ -89,7 +89,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
 
 
 def _in_full(budget: "Filter") -> int:
-    """How many weeks a filter without accounts per person admits."""
+    """Number of weeks that a filter without accounts per person admits."""
     from almoner.mechanisms import Gaussian
 
     one, weeks = budget.fresh(), 0

@@ -1,4 +1,4 @@
-"""What commands print: tables with borders on a terminal, lines with tabs in a pipe; the same rows as a CSV file."""
+"""Print rows: tables with borders on a terminal, lines with tabs in a pipe; and write them as a CSV file."""
 
 import codecs
 import csv

@@ -24,7 +24,7 @@ CALIBRATE = (
 
 
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
-    """What all accountants here do: charge each step after the noise was added and before a parameter changes."""
+    """An Opacus accountant that charges each step after the noise was added and before a parameter changes."""
 
     def __init__(self) -> None:
         self._history: list[tuple[float, float, int]] = []
@@ -45,7 +45,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
     @abstractmethod
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether one more step like this fits. Asking changes nothing."""
+        """True if one more step like this fits. Asking changes nothing."""
 
     @abstractmethod
     def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -74,11 +74,11 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         self._history.append((noise_multiplier, sample_rate, steps))
 
     def merged_state(self) -> dict[str, Any]:
-        """What ``merge`` takes: this account, and the steps of each process that it knows of."""
+        """This account, and the steps of each process that it knows of, for ``merge``."""
         return {"account": dict(self.state_dict()), "runs": self._runs.state()}
 
     def unknown(self, state: Mapping[str, Any]) -> int:
-        """How many steps of a state ``merge`` would charge."""
+        """Number of steps of a state that ``merge`` would charge."""
         _check.saved(state, "account", "runs")
         return len(self._runs.missing(state["runs"]))
 
@@ -161,7 +161,7 @@ class Accountant(StepAccountant):
         self._budget.charge(step)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether the budget admits one more step like this."""
+        """True if the budget admits one more step like this."""
         return self._budget.admits(step)
 
     def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
@@ -332,7 +332,7 @@ class FixedAccountant(StepAccountant):
             raise ArgumentError(f"step={step!r} is not the plan's: {self._step!r} was fixed in advance")
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether the plan has one more step like this."""
+        """True if the plan has one more step like this."""
         return step == self._step and len(self) < self._steps
 
     def _charge(self, step: mechanisms.Mechanism) -> None:

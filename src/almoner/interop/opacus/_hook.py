@@ -21,7 +21,7 @@ class Accountant(Protocol):
 
 
 class Hook:
-    """What Opacus calls after adding noise and before each step."""
+    """The function that Opacus calls after adding noise and before each step."""
 
     def __init__(self, accountant: Accountant, sample_rate: float) -> None:
         self._accountant, self._rate = accountant, sample_rate

@@ -1,4 +1,4 @@
-"""What every answer over HTTP has, whatever made it: headers, limits, counts, and no text of an unforeseen error."""
+"""Headers, limits and counts that every answer over HTTP has, and never the text of an unforeseen error."""
 
 import asyncio
 import logging
@@ -171,7 +171,7 @@ def _by_method(
 
 
 async def _plain(request: Request, error: Exception) -> Response:
-    """What Starlette refuses itself: no such path, or another method."""
+    """Answer a request that Starlette refuses itself: no such path, or another method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     texts = {404: "there is no such path", 405: "the path has no such method"}
     response = problem(Refused(status, "path", texts.get(status, "the request is refused")))

@@ -30,7 +30,7 @@ def bearer(request: Request) -> str:
 
 
 def in_force(terms: AnalystTerms) -> bool:
-    """Whether an analyst's token has not expired."""
+    """True if an analyst's token has not expired."""
     return terms.expires is None or datetime.now(UTC).date() <= terms.expires
 
 

@@ -110,7 +110,7 @@ class AnalystPages:
         return answer
 
     def _sent(self, make: Callable[[Request, Visit, AnalystTerms, Fields], Awaitable[Response]]) -> Handler:
-        """The same for a form, which must be of this visit."""
+        """The handler of a form, which must be of this visit."""
 
         async def answer(request: Request, visit: Visit, terms: AnalystTerms) -> Response:
             fields = await fields_of(request)
@@ -193,7 +193,7 @@ def _left(left: dict[str, Any]) -> list[str]:
 
 
 def _periods(periods: list[dict[str, Any]]) -> str:
-    """What is left in the last periods; rows stand for all periods up to the next row."""
+    """A table of what is left in the last periods; rows stand for all periods up to the next row."""
     rows = [(_html.text(each["from"]), _html.text(f"{each['share']:.2%}")) for each in periods[-_MOST_PERIODS:]]
     return _html.table("Left of each person's budget, by the day of the data", ["from", "certainly left"], rows)
 
