@@ -70,11 +70,11 @@ def datasets(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([each.public | {"number": each.number} for each in found]))
         return
-    table = Listing("number", "data set", "version", "person", "named by", "columns")
+    rows = []
     for each in found:
         columns = ", ".join(f"{name} {_told(domain.public)}" for name, domain in each.columns.items())
-        table.add(str(each.number), each.name, str(each.version), each.person, each.spelled, columns)
-    show(table)
+        rows.append((str(each.number), each.name, str(each.version), each.person, each.spelled, columns))
+    show(Listing(("number", "data set", "version", "person", "named by", "columns"), rows))
 
 
 def _told(domain: dict[str, Any]) -> str:

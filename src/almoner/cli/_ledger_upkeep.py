@@ -71,11 +71,11 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([asdict(each) | {"measure": measure} for each in found]))
         return
-    table = Listing("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most")
+    rows = []
     for each in found:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
-        table.add(*map(str, names), shown(to_float(each.units), 6))
-    show(table)
+        rows.append((*map(str, names), shown(to_float(each.units), 6)))
+    show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
 
 
 def streams(path: LedgerName, as_json: Json = False) -> None:
@@ -87,11 +87,11 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
     if as_json:
         print(dumps([asdict(each) for each in found]))
         return
-    table = Listing("number", "time", "analyst", "purpose", "key", "updates", "last update")
+    rows = []
     for each in found:
         names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
-        table.add(*map(str, names))
-    show(table)
+        rows.append([str(name) for name in names])
+    show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
 
 
 def create(
@@ -111,9 +111,9 @@ def create(
 
         terms = Policy.read(file)
         _refuse_existing(terms.plan)
-        doors = served(terms, create=True)
-        made = _words(doors.desk.session.ledger)
-        doors.close()
+        service = served(terms, create=True)
+        made = _words(service.api.session.ledger)
+        service.close()
     else:
         from almoner.queries.plans import Plan
 

@@ -126,10 +126,9 @@ def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, s
             rows.append((key, price, share, name, f"{margin:.6g}", within, f"{each.fits:,}"))
     alike = all(row[4] == row[5] for row in rows)
     once = ("key", f"{symbol} at most", "of budget", "95 % within", "fit")
-    table = Listing(*once[:3], "released", *([] if alike else ["95 % margin"]), *once[3:], once=once)
-    for row in rows:
-        table.add(*(cell for place, cell in enumerate(row) if place != 4 or not alike))
-    return table, _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
+    columns = (*once[:3], "released", *([] if alike else ["95 % margin"]), *once[3:])
+    cells = ([cell for place, cell in enumerate(row) if place != 4 or not alike] for row in rows)
+    return Listing(columns, cells, once=once), _ABOUT_QUOTES if alike else _ABOUT_MARGINS + _ABOUT_QUOTES
 
 
 @query.command("check", epilog="Example: almoner query check questions.toml")
@@ -231,11 +230,12 @@ def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: 
         record = summary(book)
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
-    table = Listing("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most")
+    rows = []
     for asked in record.questions:
         names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
         about = (*([asked.get("dataset", "")] if of else []), asked["question"].get("ask", ""))
-        table.add(*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6))
+        rows.append((*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6)))
+    table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
     table.write(csv)
     if as_json:
         print(dumps(asdict(record)))

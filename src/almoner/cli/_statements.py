@@ -74,9 +74,9 @@ def statement(
 def _lines(account: "Statement") -> Listing:
     """A row for each entry that charged a person."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
-    table = Listing("day", "who asked", "what for", "result", *of, "asked", "of your budget")
+    rows = []
     for line in account.lines:
         about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
         share = f"{shown(100 * line.rho / account.budget, 3)} %"
-        table.add(line.time[:10], line.analyst, line.purpose or "", *about, share)
-    return table
+        rows.append((line.time[:10], line.analyst, line.purpose or "", *about, share))
+    return Listing(("day", "who asked", "what for", "result", *of, "asked", "of your budget"), rows)

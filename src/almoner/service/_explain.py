@@ -24,7 +24,7 @@ def explain(policy: Policy) -> list[str]:
             *_ledger(policy, session.ledger if there else None),
             *_data(policy, session),
             *_misfits(session),
-            *_analysts(policy, session),
+            *map(_analyst, policy.analysts.values()),
             *_usual(policy, session),
             *_rest(policy),
         ]
@@ -72,11 +72,7 @@ def _data_set(told: DataSet, kinds: dict[str, str]) -> str:
     return f"Questions may be about {told.name}, and use no columns but {', '.join(columns)}."
 
 
-def _analysts(policy: Policy, session: Session) -> list[str]:
-    return [_analyst(each, session) for each in policy.analysts.values()]
-
-
-def _analyst(terms: AnalystTerms, session: Session) -> str:
+def _analyst(terms: AnalystTerms) -> str:
     limits = terms.limits
     over = terms.expires is not None and terms.expires < datetime.now(UTC).date()
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"

@@ -7,13 +7,13 @@ from typing import Any
 
 from almoner.queries import Analyst, Answer, SoFar
 
-__all__ = ["Facts"]
+__all__ = ["PublicState"]
 
 _MOST_ANSWERS = 256
 
 
-class Facts:
-    """The facts of each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
+class PublicState:
+    """The public facts about each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
 
     Args:
         views: each analyst's view of the session.

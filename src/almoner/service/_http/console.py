@@ -6,7 +6,7 @@ from typing import Any
 
 from almoner import _html
 from almoner._private import MARK
-from almoner.service._holder_api import HolderDesk, aside
+from almoner.service._holder_api import HolderApi, aside
 from almoner.service._http.forms import Fields, fields_of
 from almoner.service._http.http import Request, Response, page_response, redirect
 from almoner.service._http.login import HOLDER, Visit, Visits
@@ -23,9 +23,9 @@ _DAYS = 60
 class Console:
     """Handlers of the data holder's pages."""
 
-    def __init__(self, desk: HolderDesk) -> None:
-        self._desk = desk
-        self._visits = Visits("holder_session", secure=desk.desk.policy.service.https)
+    def __init__(self, api: HolderApi) -> None:
+        self._api = api
+        self._visits = Visits("holder_session", secure=api.analysts.policy.service.https)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -43,11 +43,11 @@ class Console:
 
     async def enter(self, request: Request) -> Response:
         fields = await fields_of(request)
-        if holder_of(fields.get("token", ""), {HOLDER: self._desk.desk.policy.holder_token}) is None:
+        if holder_of(fields.get("token", ""), {HOLDER: self._api.analysts.policy.holder_token}) is None:
             words = "This is not the data holder's token."
             return page_response(login_page("Console of the data holder", "The data holder's token", words), 401)
         response = redirect("/")
-        self._visits.begin(HOLDER, self._desk.desk.policy.holder_token, response)
+        self._visits.begin(HOLDER, self._api.analysts.policy.holder_token, response)
         return response
 
     async def leave(self, request: Request) -> Response:
@@ -75,18 +75,18 @@ class Console:
     def _visit(self, request: Request) -> Visit | None:
         """The visit of a request, if it began with the token that is in force."""
         visit = self._visits.of(request)
-        return visit if visit is not None and visit.token == self._desk.desk.policy.holder_token else None
+        return visit if visit is not None and visit.token == self._api.analysts.policy.holder_token else None
 
     def _verified(self, fields: Fields) -> None:
         try:
-            self._desk.verify(replay=fields.get("replay") == "yes")
+            self._api.verify(replay=fields.get("replay") == "yes")
         except Exception as error:
             raise problem_of(error) from None
 
     def _home(self, visit: Visit) -> str:
         try:
-            told, people = self._desk.overview(), self._desk.people()
-            spending, alarms = self._desk.spending(), self._desk.alarms()
+            told, people = self._api.overview(), self._api.people()
+            spending, alarms = self._api.spending(), self._api.alarms()
         except Refused:
             raise
         except Exception as error:
@@ -114,10 +114,10 @@ class Console:
         form = _html.form("/verify", [], buttons, {"form": visit.form})
         facts = [("Entries", _html.text(told["entries"])), ("Head", _html.text(told["head"]))]
         shown = [_html.facts(facts), _html.paragraph("Analysts wait while the ledger is verified."), form]
-        if self._desk.checked is None:
+        if self._api.checked is None:
             return [*shown, _html.paragraph("It was not verified since the service was started.")]
-        rows = [(_html.text("yes" if each["holds"] else "NO"), _html.text(each["what"])) for each in self._desk.checks]
-        when = _html.facts([("Last verified", _html.when(self._desk.checked))])
+        rows = [(_html.text("yes" if each["holds"] else "NO"), _html.text(each["what"])) for each in self._api.checks]
+        when = _html.facts([("Last verified", _html.when(self._api.checked))])
         return [*shown, when, _html.table("What was verified", ("Holds", "What"), rows)]
 
 

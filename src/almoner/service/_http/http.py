@@ -170,7 +170,7 @@ def _by_method(
     return answer
 
 
-async def _plain(request: Request, error: Exception) -> Response:
+async def _plain(_: Request, error: Exception) -> Response:
     """Answer a request that Starlette refuses itself: no such path, or another method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     texts = {404: "there is no such path", 405: "the path has no such method"}

@@ -1,4 +1,4 @@
-"""Who is at the door: an analyst by token or by the cookie of a page, the data holder by theirs."""
+"""Find out who sends a request: an analyst by token or by the cookie of a page, the data holder by theirs."""
 
 import hashlib
 import hmac
