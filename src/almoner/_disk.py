@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-"""Modes for their owner alone."""
+"""Modes of files and folders that their owner alone may use."""
 
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 """The errors of file systems that have no locks."""

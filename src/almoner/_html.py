@@ -113,7 +113,7 @@ dt { font-weight: 600; } dd { grid-column: 2; margin: 0; overflow-wrap: anywhere
 
 
 STYLE_HASH = "sha256-" + b64encode(sha256(f"\n{_STYLE}\n".encode()).digest()).decode()
-"""Of the style of every page, for a Content-Security-Policy that allows no other."""
+"""Hash of the style of every page, for a Content-Security-Policy that allows no other."""
 
 
 def text(value: object, *, short: bool = False) -> str:

@@ -17,9 +17,9 @@ from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 __all__ = ["Account", "Amount", "Comparison", "account_of"]
 
 CLOSE = 1e-9
-"""By what share, and by how much, rounding may make two sums of the same charges differ."""
+"""Largest difference, relative and absolute, that rounding may make between two sums of the same charges."""
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
-"""The budgets in which less cost is less spent, whatever came before."""
+"""Budgets in which less cost is less spent, whatever came before."""
 
 
 class Comparison(Protocol):

@@ -107,7 +107,7 @@ class Run:
 
 
 class Recorder:
-    """A witness that writes down what an ordinary run releases."""
+    """An audit hook that writes down what an ordinary run releases."""
 
     def __init__(self) -> None:
         self.run = Run()
@@ -140,7 +140,7 @@ class Recorder:
 
 
 class Frozen(Recorder):
-    """A witness of a replay: whatever is released, the recorded run's output is given.
+    """The audit hook of a replay: whatever is released, the recorded run's output is given.
 
     Args:
         recorded: the run whose outputs are given.

@@ -15,7 +15,7 @@ from almoner.errors import ArgumentError
 __all__ = ["ManyRuns", "OneRun", "many_runs", "one_run"]
 
 APART = 2.0
-"""By what factor the places of two thresholds next to each other differ."""
+"""Factor between the places of two neighbouring thresholds."""
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ Array = NDArray[np.float64]
 ALARM = 1e-7
 USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8
-"""Vectors as long as this are compared by their directions as well."""
+"""Vectors of at least so many numbers are compared by their directions as well."""
 COARSE = 8.0
 MOST_PAIRS = 200
 SINGLE, DOUBLE = 2.0**-22, 2.0**-51
-"""By what share of a number adding noise in single or double precision may be off, twice over."""
+"""Twice the largest relative error of adding noise in single and in double precision."""
 
 
 class _Noise(NamedTuple):

@@ -214,7 +214,7 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
 def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
     events = _events()
     return {
-        events.NoOpDpEvent: lambda event: mechanisms.Composed(()),
+        events.NoOpDpEvent: lambda _: mechanisms.Composed(()),
         events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
         events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
         events.DiscreteLaplaceDpEvent: _discrete_laplace,
@@ -234,7 +234,7 @@ def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
 
 
 _UP = 1 + 1e-15
-_LARGEST_EXPONENT = 700.0  # of exp in doubles
+_LARGEST_EXPONENT = 700.0  # largest exponent at which exp fits a double
 
 
 def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Mechanism:

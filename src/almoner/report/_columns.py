@@ -10,10 +10,10 @@ from almoner import _html
 __all__ = ["columns"]
 
 _LEFT, _WIDTH = 13.0, 81.0
-"""Where the columns begin and how wide they are together, in percent of the picture."""
+"""Left edge of the columns and their width together, in percent of the picture."""
 
 _TOP, _HEIGHT = 46, 154
-"""The same downwards, in pixels."""
+"""Top edge of the columns and their height, in pixels."""
 
 _BINS = 30
 

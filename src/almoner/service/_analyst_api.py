@@ -30,7 +30,7 @@ _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
 SEPARATOR = "/"
-"""Between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+"""Stands between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
 
 DATA_TEXTS: Mapping[str | None, str] = {
     None: "The data of table {!r} can be read again.",

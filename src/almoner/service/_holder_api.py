@@ -17,8 +17,6 @@ __all__ = ["HolderApi", "aside", "spent_by"]
 
 SHARES = tuple(place / 20 for place in range(21))
 _REMEMBER = 15.0  # seconds for which counts of people are kept
-
-
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
 Result = TypeVar("Result")

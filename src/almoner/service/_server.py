@@ -30,9 +30,9 @@ with _extras.need("starlette", "uvicorn", extra="service"):
 __all__ = ["OpenService", "opened", "serve"]
 
 _MOST_CONNECTIONS = 256
-_GRACE = 60  # seconds
+_GRACE = 60  # seconds that requests have to finish when the service stops
 _HEADER_SECONDS = 15.0
-"""For the line and the headers of a request, from the connection's first moment or from the answer before."""
+"""Time for the line and the headers of a request, from the connection's first moment or from the answer before."""
 
 
 class OpenService(NamedTuple):

@@ -85,17 +85,17 @@ class Limits:
     """Limits of one analyst. Every field is public. Shares are of each person's budget."""
 
     share: float = 0.1
-    """All questions of the analyst together may cost a person so much."""
+    """Most that all questions of the analyst together may cost a person."""
     least: float = 1e-4
     """The least price of a question."""
     questions: int = 100
-    """A day, in UTC, that are charged."""
+    """Most questions that are charged on a day, in UTC."""
     cells: int = 10_000
-    """Numbers in one answer."""
+    """Most numbers in one answer."""
     seconds: float = 600.0
-    """Of answering a day, in whole steps; counted anew when the service starts."""
+    """Most seconds of answering a day, in whole steps; counted anew when the service starts."""
     requests: int = 600
-    """A minute, of whatever kind."""
+    """Most requests a minute, of whatever kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "demo"]
 
 _STATEMENT = "statement.html"
-"""Of a generated customer, who is nobody: public."""
+"""The page of a generated customer, who is nobody: public."""
 
 
 def add(app: typer.Typer) -> None:
@@ -42,13 +42,13 @@ class _Row:
 
     method: str
     epsilon: float | None
-    """What one run promises; None: nothing."""
+    """The promise of one run; None: nothing."""
     accuracy: float
     spread: float
     """Standard deviation over the runs."""
     runs: int
     seconds: float
-    """Of one run."""
+    """Time of one run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +58,11 @@ class _Results:
     data: str
     people: int
     unit: str
-    """What the people are called."""
+    """Name of the people."""
     delta: float
     rows: list[_Row]
     gained: float
-    """What accounts per person add to the mean accuracy, in points."""
+    """Points that accounts per person add to the mean accuracy."""
     half: float | None
     """Half of the 95 % interval of ``gained``; None: one run has none."""
     card: "Card"

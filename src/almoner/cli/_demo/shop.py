@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOMERS", "PERSON", "WEEKS", "Counts", "weekly_counts"]
 
 CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8
-"""Generated; the budget pays for so many weeks in full."""
+"""Generated customers, weeks with a question, and weeks that a budget pays for in full."""
 
 PERSON = 17
 SIGMA, DELTA = 10.0, 1e-6
@@ -28,7 +28,7 @@ class Counts:
     truth: list[int]
     answers: list[float]
     one_budget: int
-    """How many weeks one budget of the same size for all people answers."""
+    """Number of weeks that one budget of the same size for all people answers."""
     epsilon: float
     statement: "Statement"
 

@@ -11,11 +11,10 @@ from almoner import _check, filters, mechanisms, odometers
 from almoner._uncopyable import Uncopyable
 from almoner.curves.totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.interop.opacus._hook import Hook
-from almoner.interop.opacus._rules import rate
+from almoner.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
 from almoner.interop.opacus._runs import Runs
 
-__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
+__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "Hook", "OdometerAccountant", "StepAccountant"]
 
 CALIBRATE = (
     "the budget has its epsilon: find the noise with accounting.calibrate.sigma(budget, steps, sample_rate=...), and "
@@ -36,7 +35,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         return list(self._history)
 
     @history.setter
-    def history(self, value: object) -> NoReturn:
+    def history(self, _: object) -> NoReturn:
         raise Unsupported(CALIBRATE)
 
     @abstractmethod
@@ -130,6 +129,27 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         self._check_covers(then)
 
 
+class Hook:
+    """The function that Opacus calls after adding noise and before each step."""
+
+    def __init__(self, accountant: StepAccountant, sample_rate: float) -> None:
+        self._accountant, self._rate = accountant, sample_rate
+
+    def __call__(self, optimizer: DPOptimizer) -> None:
+        """Charge the step, or raise before a parameter changes."""
+        try:
+            refuse_accumulation(optimizer)
+            refuse_adaptive(optimizer)
+            self._accountant.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=self._rate)
+        except BaseException:
+            forget_gradients(optimizer)
+            raise
+
+    def refuse(self, optimizer: DPOptimizer) -> None:
+        """Raise where the step cannot be charged; nothing is."""
+        self._accountant.refuse(mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate))
+
+
 class Accountant(StepAccountant):
     """An Opacus accountant that charges a filter before each step, and stops the step that does not fit.
 
@@ -164,7 +184,7 @@ class Accountant(StepAccountant):
         """True if the budget admits one more step like this."""
         return self._budget.admits(step)
 
-    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
 
         It does not grow with the steps: a running total would hold only for a number of steps fixed in advance. What
@@ -248,7 +268,7 @@ class OdometerAccountant(StepAccountant):
         self._odometer.check(step)
         return True
 
-    def get_epsilon(self, delta: float, *args: object, one_more: bool = False, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, one_more: bool = False, **_kwargs: object) -> float:
         """The odometer's ex-post bound now; 0 before anything was charged.
 
         Args:
@@ -342,7 +362,7 @@ class FixedAccountant(StepAccountant):
                 f"all {self._steps} steps that were fixed in advance are done", asked=1, spent=len(self), left=0
             )
 
-    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon of the whole plan at delta, whatever part of it was run.
 
         The number of the steps so far would not be private if results decided when to stop.

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MOST_BODY = 65_536
-"""Bytes of the body of a request."""
+"""Largest number of bytes of the body of a request."""
 
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")

@@ -52,7 +52,7 @@ class Visit(NamedTuple):
     name: str
     ends: float
     form: str
-    """What every form of this visit must send back."""
+    """A random text that every form of this visit must send back."""
     token: str
     """The hash of the token that it began with: another token ends the visit."""
 
