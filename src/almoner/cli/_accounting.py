@@ -19,7 +19,6 @@ from almoner.cli._options.common import (
     NoiseMultiplier,
     OptionalNoiseMultiplier,
     Sampling,
-    flattened,
 )
 from almoner.cli._options.files import check_new_file
 from almoner.cli._shown.json import dumps
@@ -30,24 +29,13 @@ if TYPE_CHECKING:
     from almoner.accounting.calibrate import Calibration
     from almoner.mechanisms import Mechanism
 
-__all__ = ["add", "calibrate", "epsilon"]
+__all__ = ["calibrate", "epsilon"]
 
 WHICH = (
     "You need the first if noise, sample rate and number of steps were fixed before the run; the second if any of them "
     "may depend on results and a filter with that budget refuses what does not fit; the third if there is no budget "
     "and results may decide when to stop."
 )
-
-
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    app.command(
-        epilog="Example: almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000",
-        rich_help_panel="Plan the budget",
-    )(flattened(epsilon))
-    app.command(
-        epilog="Example: almoner calibrate --epsilon 1 --delta 1e-6 --steps 100", rich_help_panel="Plan the budget"
-    )(flattened(calibrate))
 
 
 def epsilon(

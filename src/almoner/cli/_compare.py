@@ -15,7 +15,6 @@ from almoner.cli._options.common import (
     OptionalNoiseMultiplier,
     Picture,
     Sampling,
-    flattened,
 )
 from almoner.cli._options.files import check_new_file, check_picture
 from almoner.cli._shown.json import dumps
@@ -25,7 +24,7 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.accounting.compare import Comparison
 
-__all__ = ["add", "compare", "described"]
+__all__ = ["compare", "described"]
 
 WHICH = (
     "You need a bound that is fixed if mechanism and number of steps were fixed before the run; the epsilon of a "
@@ -127,11 +126,3 @@ def _rows(table: "Comparison") -> Listing:
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
     return Listing(("bound", "promise", *counts), rows, title=title, right=counts, narrow=True)
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(
-        epilog="Example: almoner compare --mechanism gaussian --noise-multiplier 20 --steps 100",
-        rich_help_panel="Plan the budget",
-    )(flattened(compare))

@@ -13,7 +13,7 @@ from almoner.cli._options.common import Force
 from almoner.cli._options.files import check_free
 from almoner.cli._options.groups import Group
 
-__all__ = ["add"]
+__all__ = ["init"]
 
 Rows = Iterable[tuple[object, ...]]
 
@@ -23,11 +23,6 @@ Example = Annotated[bool, typer.Option("--example", help="Write an example table
 init = typer.Typer(
     cls=Group, help="Write commented files to begin with.", epilog="Example: almoner init query clinic --example"
 )
-
-
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    app.add_typer(init, name="init", rich_help_panel="Start")
 
 
 @init.command("train", epilog="Example: almoner init train first-model --example")

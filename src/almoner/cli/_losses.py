@@ -28,15 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["add", "losses"]
+__all__ = ["losses"]
 
 STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    example = "almoner losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"
-    app.command(epilog=f"Example: {example}", rich_help_panel="Plan the budget")(losses)
 
 
 def losses(

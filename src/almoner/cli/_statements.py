@@ -8,9 +8,9 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown
+from almoner.cli._ledger import Person, opened
 from almoner.cli._options.common import Force, Json, OptionalDelta, Page
 from almoner.cli._options.files import check_page, write_page
-from almoner.cli._queries import Person, opened
 from almoner.cli._shown.json import dumps
 from almoner.cli._shown.tables import Listing, show
 from almoner.errors import ArgumentError
@@ -19,16 +19,9 @@ if TYPE_CHECKING:
     from almoner.individual import BudgetStatement
     from almoner.queries import Statement
 
-__all__ = ["add"]
+__all__ = ["statement"]
 
 LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(epilog="Example: almoner statement people.ledger --person 17", rich_help_panel="Publish statistics")(
-        statement
-    )
 
 
 def statement(

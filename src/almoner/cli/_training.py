@@ -28,7 +28,6 @@ from almoner.cli._options.common import (
     OutFolder,
     PrivatePicture,
     Steps,
-    flattened,
 )
 from almoner.cli._options.files import check_free, check_new_file, check_picture
 from almoner.cli._shown.json import dumps
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained, TrainedOnImages, Tuning
 
-__all__ = ["add", "predict", "train"]
+__all__ = ["predict", "train"]
 
 SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of DATA.")]
 
@@ -179,16 +178,6 @@ class OutputOptions:
     picture: PrivatePicture = None
     force: Force = False
     as_json: Json = False
-
-
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    tables = "almoner train people.csv --target income --schema schema.toml --epsilon 1 --out model"
-    images = (
-        "almoner train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
-    )
-    app.command(epilog=f"Example: {tables}\n\nExample: {images}", rich_help_panel="Train")(flattened(train))
-    app.command(epilog="Example: almoner predict model others.csv --out answers.csv", rich_help_panel="Train")(predict)
 
 
 def train(

@@ -25,15 +25,10 @@ if TYPE_CHECKING:
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
-__all__ = ["add", "demo"]
+__all__ = ["demo"]
 
 _STATEMENT = "statement.html"
 """The page of a generated customer, who is nobody: public."""
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(epilog="Example: almoner demo --runs 1 --out demo", rich_help_panel="Start")(demo)
 
 
 @dataclass(frozen=True, slots=True)
