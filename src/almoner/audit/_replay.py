@@ -9,9 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from almoner import _audit_hook, _check
 from almoner.audit._accounts import Account, account_of
 from almoner.audit._calls import Diverged, Frozen, Recorder, Run
-from almoner.audit._compare import Found, Pair, compare
+from almoner.audit._compare import Found, Pair, compare, difference, plain
 from almoner.audit._noise import noise_found
-from almoner.audit._public import difference, plain
 from almoner.audit._report import Finding, Report
 from almoner.errors import ArgumentError
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from opacus.accountants.accountant import IAccountant
 from opacus.optimizers import DPOptimizer
@@ -25,6 +25,11 @@ CALIBRATE = (
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     """An Opacus accountant that charges each step after the noise was added and before a parameter changes."""
 
+    _NAME: ClassVar[str]
+    """The name to register the accountant under."""
+    _HELD: ClassVar[str]
+    """The name of what it holds, in checkpoints."""
+
     def __init__(self) -> None:
         self._history: list[tuple[float, float, int]] = []
         self._runs = Runs()
@@ -45,10 +50,6 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
     @abstractmethod
     def admits(self, step: mechanisms.Mechanism) -> bool:
         """True if one more step like this fits. Asking changes nothing."""
-
-    @abstractmethod
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an account like this one, with the same promise; return it."""
 
     def refuse(self, step: mechanisms.Mechanism) -> None:
         """Raise where one more step cannot be counted, or does not fit; nothing is charged."""
@@ -114,19 +115,48 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         """The function that Opacus calls after adding noise and before each step: it charges the step."""
         return Hook(self, rate(sample_rate))
 
-    def _check_kind(self, state_dict: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant of this kind, which holds this name too; return it."""
-        if not state_dict or state_dict.get("mechanism") != self.mechanism() or name not in state_dict:
-            raise ArgumentError(f"state_dict must be the state of an accountant {self.mechanism()!r}")
-        return state_dict
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name to register the accountant under."""
+        return cls._NAME
 
-    def _charge_again(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint of an account like this one."""
+    @abstractmethod
+    def _held(self) -> dict[str, Any]:
+        """The budget, odometer or plan, for checkpoints."""
+
+    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
+        """Opacus's state; and the state of the filter under "filter", of the odometer under "odometer", or "plan"."""
+        state: MutableMapping[str, Any] = super().state_dict(destination)
+        state[self._HELD] = self._held()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
+        """Charge the steps of a checkpoint to this account, which must be as it was before them.
+
+        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
+        ``step``.
+
+        Guarantee: a budget has at least as much spent, and an odometer's bound is at least as large, as when the
+            checkpoint was written; of a plan no more steps are taken than were fixed in advance, those since the
+            checkpoint not counted.
+        Source: theory 1.2.
+        """
         then = self.check_state(state_dict)
         for noise_multiplier, sample_rate, steps in then["history"]:
             for _ in range(steps):
                 self.step(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
         self._check_covers(then)
+
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an account like this one, with the same promise; return it."""
+        if not state_dict or state_dict.get("mechanism") != self.mechanism() or self._HELD not in state_dict:
+            raise ArgumentError(f"state_dict must be the state of an accountant {self.mechanism()!r}")
+        self._check_same(state_dict[self._HELD])
+        return state_dict
+
+    @abstractmethod
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        """Refuse the budget, odometer or plan of a checkpoint that is another one."""
 
 
 class Hook:
@@ -166,6 +196,8 @@ class Accountant(StepAccountant):
     Source: the theorem of the budget's filter; theory 2.6.
     """
 
+    _NAME, _HELD = "filter", "filter"
+
     def __init__(self, budget: filters.Filter) -> None:
         if not isinstance(budget, filters.Filter):
             raise ArgumentError(f"budget={budget!r} must be a filter")
@@ -196,34 +228,13 @@ class Accountant(StepAccountant):
         _check.between(0, 1, delta=delta)
         return self._budget.epsilon(delta=delta) if self._budget.count else 0.0
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "filter"
+    def _held(self) -> dict[str, Any]:
+        return self._budget.state()
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the state of the filter under "filter"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["filter"] = self._budget.state()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint to this accountant's budget, which must be as it was before them.
-
-        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
-        ``step``.
-
-        Guarantee: the budget has at least as much spent as when the checkpoint was written.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this budget; return it."""
-        then, now = self._check_kind(state_dict, "filter"), self._budget.state()
-        if then["filter"]["filter"] != now["filter"] or _fixed(then["filter"]) != _fixed(now):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        now = self._budget.state()
+        if held["filter"] != now["filter"] or _fixed(held) != _fixed(now):
             raise ArgumentError(f"state_dict belongs to another budget than {self._budget!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         spent = zip(self._budget.state()["spent"], then["filter"]["spent"], strict=True)
@@ -244,6 +255,8 @@ class OdometerAccountant(StepAccountant):
         one record for each person.
     Source: theory 6.1, 6.3; theory 2.6.
     """
+
+    _NAME, _HELD = "odometer", "odometer"
 
     def __init__(self, odometer: odometers.Odometer) -> None:
         if not isinstance(odometer, odometers.Odometer):
@@ -286,31 +299,13 @@ class OdometerAccountant(StepAccountant):
         step = mechanisms.gaussian_step(self._history[-1][0], 1.0, self._history[-1][1]) if one_more else None
         return self._odometer.ex_post_epsilon(delta=delta, after=step)
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "odometer"
+    def _held(self) -> dict[str, Any]:
+        return self._odometer.state()
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the state of the odometer under "odometer"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["odometer"] = self._odometer.state()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint to this odometer, which must be as it was before them.
-
-        Guarantee: the bound is at least that of the checkpoint.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this odometer; return it."""
-        then, now = self._check_kind(state_dict, "odometer"), self._odometer.state()
-        if then["odometer"]["odometer"] != now["odometer"] or _fixed(then["odometer"]) != _fixed(now):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        now = self._odometer.state()
+        if held["odometer"] != now["odometer"] or _fixed(held) != _fixed(now):
             raise ArgumentError(f"state_dict belongs to another odometer than {self._odometer!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         if self._odometer.count < then["odometer"]["count"]:
@@ -331,6 +326,8 @@ class FixedAccountant(StepAccountant):
         and one record for each person.
     Source: theory 7.1, 7.2 and 2.6; docs/proofs/losses.md.
     """
+
+    _NAME, _HELD = "fixed-plan", "plan"
 
     def __init__(self, *, noise_multiplier: float, sample_rate: float, steps: int) -> None:
         _check.whole(1, steps=steps)
@@ -373,31 +370,12 @@ class FixedAccountant(StepAccountant):
         _check.between(0, 1, delta=delta)
         return tightest(self.plan, delta=delta).epsilon
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "fixed-plan"
+    def _held(self) -> dict[str, Any]:
+        return mechanisms.to_fields(self.plan)
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the plan under "plan"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["plan"] = mechanisms.to_fields(self.plan)
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Take the steps of a checkpoint from the plan, which must be the same.
-
-        Guarantee: no more steps are taken than were fixed in advance, those since the checkpoint not counted.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this plan; return it."""
-        then = self._check_kind(state_dict, "plan")
-        if then["plan"] != mechanisms.to_fields(self.plan):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        if held != mechanisms.to_fields(self.plan):
             raise ArgumentError(f"state_dict belongs to another plan than {self.plan!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         """A plan counts nothing but its steps."""

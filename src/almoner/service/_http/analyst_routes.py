@@ -1,21 +1,19 @@
 """The routes of analysts: what they may do, as JSON. Each needs a token, but for the two that tell nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import parsed
-from almoner.service._http.http import Request, Response, body_of, json_response
+from almoner.service._http.http import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import analyst_of, bearer
 from almoner.service._http.openapi import document
 from almoner.service._problems import Refused, problem_of
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystRoutes", "ask"]
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class AnalystRoutes:

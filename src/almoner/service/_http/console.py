@@ -1,6 +1,5 @@
 """The data holder's console: budgets over time, people near the end, limits, alarms and checks. PRIVATE."""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -8,15 +7,14 @@ from almoner import _html
 from almoner._private import MARK
 from almoner.service._holder_api import HolderApi, aside
 from almoner.service._http.forms import Fields, fields_of
-from almoner.service._http.http import Request, Response, page_response, redirect
+from almoner.service._http.http import Handler, Request, Response, page_response, redirect
 from almoner.service._http.login import HOLDER, Visit, Visits
 from almoner.service._http.pages import login_page
-from almoner.service._problems import Refused, problem_of
+from almoner.service._problems import problem_of
 from almoner.service._tokens import holder_of
 
 __all__ = ["Console"]
 
-Handler = Callable[[Request], Awaitable[Response]]
 _DAYS = 60
 
 
@@ -87,8 +85,6 @@ class Console:
         try:
             told, people = self._api.overview(), self._api.people()
             spending, alarms = self._api.spending(), self._api.alarms()
-        except Refused:
-            raise
         except Exception as error:
             raise problem_of(error) from None
         body = [

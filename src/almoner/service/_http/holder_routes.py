@@ -1,20 +1,18 @@
 """The data holder's routes, on a port of their own: what is private stays behind one token."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._bodies import parsed
 from almoner.service._holder_api import HolderApi, aside
-from almoner.service._http.http import Request, Response, body_of, json_response
+from almoner.service._http.http import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import HOLDER, bearer
 from almoner.service._problems import Refused, problem_of
 from almoner.service._tokens import holder_of
 
 __all__ = ["HolderRoutes"]
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class HolderRoutes:

@@ -22,6 +22,7 @@ with _extras.need("starlette", "uvicorn", extra="service"):
 __all__ = [
     "MOST_BODY",
     "Guard",
+    "Handler",
     "Request",
     "Response",
     "application",
@@ -38,6 +39,9 @@ MOST_BODY = 65_536
 
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers a request."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -149,17 +153,15 @@ class Guard:
             self._metrics.took(name, time.monotonic() - began)
 
 
-def router_of(handlers: Sequence[tuple[str, str, Callable[[Request], Awaitable[Response]]]]) -> list[Route]:
+def router_of(handlers: Sequence[tuple[str, str, Handler]]) -> list[Route]:
     """Routes of (method, path, handler); the handlers of one path are called by method."""
-    paths: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    paths: dict[str, dict[str, Handler]] = {}
     for method, path, handler in handlers:
         paths.setdefault(path, {})[method] = handler
     return [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
 
 
-def _by_method(
-    methods: Mapping[str, Callable[[Request], Awaitable[Response]]],
-) -> Callable[[Request], Awaitable[Response]]:
+def _by_method(methods: Mapping[str, Handler]) -> Handler:
     async def answer(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:

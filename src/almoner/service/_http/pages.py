@@ -13,14 +13,13 @@ from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._http.analyst_routes import ask
 from almoner.service._http.forms import Fields, fields_of, form_for, key_of, question_of
-from almoner.service._http.http import Request, Response, page_response, redirect
+from almoner.service._http.http import Handler, Request, Response, page_response, redirect
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
 from almoner.service._problems import Refused, problem_of
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystPages", "login_page"]
 
-Handler = Callable[[Request], Awaitable[Response]]
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _MOST_PERIODS = 60
