@@ -21,7 +21,7 @@ ADDED = f'\n[analysts.eve]\ntoken = "{hash_of(EVE)}"\nquestions = 1\n'
 
 def changed(running, folder, text):
     (folder / "policy.toml").write_text(text, encoding="utf-8")
-    running.api.change(Policy.read(folder / "policy.toml"))
+    running.api.change_policy(Policy.read(folder / "policy.toml"))
 
 
 @pytest.fixture

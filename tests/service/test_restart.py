@@ -105,7 +105,7 @@ def test_a_request_under_way_of_an_analyst_who_left_is_no_failure(tmp_path, serv
     folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
     with service(folder) as running:
         api, bob = running.api, running.api.policy.analysts["bob"]
-        api.change(replace(api.policy, analysts={"ann": api.policy.analysts["ann"]}))
+        api.change_policy(replace(api.policy, analysts={"ann": api.policy.analysts["ann"]}))
         server.kill()
         server.start()
         api.session.ledger.store.close()

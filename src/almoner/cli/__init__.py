@@ -19,7 +19,7 @@ from almoner.cli._audit import audit
 from almoner.cli._compare import compare
 from almoner.cli._demo.run import demo
 from almoner.cli._init import init
-from almoner.cli._ledger import ledger
+from almoner.cli._ledger import ledger_commands
 from almoner.cli._losses import losses
 from almoner.cli._options.common import flattened
 from almoner.cli._options.groups import Commands
@@ -67,7 +67,7 @@ for _command, _panel, *_examples in (
 for _group, _name, _panel in (
     (init, "init", "Start"),
     (query, "query", _PUBLISH),
-    (ledger, "ledger", _PUBLISH),
+    (ledger_commands, "ledger", _PUBLISH),
     (audit, "audit", "Check"),
 ):
     app.add_typer(_group, name=_name, rich_help_panel=_panel)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from almoner.ledger import Ledger
     from almoner.queries.plans import Plan
 
-__all__ = ["Person", "ledger", "opened"]
+__all__ = ["Person", "ledger_commands", "opened"]
 
 LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
 Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
@@ -31,14 +31,14 @@ Person = Annotated[str, typer.Option("--person", help="The person, named as in t
 LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "People", "Copies and upkeep"
 """The headings of the help of `almoner ledger`."""
 
-ledger = typer.Typer(
+ledger_commands = typer.Typer(
     cls=Group,
     help="The data holder's record: show it, check it, limit it, let people leave.",
     epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
 )
 
 
-@ledger.command(
+@ledger_commands.command(
     "verify", epilog="Example: almoner ledger verify people.ledger --replay questions.toml", rich_help_panel=LOOK
 )
 def verify(
@@ -58,8 +58,8 @@ def verify(
     if replay is None:
         from almoner.ledger import verify as verified
 
-        with opened(path) as book:
-            findings = verified(book, head=head)
+        with opened(path) as ledger:
+            findings = verified(ledger, head=head)
     else:
         from almoner.queries.plans import Plan
 
@@ -74,15 +74,15 @@ def verify(
         raise typer.Exit(1)
 
 
-@ledger.command("show", epilog="Example: almoner ledger show people.ledger", rich_help_panel=LOOK)
+@ledger_commands.command("show", epilog="Example: almoner ledger show people.ledger", rich_help_panel=LOOK)
 def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: Json = False) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from almoner.ledger import summary
 
     if csv is not None:
         check_new_file(csv, force=force, read=(path,))
-    with opened(path) as book:
-        record = summary(book)
+    with opened(path) as ledger:
+        record = summary(ledger)
     symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
     rows = []
@@ -100,7 +100,7 @@ def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: 
     print(f"head: {record.head}")
 
 
-@ledger.command(
+@ledger_commands.command(
     "report", epilog="Example: almoner ledger report people.ledger --html report.html", rich_help_panel=LOOK
 )
 def report(
@@ -113,11 +113,11 @@ def report(
     check_page(html, force=force, read=(path,))
     from almoner.report.pages import ledger as page
 
-    with opened(path) as book:
-        write_page(html, page(book, head=head))
+    with opened(path) as ledger:
+        write_page(html, page(ledger, head=head))
 
 
-@ledger.command(
+@ledger_commands.command(
     "export", epilog="Example: almoner ledger export people.ledger --out record.jsonl", rich_help_panel=LOOK
 )
 def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
@@ -129,15 +129,17 @@ def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
 
     if out is not None:
         check_new_file(out, force=force, read=(path,))
-    with opened(path) as book:
-        text = "".join(f"{line}\n" for line in exported(book))
+    with opened(path) as ledger:
+        text = "".join(f"{line}\n" for line in exported(ledger))
     if out is None:
         typer.echo(text.encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
     else:
         out.write_text(text, encoding="utf-8")
 
 
-@ledger.command("check-export", epilog="Example: almoner ledger check-export record.jsonl", rich_help_panel=LOOK)
+@ledger_commands.command(
+    "check-export", epilog="Example: almoner ledger check-export record.jsonl", rich_help_panel=LOOK
+)
 def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
     """Check, without the ledger, that the chain of an exported record is unbroken.
 
@@ -150,25 +152,31 @@ def check_export(exported: Annotated[Path, typer.Argument(help="A file that `alm
     print(f"head: {head}")
 
 
-@ledger.command("retire", epilog="Example: almoner ledger retire people.ledger --person 17", rich_help_panel=PEOPLE)
+@ledger_commands.command(
+    "retire", epilog="Example: almoner ledger retire people.ledger --person 17", rich_help_panel=PEOPLE
+)
 def retire(path: LedgerName, person: Person) -> None:
     """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
-    with opened(path) as book:
-        charged = book.charged(person)
-        book.retire(person)
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        ledger.retire(person)
     _confirm("left: in no answer from now on, and the account stays", charged=charged)
 
 
-@ledger.command("restore", epilog="Example: almoner ledger restore people.ledger --person 17", rich_help_panel=PEOPLE)
+@ledger_commands.command(
+    "restore", epilog="Example: almoner ledger restore people.ledger --person 17", rich_help_panel=PEOPLE
+)
 def restore(path: LedgerName, person: Person) -> None:
     """Let a person who left return, with the account as it was."""
-    with opened(path) as book:
-        charged = book.charged(person)
-        book.restore(person)
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        ledger.restore(person)
     _confirm("is back, with the account as it was left", charged=charged)
 
 
-@ledger.command("erase", epilog="Example: almoner ledger erase people.ledger --person 17", rich_help_panel=PEOPLE)
+@ledger_commands.command(
+    "erase", epilog="Example: almoner ledger erase people.ledger --person 17", rich_help_panel=PEOPLE
+)
 def erase(path: LedgerName, person: Person) -> None:
     """Remove what single questions charged a person; the total remains, and the person is in no answer from now on.
 
@@ -176,13 +184,13 @@ def erase(path: LedgerName, person: Person) -> None:
     """
     from almoner.ledger import erase as erased
 
-    with opened(path) as book:
-        charged = book.charged(person)
-        erased(book, person)
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        erased(ledger, person)
     _confirm("is erased: one total remains, under a keyed hash", charged=charged)
 
 
-@ledger.command(
+@ledger_commands.command(
     "limit", epilog="Example: almoner ledger limit people.ledger --rho 0.5 --analyst ann", rich_help_panel=RULES
 )
 def limit(
@@ -199,11 +207,11 @@ def limit(
     if (rho is None) == (epsilon is None):
         raise ArgumentError("give either --rho or --epsilon")
     amount = epsilon if rho is None else rho
-    with opened(path) as book:
-        if (rho is None) != (book.symbol == "epsilon"):
-            raise ArgumentError(f"this ledger counts {book.measure}: give --{book.symbol}")
-        _check.positive(**{book.symbol: amount})
-        book.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
+    with opened(path) as ledger:
+        if (rho is None) != (ledger.symbol == "epsilon"):
+            raise ArgumentError(f"this ledger counts {ledger.measure}: give --{ledger.symbol}")
+        _check.positive(**{ledger.symbol: amount})
+        ledger.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
     limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
@@ -221,13 +229,13 @@ def opened(path: str) -> "Ledger":
     return Ledger.open(path)
 
 
-@ledger.command("trainings", epilog="Example: almoner ledger trainings people.ledger", rich_help_panel=LOOK)
+@ledger_commands.command("trainings", epilog="Example: almoner ledger trainings people.ledger", rich_help_panel=LOOK)
 def trainings(path: LedgerName, as_json: Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
     from almoner.ledger import trainings as listed
 
-    with opened(path) as book:
-        found, measure, symbol = listed(book), book.measure, book.symbol
+    with opened(path) as ledger:
+        found, measure, symbol = listed(ledger), ledger.measure, ledger.symbol
     if as_json:
         print(dumps([asdict(each) | {"measure": measure} for each in found]))
         return
@@ -238,13 +246,13 @@ def trainings(path: LedgerName, as_json: Json = False) -> None:
     show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
 
 
-@ledger.command("streams", epilog="Example: almoner ledger streams people.ledger", rich_help_panel=LOOK)
+@ledger_commands.command("streams", epilog="Example: almoner ledger streams people.ledger", rich_help_panel=LOOK)
 def streams(path: LedgerName, as_json: Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
     from almoner.ledger import streams as listed
 
-    with opened(path) as book:
-        found = listed(book)
+    with opened(path) as ledger:
+        found = listed(ledger)
     if as_json:
         print(dumps([asdict(each) for each in found]))
         return
@@ -255,7 +263,7 @@ def streams(path: LedgerName, as_json: Json = False) -> None:
     show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
 
 
-@ledger.command("create", epilog="Example: almoner ledger create questions.toml", rich_help_panel=RULES)
+@ledger_commands.command("create", epilog="Example: almoner ledger create questions.toml", rich_help_panel=RULES)
 def create(
     file: Annotated[Path, typer.Argument(help="A file of questions, or a policy of `almoner serve`.")],
     other: OtherLedger = None,
@@ -301,17 +309,17 @@ def _refuse_existing(plan: "Plan") -> None:
         raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
 
 
-def _words(book: "Ledger") -> str:
-    return f"made {book.store.name}: {book.symbol} = {shown(book.budget, 6)} for each person"
+def _words(ledger: "Ledger") -> str:
+    return f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person"
 
 
-@ledger.command("size", epilog="Example: almoner ledger size people.ledger", rich_help_panel=LOOK)
+@ledger_commands.command("size", epilog="Example: almoner ledger size people.ledger", rich_help_panel=LOOK)
 def size(path: LedgerName, as_json: Json = False) -> None:
     """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
     from almoner.ledger import size as measured
 
-    with opened(path) as book:
-        found = measured(book)
+    with opened(path) as ledger:
+        found = measured(ledger)
     if as_json:
         print(dumps({"private": MARK, **asdict(found)}))
         return
@@ -320,7 +328,7 @@ def size(path: LedgerName, as_json: Json = False) -> None:
     show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
 
 
-@ledger.command(
+@ledger_commands.command(
     "compact", epilog="Example: almoner ledger compact people.ledger --before 2026-01-01", rich_help_panel=UPKEEP
 )
 def compact(
@@ -330,33 +338,33 @@ def compact(
     """Merge what single questions charged into one total per person. Accounts, limits and answers do not change."""
     from almoner.ledger import compact as compacted
 
-    with opened(path) as book:
-        through = compacted(book, before=before)
+    with opened(path) as ledger:
+        through = compacted(ledger, before=before)
     print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
 
 
-@ledger.command(
+@ledger_commands.command(
     "witness", epilog="Example: almoner ledger witness people.ledger --file people.head", rich_help_panel=UPKEEP
 )
 def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:
     """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
-    with opened(path) as book:
-        book.witnessed_by(file.absolute())
+    with opened(path) as ledger:
+        ledger.witnessed_by(file.absolute())
     print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
 
 
-@ledger.command(
+@ledger_commands.command(
     "backup", epilog="Example: almoner ledger backup people.ledger --out people.backup", rich_help_panel=UPKEEP
 )
 def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file (PRIVATE).")]) -> None:
     """Copy a ledger's file, whole, and print the head of the copy."""
     from almoner.ledger import backup as copied
 
-    with opened(path) as book:
-        print(f"head: {copied(book, out)}")
+    with opened(path) as ledger:
+        print(f"head: {copied(ledger, out)}")
 
 
-@ledger.command(
+@ledger_commands.command(
     "restore-backup",
     epilog="Example: almoner ledger restore-backup people.backup --out restored.ledger",
     rich_help_panel=UPKEEP,
@@ -371,31 +379,31 @@ def restore_backup(
     print(f"head: {put_back(copy, out)}")
 
 
-@ledger.command(
+@ledger_commands.command(
     "protect", epilog="Example: almoner ledger protect postgresql://owner@server/people", rich_help_panel=RULES
 )
 def protect(path: LedgerName) -> None:
     """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
     from almoner.ledger import protect as protected
 
-    with opened(path) as book:
-        protected(book)
+    with opened(path) as ledger:
+        protected(ledger)
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 
-@ledger.command(
+@ledger_commands.command(
     "write-off", epilog="Example: almoner ledger write-off people.ledger --key churn", rich_help_panel=UPKEEP
 )
 def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name of the training.")]) -> None:
     """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
     from almoner.ledger import write_off as given_up
 
-    with opened(path) as book:
-        given_up(book, key)
+    with opened(path) as ledger:
+        given_up(ledger, key)
     print(f"{key!r} is written off: what it reserved is spent")
 
 
-@ledger.command(
+@ledger_commands.command(
     "dataset", epilog="Example: almoner ledger dataset people.ledger --name visits --column who", rich_help_panel=RULES
 )
 def dataset(
@@ -420,8 +428,8 @@ def dataset(
             if where in columns:
                 raise ArgumentError(f"--{option}: column {where!r} is given twice")
             columns[where] = _domain(option, text, given)
-    with opened(path) as book:
-        declared = book.dataset(name, person=column, columns=columns, new_version=new_version)
+    with opened(path) as ledger:
+        declared = ledger.dataset(name, person=column, columns=columns, new_version=new_version)
     print(f"{declared.name!r}, version {declared.version}: entry {declared.number}")
 
 
@@ -437,11 +445,11 @@ def _domain(option: str, text: str, given: str) -> dict[str, Any]:
     return {"keys": values} if option == "keys" else {"low": values[0], "high": values[1]}
 
 
-@ledger.command("datasets", epilog="Example: almoner ledger datasets people.ledger", rich_help_panel=LOOK)
+@ledger_commands.command("datasets", epilog="Example: almoner ledger datasets people.ledger", rich_help_panel=LOOK)
 def datasets(path: LedgerName, as_json: Json = False) -> None:
     """List the data sets of a ledger, each as it was declared last."""
-    with opened(path) as book:
-        found = list(book.datasets.values())
+    with opened(path) as ledger:
+        found = list(ledger.datasets.values())
     if as_json:
         print(dumps([each.public | {"number": each.number} for each in found]))
         return

@@ -51,8 +51,8 @@ def statement(
     else:
         from almoner.queries import statement as person_statement
 
-        with opened(path) as book:
-            told = person_statement(book, person, delta=delta)
+        with opened(path) as ledger:
+            told = person_statement(ledger, person, delta=delta)
         words, shown_lines = told.words, [_lines(told)] if told.lines else []
     if html is not None:
         from almoner.report.pages import statement as page

@@ -68,7 +68,7 @@ class AnalystApi:
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.service.step, publish=self._catch_up)
 
-    def change(self, policy: Policy) -> None:
+    def change_policy(self, policy: Policy) -> None:
         """Take over another policy of the same data, ledger and ports; returns when it is in force.
 
         Raises:
@@ -131,7 +131,7 @@ class AnalystApi:
             raise
         before.close()
 
-    def renew(self) -> bool:
+    def renew_data(self) -> bool:
         """Open the data again, on the ledger that is open, if a file of theirs is not what it was; whether it is done.
 
         Raises:
@@ -182,9 +182,9 @@ class AnalystApi:
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
         self.worker.stop()
-        book = self.session.ledger
+        ledger = self.session.ledger
         self.session.close()
-        book.close()
+        ledger.close()
 
     def _catch_up(self) -> None:
         try:
@@ -311,7 +311,7 @@ class AnalystApi:
         body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
         return Reply(body, False, answer)
 
-    def worked(self, terms: AnalystTerms, seconds: float) -> None:
+    def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
         today = _today()
         self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}

@@ -31,11 +31,11 @@ def explain(policy: Policy) -> list[str]:
 
 
 def _budget(session: Session) -> list[str]:
-    book = session.ledger
-    delta = book.stated_delta
+    ledger = session.ledger
+    delta = ledger.stated_delta
     return [
-        f"Each person has one budget for all analysts together: epsilon {shown(book.promise(delta), 6)} at delta "
-        f"{shown(delta, 6)} ({book.symbol} = {shown(book.budget, 6)}). {book.meaning().words}"
+        f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
+        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from almoner.ledger import Entry, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
 
-__all__ = ["HolderApi", "aside", "spent_by"]
+__all__ = ["HolderApi", "in_holder_thread"]
 
 SHARES = tuple(place / 20 for place in range(21))
 _REMEMBER = 15.0  # seconds for which counts of people are kept
@@ -22,7 +22,7 @@ _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread
 Result = TypeVar("Result")
 
 
-async def aside(work: Callable[[], Result]) -> Result:
+async def in_holder_thread(work: Callable[[], Result]) -> Result:
     """Do what the data holder asks for in threads of its own, which may wait for the ledger; analysts' never do."""
     return await asyncio.get_running_loop().run_in_executor(_ASIDE, work)
 
@@ -78,7 +78,7 @@ class HolderApi:
         return {
             "by_analyst": [
                 {"analyst": who, "purpose": purpose, "questions": number, "share": units / budget}
-                for (who, purpose), (number, units) in sorted(spent_by(entries).items())
+                for (who, purpose), (number, units) in sorted(_spent_by_analyst(entries).items())
             ],
             "by_day": [
                 {"day": day, "analyst": who, "share": units / budget} for (day, who), units in sorted(days.items())
@@ -163,7 +163,7 @@ class HolderApi:
         return self.analysts.metrics.text(gauges)
 
 
-def spent_by(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
+def _spent_by_analyst(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
     """By analyst and purpose: how many questions, and the sum of their highest prices in units."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in entries:

@@ -17,9 +17,9 @@ from almoner.service._analyst_api import AnalystApi
 from almoner.service._apply_policy import apply_policy, check_against_data
 from almoner.service._holder_api import HolderApi
 from almoner.service._http.analyst_routes import AnalystRoutes
+from almoner.service._http.application import Guard, application
 from almoner.service._http.console import Console
 from almoner.service._http.holder_routes import HolderRoutes
-from almoner.service._http.http import Guard, application
 from almoner.service._http.pages import AnalystPages
 from almoner.service.policies import Policy
 
@@ -157,12 +157,12 @@ def serve(
 def _change(api: AnalystApi, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
     """Take over the policy that is read now, and the data if they changed, or say why not."""
     try:
-        if api.renew():
+        if api.renew_data():
             changed("the data were opened again")
     except Exception as error:
         changed(f"the data were not opened again: {_why(error)}")
     try:
-        api.change(again())
+        api.change_policy(again())
     except Exception as error:
         changed(f"the policy was not changed: {_why(error)}")
     else:

@@ -1,16 +1,15 @@
 """The routes of analysts: what they may do, as JSON. Each needs a token, but for the two that tell nothing."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import parsed
-from almoner.service._http.http import Handler, Request, Response, body_of, json_response
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import analyst_of, bearer
 from almoner.service._http.openapi import document
-from almoner.service._problems import Refused, problem_of
+from almoner.service._problems import Refused, problem_of, refusing
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystRoutes", "ask"]
@@ -52,7 +51,7 @@ class AnalystRoutes:
     async def quote(self, request: Request) -> Response:
         terms = self._terms(request)
         values = parsed(await body_of(request))
-        return json_response(await asyncio.to_thread(_told, partial(self._api.quote, terms, values)))
+        return json_response(await asyncio.to_thread(refusing, partial(self._api.quote, terms, values)))
 
     async def ask(self, request: Request) -> Response:
         terms = self._terms(request, "fresh")
@@ -102,7 +101,7 @@ async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fr
         if api.session.ledger.store.closed:  # which takes no time of the analyst's
             await asyncio.shield(asyncio.wrap_future(api.worker.submit(terms.name, api.reopen, padded=False)))
         work = partial(api.ask, terms, values, key, fresh=fresh)
-        done = api.worker.submit(terms.name, work, padded=not known, count=partial(api.worked, terms))
+        done = api.worker.submit(terms.name, work, padded=not known, count=partial(api.count_seconds, terms))
         return await asyncio.shield(asyncio.wrap_future(done))
     except Exception as error:
         told = problem_of(error)
@@ -110,13 +109,6 @@ async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fr
         if told.code in ("internal", "data", "away", "changed", "ledger"):
             api.metrics.count("failures", kind=type(error).__name__)
         raise told from None
-
-
-def _told(work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except Exception as error:
-        raise problem_of(error) from None
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -5,12 +5,12 @@ from typing import Any
 
 from almoner import _html
 from almoner._private import MARK
-from almoner.service._holder_api import HolderApi, aside
-from almoner.service._http.forms import Fields, fields_of
-from almoner.service._http.http import Handler, Request, Response, page_response, redirect
+from almoner.service._holder_api import HolderApi, in_holder_thread
+from almoner.service._http.application import Handler, Request, Response, page_response, redirect
+from almoner.service._http.forms import fields_of
 from almoner.service._http.login import HOLDER, Visit, Visits
 from almoner.service._http.pages import login_page
-from almoner.service._problems import problem_of
+from almoner.service._problems import refusing
 from almoner.service._tokens import holder_of
 
 __all__ = ["Console"]
@@ -60,14 +60,15 @@ class Console:
         visit = self._visit(request)
         if visit is None:
             return redirect("/login")
-        return page_response(await aside(partial(self._home, visit)))
+        return page_response(await in_holder_thread(partial(self._home, visit)))
 
     async def verify(self, request: Request) -> Response:
         visit, fields = self._visit(request), await fields_of(request)
         if visit is None:
             return redirect("/login")
         Visits.check_form(visit, fields.get("form", ""))
-        await aside(partial(self._verified, fields))
+        verify = partial(self._api.verify, replay=fields.get("replay") == "yes")
+        await in_holder_thread(partial(refusing, verify))
         return redirect("/")
 
     def _visit(self, request: Request) -> Visit | None:
@@ -75,18 +76,9 @@ class Console:
         visit = self._visits.of(request)
         return visit if visit is not None and visit.token == self._api.analysts.policy.holder_token else None
 
-    def _verified(self, fields: Fields) -> None:
-        try:
-            self._api.verify(replay=fields.get("replay") == "yes")
-        except Exception as error:
-            raise problem_of(error) from None
-
     def _home(self, visit: Visit) -> str:
-        try:
-            told, people = self._api.overview(), self._api.people()
-            spending, alarms = self._api.spending(), self._api.alarms()
-        except Exception as error:
-            raise problem_of(error) from None
+        api = self._api
+        told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
         body = [
             _html.heading("Alarms"),
             *_alarms(alarms),

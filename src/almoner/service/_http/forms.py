@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from almoner import _html
-from almoner.service._http.http import Request, body_of
+from almoner.service._http.application import Request, body_of
 from almoner.service._problems import Refused
 from almoner.service.policies import Column, Policy
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._bodies import parsed
-from almoner.service._holder_api import HolderApi, aside
-from almoner.service._http.http import Handler, Request, Response, body_of, json_response
+from almoner.service._holder_api import HolderApi, in_holder_thread
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import HOLDER, bearer
 from almoner.service._problems import Refused, problem_of
 from almoner.service._tokens import holder_of
@@ -75,7 +75,7 @@ class HolderRoutes:
     async def _do(work: Callable[[], Any]) -> Any:
         """Work in a thread; the data holder is told why something is refused."""
         try:
-            return await aside(work)
+            return await in_holder_thread(work)
         except UnknownPerson as error:
             raise Refused(422, "person", str(error)) from None
         except AlmonerError as error:

@@ -12,8 +12,8 @@ from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
 from almoner.service._analyst_api import AnalystApi
 from almoner.service._http.analyst_routes import ask
+from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, form_for, key_of, question_of
-from almoner.service._http.http import Handler, Request, Response, page_response, redirect
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
 from almoner.service._problems import Refused, problem_of
 from almoner.service.policies import AnalystTerms
@@ -78,8 +78,8 @@ class AnalystPages:
     async def ask(self, _: Request, visit: Visit, terms: AnalystTerms, fields: Fields) -> Response:
         status, said = 200, []
         try:
-            book = self._api.session.ledger
-            values = question_of(fields, self._api.policy, book.symbol, book.budget)
+            ledger = self._api.session.ledger
+            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
             if fields.get("do") == "ask":
                 key = key_of(fields, values)
                 await ask(self._api, terms, values, key, fresh=fields.get("fresh") == "yes")

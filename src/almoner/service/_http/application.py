@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from almoner import _extras, _html
 from almoner.service._bodies import dumps
 from almoner.service._metrics import Metrics
-from almoner.service._problems import LEDGER_TEXTS, Refused
+from almoner.service._problems import FIXED_TEXTS, Refused
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.applications import Starlette
@@ -145,7 +145,7 @@ class Guard:
             _LOG.error("a request failed: %s", type(error).__name__)
             self._metrics.count("failures", kind=type(error).__name__)
             if not status:
-                await problem(Refused(500, "internal", LEDGER_TEXTS["internal"]))(scope, receive, sent)
+                await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
             route = scope.get("route")
             name = getattr(route, "path", "none")
