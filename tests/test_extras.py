@@ -14,8 +14,9 @@ HIDDEN = {
     "torch": ("from almoner.training import Trainer", "torch"),
     "sklearn": ("from almoner.training import LogisticRegression", "sklearn"),
     "PIL": (
-        "import pathlib, tempfile; from almoner.training import _pictures; folder = pathlib.Path(tempfile.mkdtemp()); "
-        "(folder / 'a.png').touch(); _pictures.read(folder, classes=None, shape=(1, 8, 8))",
+        "import pathlib, tempfile; from almoner.training.images import _image_files; "
+        "folder = pathlib.Path(tempfile.mkdtemp()); (folder / 'a.png').touch(); "
+        "_image_files.read(folder, classes=None, shape=(1, 8, 8))",
         "images",
     ),
     "starlette": ("import almoner.service", "service"),

@@ -104,8 +104,6 @@ ALONE = {
 PARAMETERS = 12
 """A function takes so many, or is in MANY."""
 MANY = {
-    "cli._compare.compare": 16,
-    "cli._training.train": 44,
     "queries._session.open": 19,
     "training._linear.descent.descend": 15,
     "training._linear.estimator.__init__": 18,

@@ -1,7 +1,7 @@
 """The one place through which noisy values are released, so that an audit can watch a run and hold its outputs still.
 
-An ordinary run has no witness: what is released is what the noise gives. Only ``almoner.audit`` brings a witness, for
-the time of one block and for the thread that is in it; other threads are never seen, and never held still.
+An ordinary run has no hook: what is released is what the noise gives. Only ``almoner.audit`` installs a hook, for the
+time of one block and for the thread that is in it; other threads are never seen, and never held still.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Part", "Witness", "coins", "present", "released"]
+__all__ = ["AuditHook", "Part", "coins", "installed", "released"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What makes several calls one mechanism, which is paid for once. Public.
+    """The place of a call among several that are one mechanism, which is paid for once. Public.
 
     Fields:
         of: the object that makes the calls; calls of the same object belong together.
@@ -41,8 +41,8 @@ class Part:
     step: int = 0
 
 
-class Witness(Protocol):
-    """Sees what is released."""
+class AuditHook(Protocol):
+    """Sees what is released, and may give another output in its place."""
 
     def released(self, release: Callable[[], T], exact: object, mechanism: object, part: Part | None) -> T:
         """Run the release, and give what it gave or, in a replay, what the recorded run gave."""
@@ -51,11 +51,11 @@ class Witness(Protocol):
         """Uniform numbers that decide who is sampled, one for each person."""
 
 
-_PRESENT: ContextVar[Witness | None] = ContextVar("audit_witness", default=None)
+_INSTALLED: ContextVar[AuditHook | None] = ContextVar("audit_hook", default=None)
 
 
 def released(release: Callable[[], T], *, exact: object, mechanism: object, part: Part | None = None) -> T:
-    """What ``release`` gives: an exact private value, with noise.
+    """Release an exact private value with noise: the result of ``release`` or, in an audit, of the recorded run.
 
     Args:
         release: draws the noise and adds it.
@@ -63,8 +63,8 @@ def released(release: Callable[[], T], *, exact: object, mechanism: object, part
         mechanism: public. What is run: a mechanism of ``almoner.mechanisms``, or a watch.
         part: public. Where the call is one of several that are one mechanism.
     """
-    witness = _PRESENT.get()
-    return release() if witness is None else witness.released(release, exact, mechanism, part)
+    hook = _INSTALLED.get()
+    return release() if hook is None else hook.released(release, exact, mechanism, part)
 
 
 def coins(draw: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -73,15 +73,15 @@ def coins(draw: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
     Args:
         draw: gives fresh ones, for the people in an order that stays when a person's records are removed.
     """
-    witness = _PRESENT.get()
-    return draw() if witness is None else witness.coins(draw)
+    hook = _INSTALLED.get()
+    return draw() if hook is None else hook.coins(draw)
 
 
 @contextmanager
-def present(witness: Witness) -> Iterator[None]:
-    """Let a witness see what this block releases; for ``almoner.audit`` alone."""
-    token = _PRESENT.set(witness)
+def installed(hook: AuditHook) -> Iterator[None]:
+    """Let a hook see what this block releases; for ``almoner.audit`` alone."""
+    token = _INSTALLED.set(hook)
     try:
         yield
     finally:
-        _PRESENT.reset(token)
+        _INSTALLED.reset(token)

@@ -1,8 +1,8 @@
-"""CSV files in one fixed form, line by line, as Arrow record batches of text: for training and for queries alike.
+r"""CSV files in one fixed form, line by line, as Arrow record batches of text: for training and for queries alike.
 
 The form, of which nothing is guessed from any row:
 
-- text in UTF-8; lines end all alike, in ``\\n`` or in ``\\r\\n``
+- text in UTF-8; lines end all alike, in ``\n`` or in ``\r\n``
 - the first line names the columns, all differently; what separates its names (``,``, ``;``, ``|`` or a tab) separates
   the entries of all lines
 - every other line is a row, with an entry for every column; empty lines are skipped
@@ -49,7 +49,7 @@ _CURE = "Parquet may hold any text: duckdb -c \"COPY (FROM read_csv('old.csv', a
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the start of a file says about all of its lines. Every field is public.
+    """The form of a file's lines, read off its start. Every field is public.
 
     Fields:
         path: the file; ``.gz``, ``.zst`` and ``.bz2`` are decompressed.
@@ -167,7 +167,7 @@ def _batches(read: Form, wanted: Sequence[str] | None) -> Iterator["RecordBatch"
 
 
 def _delimiter(first: str, path: Path) -> str | None:
-    """What separates the names in a file's line of names; None where there is one name."""
+    """The separator of the names in a file's line of names; None where there is one name."""
     outside = re.sub(_IN_QUOTES, r"\1", first)
     times = {each: outside.count(each) for each in _DELIMITERS}
     best = [each for each in _DELIMITERS if 0 < times[each] == max(times.values())]
@@ -273,7 +273,7 @@ def _check_line_ends(block: bytes, line_end: bytes) -> None:
 
 
 def _quotes_are_plain(block: bytes, delimiter: str) -> bool:
-    """Whether quotes open and close entries in turn, with none inside of an entry: most files have no others."""
+    """True if quotes open and close entries in turn, with none inside of an entry: most files have no others."""
     letters = np.frombuffer(block, dtype=np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))
     before, after = letters[quotes[::2] - 1], letters[(quotes[1::2] + 1) % len(letters)]

@@ -1,4 +1,4 @@
-"""How files are kept: one lock, one fsync, one private mode, one way to write a file or a folder whole or not at all.
+"""Keep files: one lock, one fsync, one private mode, one way to write a file or a folder whole or not at all.
 
 What is written here is forced to the disk before it gets its name: after a crash there is the old state or the new one.
 Nothing that holds a file or a connection is shared with a forked process, which would write beside its parent.
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-"""Modes for their owner alone."""
+"""Modes of files and folders that their owner alone may use."""
 
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 """The errors of file systems that have no locks."""
@@ -80,11 +80,11 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds the lock file."""
+        """True if this process holds the lock file."""
         return self._descriptor is not None
 
     def take(self, *, required: bool = True) -> bool:
-        """Whether the lock is taken, or was already; False where another process holds it.
+        """Take the lock: True if it is taken, or was already; False where another process holds it.
 
         Args:
             required: whether to raise OSError on systems and file systems that have no locks; else they count as free.
@@ -114,7 +114,7 @@ class Lock:
         return True
 
     def claim(self, status: os.stat_result) -> bool:
-        """Whether no other lock in this process has claimed the protected file, under whatever name."""
+        """Claim the protected file: False if another lock in this process has, under whatever name."""
         key = status.st_dev, status.st_ino
         if key in _CLAIMED:
             return False

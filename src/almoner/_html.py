@@ -113,7 +113,7 @@ dt { font-weight: 600; } dd { grid-column: 2; margin: 0; overflow-wrap: anywhere
 
 
 STYLE_HASH = "sha256-" + b64encode(sha256(f"\n{_STYLE}\n".encode()).digest()).decode()
-"""Of the style of every page, for a Content-Security-Policy that allows no other."""
+"""Hash of the style of every page, for a Content-Security-Policy that allows no other."""
 
 
 def text(value: object, *, short: bool = False) -> str:
@@ -228,7 +228,7 @@ def exact(value: object) -> str:
 
 
 def question(name: str, words: str, *more: str) -> str:
-    """What was asked: its name, what that is in words, and HTML below; the name may be empty."""
+    """A question that was asked: its name, what that is in words, and HTML below; the name may be empty."""
     titled = [f'<span class="said name">{text(name)}</span>'] if name else []
     return "".join([*titled, f'<span class="said">{_plain(words)}</span>', *more])
 

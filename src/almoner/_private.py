@@ -1,4 +1,4 @@
-"""How views for the data holder are marked, and which quantiles over people they show."""
+"""The mark of views for the data holder, and the quantiles over people that they show."""
 
 __all__ = ["LEVELS", "MARK"]
 

@@ -64,14 +64,14 @@ def exact(value: float | int | Fraction | Decimal) -> Fraction:
 
 
 def up(cost: float | Fraction, *, per: int = MEASURE) -> Units:
-    """What is spent: the least whole number of units that is not below the cost; NaN counts as infinite."""
+    """Round a cost up: the least whole number of units that is not below it; NaN counts as infinite."""
     if isinstance(cost, float) and not -inf < cost < inf:
         return inf
     return max(0, ceil(exact(cost) * per))
 
 
 def budget(amount: float | Fraction, *, per: int = MEASURE) -> int:
-    """What may be spent: the largest whole number of units that is not above the amount."""
+    """Round a budget down: the largest whole number of units that is not above the amount."""
     return floor(exact(amount) * per)
 
 

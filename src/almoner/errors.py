@@ -66,11 +66,7 @@ class BudgetExceeded(AlmonerError):
         self.left = left
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_budget_exceeded, (str(self), self.asked, self.spent, self.left)
-
-
-def _rebuild_budget_exceeded(message: str, asked: object, spent: object, left: object) -> BudgetExceeded:
-    return BudgetExceeded(message, asked=asked, spent=spent, left=left)
+        return _rebuilt, (type(self), str(self), {"asked": self.asked, "spent": self.spent, "left": self.left})
 
 
 class Unsupported(AlmonerError, TypeError):
@@ -103,11 +99,7 @@ class DataError(AlmonerError, ValueError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_data_error, (type(self), str(self), self.reason)
-
-
-def _rebuild_data_error(kind: type[DataError], message: str, reason: DataReason) -> DataError:
-    return kind(message, reason=reason)
+        return _rebuilt, (type(self), str(self), {"reason": self.reason})
 
 
 class CalibrationFailed(AlmonerError):
@@ -132,11 +124,7 @@ class LedgerError(AlmonerError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_ledger_error, (type(self), str(self), self.reason)
-
-
-def _rebuild_ledger_error(kind: type[LedgerError], message: str, reason: LedgerReason) -> LedgerError:
-    return kind(message, reason=reason)
+        return _rebuilt, (type(self), str(self), {"reason": self.reason})
 
 
 class MissingExtra(AlmonerError, ImportError):
@@ -145,3 +133,8 @@ class MissingExtra(AlmonerError, ImportError):
 
 class PrivacyWarning(UserWarning):
     """Something around a training costs privacy that its guarantee does not cover; the training itself goes on."""
+
+
+def _rebuilt(kind: type[AlmonerError], message: str, attributes: dict[str, object]) -> AlmonerError:
+    """An error as it was before it was pickled."""
+    return kind(message, **attributes)

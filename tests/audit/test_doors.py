@@ -160,7 +160,7 @@ def test_who_is_not_sampled_must_pay(monkeypatch):
     """A sampled step that charges those alone who were sampled."""
 
     def charge_and_sum(self, gradients, records, accounts, step, steps_left):
-        coins = contributions._witness.coins(lambda: self._coins.random(records.person_count))
+        coins = contributions._audit_hook.coins(lambda: self._coins.random(records.person_count))
         sampled = coins < step.sample_rate
         accounts.charge(step, np.where(sampled, step.sensitivity, 0.0))
         inputs, targets, numbers = records.select_people(torch.from_numpy(np.flatnonzero(sampled)))

@@ -159,26 +159,26 @@ def test_outputs_are_held_still_in_the_audit_only():
 
     assert audit.replay(pipeline, 3, people=[1, 2], without=lambda data, person: data).holds
     assert len(set(beside)) == len(beside) == 4
-    assert _audit_hook._PRESENT.get() is None
+    assert _audit_hook._INSTALLED.get() is None
     assert one() != one()
 
 
-def test_audits_alone_bring_a_witness():
+def test_audits_alone_install_a_hook():
     """No other room of the package can hold outputs still: nobody else names what does."""
     package = Path(_audit_hook.__file__).parent
     naming = [
         path.relative_to(package).parts[0]
         for path in package.rglob("*.py")
-        if re.search(r"_witness\.present|import .*\bpresent\b|_PRESENT", path.read_text(encoding="utf-8"))
+        if re.search(r"_audit_hook\.installed|import .*\binstalled\b|_INSTALLED", path.read_text(encoding="utf-8"))
     ]
-    assert set(naming) == {"_witness.py", "audit"}
+    assert set(naming) == {"_audit_hook.py", "audit"}
 
 
-def test_a_failed_audit_leaves_no_witness():
+def test_a_failed_audit_leaves_no_hook():
     """An error of the recorded run is the caller's, and ends the audit."""
     with pytest.raises(ZeroDivisionError):
         audit.replay(lambda data: 1 // 0, None, people=[1], without=lambda data, person: data)
-    assert _audit_hook._PRESENT.get() is None
+    assert _audit_hook._INSTALLED.get() is None
 
 
 def test_wrong_use_is_refused():

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from almoner import __version__, filters, individual, mechanisms
 from almoner.accounting import calibrate
 from almoner.cli import app
-from almoner.cli._options.common import rate_and_steps
+from almoner.cli._options.common import Sampling
 from almoner.curves import gaussian, renyi, zcdp
 
 RUN = CliRunner()
@@ -63,13 +63,13 @@ def test_sizes_and_epochs_are_a_second_way_to_say_rate_and_steps():
     sizes = ("--dataset-size", 60_000, "--batch-size", 600)
     said = output("epsilon", "--noise-multiplier", 1.1, "--sample-rate", 0.01, "--steps", 20, "--json").stdout
     assert output("epsilon", "--noise-multiplier", 1.1, *sizes, "--epochs", 0.2, "--json").stdout == said
-    assert rate_and_steps(sample_rate=None, steps=None, dataset_size=60_000, batch_size=600, epochs=2.0) == (0.01, 200)
-    rate, steps = rate_and_steps(sample_rate=None, steps=None, dataset_size=1001, batch_size=100, epochs=5.0)
+    assert Sampling(dataset_size=60_000, batch_size=600, epochs=2.0).rate_and_steps() == (0.01, 200)
+    rate, steps = Sampling(dataset_size=1001, batch_size=100, epochs=5.0).rate_and_steps()
     assert steps == 5 * 11
     assert Fraction(rate) >= Fraction(100, 1001)
     assert rate == pytest.approx(100 / 1001, rel=1e-15)
-    assert rate_and_steps(sample_rate=None, steps=7, dataset_size=10, batch_size=10, epochs=None) == (1.0, 7)
-    assert rate_and_steps(sample_rate=None, steps=None, dataset_size=None, batch_size=None, epochs=None) == (1.0, None)
+    assert Sampling(steps=7, dataset_size=10, batch_size=10).rate_and_steps() == (1.0, 7)
+    assert Sampling().rate_and_steps() == (1.0, None)
 
 
 def test_calibrate_prints_noise_or_steps():

@@ -89,13 +89,13 @@ class Service:
     def __init__(self, folder, change=lambda text: text):
         text = change((folder / "policy.toml").read_text(encoding="utf-8"))
         (folder / "policy.toml").write_text(text, encoding="utf-8")
-        self.doors = opened(Policy.read(folder / "policy.toml"), create=True)
-        self.desk = self.doors.desk
+        self.service = opened(Policy.read(folder / "policy.toml"), create=True)
+        self.api = self.service.api
         self.ann, self.bob = (self.door(TOKENS[name]) for name in ("ann", "bob"))
-        self.holder = Door(self.doors.holder, TOKENS["holder"])
+        self.holder = Door(self.service.holder, TOKENS["holder"])
 
     def door(self, token=None):
-        return Door(self.doors.analysts, token)
+        return Door(self.service.analysts, token)
 
 
 @contextmanager
@@ -105,4 +105,4 @@ def service(folder, change=lambda text: text):
     try:
         yield made
     finally:
-        made.doors.close()
+        made.service.close()

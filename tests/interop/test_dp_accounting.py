@@ -9,7 +9,7 @@ import pytest
 from almoner import mechanisms
 from almoner.curves import renyi, tradeoff
 from almoner.errors import ArgumentError, MissingExtra, Unsupported
-from almoner.interop.dp_accounting import accountant, from_event, from_pld, to_event
+from almoner.interop.dp_accounting import NOTIONS, accountant, from_event, from_pld, to_event
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
 
@@ -320,13 +320,12 @@ def test_randomized_response_with_null_records():
 
 def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
     """supports() and compose() look at costs alone, and refuse as the epsilon does."""
-    from almoner.interop import _accountant
 
     def worked_out(*arguments, **options):
         raise AssertionError
 
-    for name in _accountant.NOTIONS:
-        monkeypatch.setitem(_accountant.NOTIONS, name, worked_out)
+    for name in NOTIONS:
+        monkeypatch.setitem(NOTIONS, name, worked_out)
     laplace, best = dp_event.LaplaceDpEvent(3.0), dp_event.RepeatAndSelectDpEvent(GAUSSIAN, 4.0, 1.0)
     expected = {
         GAUSSIAN: {"tightest", "losses", "gaussian", "zcdp", "renyi"},
@@ -335,4 +334,4 @@ def test_asking_for_a_price_does_not_work_it_out(monkeypatch):
         best: {"tightest", "renyi"},
     }
     for event, notions in expected.items():
-        assert {name for name in _accountant.NOTIONS if accountant(name).supports(event)} == notions
+        assert {name for name in NOTIONS if accountant(name).supports(event)} == notions

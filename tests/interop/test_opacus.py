@@ -302,7 +302,7 @@ def test_a_budget_for_less_than_a_step_is_refused_before_training():
         ours.PrivacyEngine(filters.Renyi(epsilon=1.0, delta=1e-5)),
         ours.PrivacyEngine(epsilon=0.01, delta=1e-5),
     ):
-        with pytest.raises(BudgetExceeded, match=r"does not fit once.*no step.*almoner\.calibrate"):
+        with pytest.raises(BudgetExceeded, match=r"does not fit once.*no step.*almoner\.accounting\.calibrate"):
             private(engine, people=200, batches=100, noise=0.6)
         assert len(engine.accountant) == 0
 

@@ -13,9 +13,9 @@ import uvicorn
 from almoner import filters
 from almoner.errors import DataError
 from almoner.ledger import Domain, Ledger
-from almoner.service._http import header_timeout
-from almoner.service._padded_worker import Busy, Clerk, Stopped
-from almoner.service._rates import Rates
+from almoner.service import _server
+from almoner.service._analyst_api import Rates
+from almoner.service._padded_worker import Busy, PaddedWorker, Stopped
 from services import COUNT, MARKER, TOKENS, Service, service, service_folder
 
 
@@ -59,7 +59,7 @@ def test_malformed_keys_are_refused(running, key):
 
 def test_tokens_that_are_unknown_expired_or_misspelt_are_refused_alike(running):
     """No token, a stranger's, an expired one, the data holder's, a hash, two tokens: refused in the same words."""
-    ann, hashed = TOKENS["ann"], running.desk.policy.analysts["ann"].token
+    ann, hashed = TOKENS["ann"], running.api.policy.analysts["ann"].token
     texts = set()
     for given in (
         None,
@@ -89,7 +89,7 @@ def test_a_token_that_was_taken_from_the_policy_is_refused(tmp_path):
     folder = service_folder(tmp_path)
     with service(folder) as running:
         answer = running.ann.ask("one").json()
-        old = running.desk.policy.analysts["ann"].token
+        old = running.api.policy.analysts["ann"].token
     from almoner.service import hash_of
 
     with service(folder, lambda text: text.replace(old, hash_of(TOKENS["stranger"]))) as running:
@@ -156,7 +156,7 @@ def test_malformed_bodies_are_refused(running):
             assert response.status_code in (400, 422), (question, response.text)
             assert response.headers["content-type"] == "application/problem+json"
             assert len(response.text) < 800
-    assert running.desk.session.ledger.entries("answered") == []
+    assert running.api.session.ledger.entries("answered") == []
     assert running.holder.get("/v1/alarms").json() == []
 
 
@@ -187,7 +187,7 @@ def test_a_million_cells_are_refused_before_anything_waits(running):
         assert running.bob.post("/v1/quote", json=bomb).json()["code"] == "cells"
     assert running.ann.ask("one").status_code == 201
     assert time.monotonic() - began < 2
-    assert running.desk.session.ledger.entries("answered")[0].public["analyst"] == "ann"
+    assert running.api.session.ledger.entries("answered")[0].public["analyst"] == "ann"
 
 
 def test_free_questions_are_refused(running):
@@ -195,7 +195,7 @@ def test_free_questions_are_refused(running):
     for noise in ({"sigma": 1e9}, {"rho": 1e-12}, {"error": 1e8}):
         told = running.ann.ask("cheap", {"ask": "count", "clip": 1, **noise})
         assert (told.status_code, told.json()["code"]) == (422, "least")
-    assert running.desk.session.ledger.entries("answered") == []
+    assert running.api.session.ledger.entries("answered") == []
 
 
 def test_quotas_of_a_day_hold(tmp_path):
@@ -227,7 +227,7 @@ def test_a_key_of_an_earlier_purpose_is_taken(tmp_path):
 def test_analysts_do_not_wait_for_threads_of_the_data_holder(running):
     """While many of the data holder's requests wait for the ledger, quotes are given."""
     gate = threading.Event()
-    running.desk.clerk.submit("x", gate.wait, padded=False)
+    running.api.worker.submit("x", gate.wait, padded=False)
     waiting = [threading.Thread(target=running.holder.get, args=("/v1/overview",)) for _ in range(12)]
     for each in waiting:
         each.start()
@@ -267,7 +267,7 @@ def test_what_a_limit_refuses_is_told_by_public_numbers(running):
     """A question above an analyst's own share is refused by prices alone, and charges nobody."""
     told = running.ann.ask("dear", {"ask": "people", "rho": 0.6})
     assert (told.status_code, told.json()["code"]) == (403, "budget")
-    assert running.desk.session.ledger.spent(f"{MARKER}1") == 0
+    assert running.api.session.ledger.spent(f"{MARKER}1") == 0
 
 
 def test_nothing_private_is_in_any_response_or_log(running, caplog):
@@ -302,8 +302,8 @@ def test_unforeseen_errors_tell_nothing(tmp_path, monkeypatch, caplog, error):
         def fails(*_, **__):
             raise error
 
-        monkeypatch.setattr(type(running.desk.session.ledger), "answer", fails)
-        monkeypatch.setattr(type(running.desk), "data_sets", fails)
+        monkeypatch.setattr(type(running.api.session.ledger), "answer", fails)
+        monkeypatch.setattr(type(running.api), "data_sets", fails)
         responses = [running.ann.ask("one"), running.ann.get("/v1/datasets")]
         assert [each.status_code for each in responses] == [503 if isinstance(error, DataError) else 500, 500]
         assert MARKER not in "".join(running.ann.seen)
@@ -325,7 +325,7 @@ class Slow:
     """A session's ledger whose answers take a given time."""
 
     def __init__(self, running, monkeypatch, seconds):
-        book, answer = type(running.desk.session.ledger), type(running.desk.session.ledger).answer
+        book, answer = type(running.api.session.ledger), type(running.api.session.ledger).answer
 
         def slow(ledger, charges, work):
             done = answer(ledger, charges, work)
@@ -361,7 +361,7 @@ def test_an_answer_takes_whole_steps_and_nothing_tells_sooner(tmp_path, monkeypa
 def test_no_time_of_day_is_told(running):
     """Answers tell the day alone: the record's moments are those when an answer was made, before its step ended."""
     for response in (running.ann.ask("one"), running.ann.get("/v1/answers"), running.ann.get("/v1/answer?key=one")):
-        made = running.desk.session.ledger.entries("answered")[0].public["time"]
+        made = running.api.session.ledger.entries("answered")[0].public["time"]
         assert made[:10] in response.text
         assert made[:16] not in response.text
         assert "date" not in response.headers
@@ -369,31 +369,31 @@ def test_no_time_of_day_is_told(running):
 
 def test_analysts_take_turns():
     """Who asks much waits for the others: between two pieces of one analyst's work each other analyst has a turn."""
-    clerk, order, gate = Clerk(0.001), [], threading.Event()
-    clerk.submit("x", gate.wait, padded=False)
-    done = [clerk.submit(who, lambda who=who: order.append(who)) for who in ("ann",) * 5 + ("bob",) * 2 + ("cleo",)]
-    done += [clerk.submit("ann", lambda: order.append("ann")) for _ in range(3)]
+    worker, order, gate = PaddedWorker(0.001), [], threading.Event()
+    worker.submit("x", gate.wait, padded=False)
+    done = [worker.submit(who, lambda who=who: order.append(who)) for who in ("ann",) * 5 + ("bob",) * 2 + ("cleo",)]
+    done += [worker.submit("ann", lambda: order.append("ann")) for _ in range(3)]
     with pytest.raises(Busy):
-        clerk.submit("ann", lambda: order.append("ann"))
+        worker.submit("ann", lambda: order.append("ann"))
     gate.set()
     for each in done:
         each.result()
     assert order[:6] == ["ann", "bob", "cleo", "ann", "bob", "ann"]
-    clerk.stop()
+    worker.stop()
 
 
 def test_a_stop_finishes_what_is_begun_and_refuses_the_rest():
     """The work in hand ends and is told; what waits, and what comes later, is refused."""
-    clerk, begun, gate = Clerk(0.001), threading.Event(), threading.Event()
+    worker, begun, gate = PaddedWorker(0.001), threading.Event(), threading.Event()
 
     def work():
         begun.set()
         gate.wait()
         return "done"
 
-    first, second = clerk.submit("ann", work), clerk.submit("bob", work)
+    first, second = worker.submit("ann", work), worker.submit("bob", work)
     begun.wait()
-    stopping = threading.Thread(target=clerk.stop)
+    stopping = threading.Thread(target=worker.stop)
     stopping.start()
     with pytest.raises(Stopped):
         second.result()
@@ -401,22 +401,22 @@ def test_a_stop_finishes_what_is_begun_and_refuses_the_rest():
     assert first.result() == "done"
     stopping.join()
     with pytest.raises(Stopped):
-        clerk.submit("ann", work)
+        worker.submit("ann", work)
 
 
 def test_an_error_does_not_end_the_clerk():
     """After work that fails, or whose caller went away, the next piece is done."""
-    clerk = Clerk(0.001)
-    failed = clerk.submit("ann", lambda: 1 / 0)
+    worker = PaddedWorker(0.001)
+    failed = worker.submit("ann", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()
     gate = threading.Event()
-    clerk.submit("ann", gate.wait)
-    left = clerk.submit("ann", lambda: None)
+    worker.submit("ann", gate.wait)
+    left = worker.submit("ann", lambda: None)
     left.cancel()
     gate.set()
-    assert clerk.submit("ann", lambda: 7).result() == 7
-    clerk.stop()
+    assert worker.submit("ann", lambda: 7).result() == 7
+    worker.stop()
 
 
 def test_two_names_that_differ_by_case_are_one(running):
@@ -428,8 +428,8 @@ def test_two_names_that_differ_by_case_are_one(running):
     running.ann.ask("one")
     for name in ("ANN", "\uff41\uff4e\uff4e", "Ann "):
         with pytest.raises(ArgumentError, match="spelt or capitalised otherwise"):
-            running.desk.session.analyst(name).ask(asked, key=f"{name}: x")
-    running.desk.session.analyst("anne").ask(asked, key="x")
+            running.api.session.analyst(name).ask(asked, key=f"{name}: x")
+    running.api.session.analyst("anne").ask(asked, key="x")
 
 
 def test_the_service_can_be_opened_again(tmp_path):
@@ -439,8 +439,8 @@ def test_the_service_can_be_opened_again(tmp_path):
         first = running.ann.ask("one").json()
     running = Service(folder)
     assert running.ann.ask("one").json() == first
-    assert len(running.desk.session.ledger.entries("answered")) == 1
-    running.doors.close()
+    assert len(running.api.session.ledger.entries("answered")) == 1
+    running.service.close()
 
 
 def test_declared_keys_are_counted_before_anything_waits(tmp_path):
@@ -461,7 +461,7 @@ def test_declared_keys_are_counted_before_anything_waits(tmp_path):
         full = {**short, "low": 0, "high": 24, "by": {"country": ["FR", "ES"]}}
         assert running.ann.ask("mean", short).status_code == 201
         assert running.ann.ask("mean", full).status_code == 200
-        (entry,) = running.desk.session.ledger.entries("answered")
+        (entry,) = running.api.session.ledger.entries("answered")
         assert (entry.public["dataset"], entry.public["question"]["high"]) == ("visits", 24)
         assert MARKER not in "".join(running.bob.seen)
 
@@ -515,7 +515,7 @@ def test_silent_connections_are_closed(monkeypatch):
         return told
 
     async def work():
-        server = uvicorn.Server(uvicorn.Config(said, http=header_timeout.Patient, lifespan="off", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(said, http=_server.HeaderTimeout, lifespan="off", log_config=None))
         with socket.create_server(("127.0.0.1", 0)) as bound:
             serving = asyncio.create_task(server.serve([bound]))
             port, whole = bound.getsockname()[1], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -525,7 +525,7 @@ def test_silent_connections_are_closed(monkeypatch):
             await serving
         return found
 
-    monkeypatch.setattr(header_timeout, "SECONDS", 0.5)
+    monkeypatch.setattr(_server, "_HEADER_SECONDS", 0.5)
     silent, slow, after = asyncio.run(work())
     assert silent == slow == b""
     assert after.count(b"200 OK") == 1

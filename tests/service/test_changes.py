@@ -21,7 +21,7 @@ ADDED = f'\n[analysts.eve]\ntoken = "{hash_of(EVE)}"\nquestions = 1\n'
 
 def changed(running, folder, text):
     (folder / "policy.toml").write_text(text, encoding="utf-8")
-    running.desk.change(Policy.read(folder / "policy.toml"))
+    running.api.change_policy(Policy.read(folder / "policy.toml"))
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def test_limits_on_the_ledger_change(running, tmp_path):
     assert before == pytest.approx(0.5)
     assert running.ann.get("/v1/me").json()["left"]["share"] == pytest.approx(0.25)
     limits = {
-        entry.public["scope"]: int(entry.public["units"]) for entry in running.desk.session.ledger.entries("limited")
+        entry.public["scope"]: int(entry.public["units"]) for entry in running.api.session.ledger.entries("limited")
     }
-    assert limits["analyst:ann"] == running.desk.session.ledger.budget_units // 4
+    assert limits["analyst:ann"] == running.api.session.ledger.budget_units // 4
 
 
 def test_a_refused_policy_changes_no_limit(running, tmp_path):
@@ -67,7 +67,7 @@ def test_a_refused_policy_changes_no_limit(running, tmp_path):
         with pytest.raises(ArgumentError, match="usual: "):
             changed(running, tmp_path, POLICY.replace("share = 0.5", f"share = {share}") + usual)
         assert running.ann.get("/v1/me").json()["left"]["share"] == pytest.approx(0.5)
-    book = running.desk.session.ledger
+    book = running.api.session.ledger
     assert {int(entry.public["units"]) for entry in book.entries("limited")} == {book.budget_units // 2}
 
 
@@ -84,20 +84,20 @@ def test_a_refused_policy_changes_no_limit(running, tmp_path):
 )
 def test_what_was_promised_does_not_change(running, tmp_path, old, new, why):
     """It is refused by name, and the policy before stays in force."""
-    before, entries = running.desk.policy, running.desk.session.ledger.entries()
+    before, entries = running.api.policy, running.api.session.ledger.entries()
     text = WITHOUT_BOB.replace(old, new, 1)
     if new.startswith(("usual", "watch")):  # they stand before the first table
         text = new.partition("\n")[0] + "\n" + WITHOUT_BOB
     with pytest.raises(ArgumentError, match=why):
         changed(running, tmp_path, text)
-    assert running.desk.policy is before
-    assert len(running.desk.session.ledger.entries()) == len(entries)
+    assert running.api.policy is before
+    assert len(running.api.session.ledger.entries()) == len(entries)
     assert running.bob.ask("b").status_code == 201
 
 
 def test_another_token_ends_the_visits_of_before(running, tmp_path):
     """A cookie that was taken with the old token opens nothing, for analysts and for the data holder."""
-    ann, holder = Door(running.doors.analysts), Door(running.doors.holder)
+    ann, holder = Door(running.service.analysts), Door(running.service.holder)
     for door, name in ((ann, "ann"), (holder, "holder")):
         door.post("/login", data={"token": TOKENS[name]})
         assert door.get("/").status_code == 200
@@ -105,29 +105,29 @@ def test_another_token_ends_the_visits_of_before(running, tmp_path):
     changed(running, tmp_path, text.replace(hash_of(TOKENS["holder"]), hash_of(TOKENS["stranger"])))
     assert ann.get("/").headers["location"] == holder.get("/").headers["location"] == "/login"
     assert holder.post("/verify", data={"form": "x"}).headers["location"] == "/login"
-    assert Door(running.doors.holder, TOKENS["holder"]).get("/v1/overview").status_code == 401
+    assert Door(running.service.holder, TOKENS["holder"]).get("/v1/overview").status_code == 401
     assert running.door(EVE).ask("a").status_code == 201
 
 
 def test_a_question_that_waits_is_asked_under_the_policy_of_its_turn(running, tmp_path):
     """Whoever was admitted under other terms is told to send it again, and nobody is charged."""
     held, free = threading.Event(), threading.Event()
-    running.desk.clerk.submit("x", lambda: (held.set(), free.wait(60)), padded=False)
+    running.api.worker.submit("x", lambda: (held.set(), free.wait(60)), padded=False)
     held.wait(60)
     told = []
     asking = threading.Thread(target=lambda: told.append(running.bob.ask("late")))
     changing = threading.Thread(target=lambda: changed(running, tmp_path, WITHOUT_BOB))
     changing.start()
-    while running.desk.clerk.waiting < 1:
+    while running.api.worker.waiting < 1:
         time.sleep(0.01)
     asking.start()
-    while running.desk.clerk.waiting < 2:
+    while running.api.worker.waiting < 2:
         time.sleep(0.01)
     free.set()
     asking.join()
     changing.join()
     assert (told[0].status_code, told[0].json()["code"]) == (503, "policy")
-    assert not running.desk.session.ledger.entries("answered")
+    assert not running.api.session.ledger.entries("answered")
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")

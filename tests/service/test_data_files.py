@@ -48,7 +48,7 @@ def asked(running, key):
 def reloaded(running, folder):
     """What the holder reads after SIGHUP."""
     words = []
-    _server._change(running.desk, lambda: Policy.read(folder / "policy.toml"), words.append)
+    _server._change(running.api, lambda: Policy.read(folder / "policy.toml"), words.append)
     return words
 
 
@@ -154,7 +154,7 @@ def test_another_file_is_not_read_when_the_server_of_the_ledger_comes_back(tmp_p
     (tmp_path / "policy.toml").write_text(POLICY.replace("people.ledger", server.place()), encoding="utf-8")
     with service(tmp_path) as made:
         assert asked(made, "a")[0] == 201
-        made.desk.session.ledger.close()
+        made.api.session.ledger.close()
         files(tmp_path, people=250)
         assert asked(made, "b")[:2] == (503, "changed")
         assert reloaded(made, tmp_path) == ["the data were opened again", "the policy was changed"]
@@ -180,7 +180,7 @@ def test_a_service_makes_no_ledger(tmp_path):
     before = (folder / "people.ledger").read_bytes()
     running = Service(folder)
     assert running.ann.ask("b").status_code == 201
-    running.doors.close()
+    running.service.close()
     (folder / "people.ledger").write_bytes(before)
     for start in (opened, explain):
         with pytest.raises(LedgerError, match="older than its witness"):

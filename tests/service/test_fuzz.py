@@ -34,6 +34,6 @@ def running(tmp_path_factory):
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_fails_or_tells_anything_private(running, case):
     """Whatever is sent, the answer is of a documented status and form, and holds no marker."""
-    response = case.call(app=running.doors.analysts, headers={"authorization": f"Bearer {TOKENS['ann']}"})
+    response = case.call(app=running.service.analysts, headers={"authorization": f"Bearer {TOKENS['ann']}"})
     case.validate_response(response, excluded_checks=NOT_WANTED)
     assert MARKER not in f"{response.headers} {response.text}"

@@ -176,10 +176,10 @@ def test_limits_and_the_watch_are_put_into_the_ledger_once(tmp_path):
     folder = service_folder(tmp_path, watched)
     for _ in range(2):
         with service(folder) as running:
-            entries = running.desk.session.ledger.entries("limited", "watched")
+            entries = running.api.session.ledger.entries("limited", "watched")
             assert [entry.kind for entry in entries] == ["watched"] + ["limited"] * 3
     with service(folder, lambda text: text.replace("share = 0.5", "share = 0.25")) as running:
-        assert len(running.desk.session.ledger.entries("limited")) == 6
+        assert len(running.api.session.ledger.entries("limited")) == 6
         assert running.ann.get("/v1/me").json()["left"]["share"] == pytest.approx(0.25)
     with (
         pytest.raises(ArgumentError, match="watched otherwise"),

@@ -104,14 +104,14 @@ def test_a_request_under_way_of_an_analyst_who_left_is_no_failure(tmp_path, serv
     place = server.place()
     folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
     with service(folder) as running:
-        desk, bob = running.desk, running.desk.policy.analysts["bob"]
-        desk.change(replace(desk.policy, analysts={"ann": desk.policy.analysts["ann"]}))
+        api, bob = running.api, running.api.policy.analysts["bob"]
+        api.change_policy(replace(api.policy, analysts={"ann": api.policy.analysts["ann"]}))
         server.kill()
         server.start()
-        desk.session.ledger.store.close()
+        api.session.ledger.store.close()
         assert running.ann.ask("first").status_code == 201
-        assert desk.left(bob)["analyst"] == "bob"
-        assert desk.stored(bob, "none") is None
+        assert api.left(bob)["analyst"] == "bob"
+        assert api.stored(bob, "none") is None
 
 
 def test_a_ledger_that_lost_entries_is_not_opened_again(tmp_path, server):
@@ -155,7 +155,7 @@ def test_a_file_that_was_closed_is_not_opened_again(tmp_path):
     """A ledger's file may have been moved or replaced: somebody must start the service again."""
     with service(service_folder(tmp_path)) as running:
         assert running.ann.ask("first").status_code == 201
-        running.desk.session.ledger.close()
+        running.api.session.ledger.close()
         assert [running.ann.ask("second").status_code for _ in range(2)] == [503, 503]
         assert running.ann.get("/v1/me").json()["left"]["seconds_today"] > 599
 
@@ -165,15 +165,15 @@ def test_a_key_that_another_process_answers_at_the_same_time_has_its_answer(tmp_
     place = server.place()
     folder = service_folder(tmp_path, POLICY.replace('"people.ledger"', f'"{place}"'))
     with service(folder) as running, service(folder) as other:
-        desk, theirs = running.desk, []
-        find = desk.session.ledger.find
+        api, theirs = running.api, []
+        find = api.session.ledger.find
 
         def found(key):
             if not theirs:
                 theirs.append(other.ann.ask("key").json()["values"])
             return find(key)
 
-        desk.session.ledger.find = found
+        api.session.ledger.find = found
         given = running.ann.ask("key")
     assert (given.status_code, given.json()["values"]) == (200, theirs[0])
 

@@ -27,7 +27,7 @@ def conforms(response, path, method):
 def test_every_route_is_in_the_document(running):
     """The document has each route of analysts that answers JSON, and no other."""
     paths = {(path, method.upper()) for path, methods in document()["paths"].items() for method in methods}
-    routes = {(path, method) for method, path, _ in AnalystRoutes(running.desk).handlers}
+    routes = {(path, method) for method, path, _ in AnalystRoutes(running.api).handlers}
     assert paths == routes
     assert running.ann.get("/openapi.json").json() == document()
 
@@ -73,7 +73,7 @@ def test_questions_are_answered_once(running):
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == first.json()
     assert running.ann.get("/v1/answer", params={"key": "monday"}).json() == first.json()
-    answers = running.desk.session.analyst("ann", purpose="weekly").answers()
+    answers = running.api.session.analyst("ann", purpose="weekly").answers()
     assert [answer.key for answer in answers] == ["ann/monday"]
     assert first.json()["values"] == answers[0].values
     assert running.ann.get("/v1/answers").json()["total"] == 1
@@ -95,7 +95,7 @@ def test_quotes_are_those_of_the_library(running):
     """A quote over HTTP is the library's, and asks nothing."""
     quoted = running.ann.post("/v1/quote", json=COUNT).json()
     asked = queries.Count(by={"country": ["FR", "ES"]}, clip=5, sigma=60)
-    own = running.desk.session.analyst("ann", purpose="weekly").quote(asked)
+    own = running.api.session.analyst("ann", purpose="weekly").quote(asked)
     assert (quoted["rho"], quoted["fits"], quoted["half_width"]) == (own.rho, own.fits, own.half_width)
     assert running.ann.get("/v1/answers").json()["total"] == 0
 
@@ -145,9 +145,9 @@ def test_answers_are_shared_with_whom_the_policy_names(tmp_path):
             assert (given["released_on"] is not None) is same, key
             assert running.bob.ask(key, question).json() == given
         assert running.bob.ask("fresh", COUNT, params={"fresh": "true"}).json()["share"] > 0
-        entries = running.desk.session.ledger.entries("shared")
+        entries = running.api.session.ledger.entries("shared")
         assert [entry.public["of"] for entry in entries] == [entries[0].public["of"]] * 2
-        assert all(finding.holds for finding in running.desk.session.verify(replay=True))
+        assert all(finding.holds for finding in running.api.session.verify(replay=True))
 
 
 def test_answers_are_not_shared_unless_the_policy_says_so(running):
@@ -194,7 +194,7 @@ def test_people_near_the_end_raise_an_alarm(tmp_path):
 def test_the_data_holders_routes_need_their_token(running, path):
     """No analyst's token opens the data holder's door, and its routes are not on the analysts' port."""
     for token in (None, TOKENS["ann"], TOKENS["stranger"]):
-        door = type(running.holder)(running.doors.holder, token)
+        door = type(running.holder)(running.service.holder, token)
         assert door.get(path).status_code == 401
         assert door.post("/v1/statement", json={"person": "MARKER7"}).status_code == 401
         assert door.post("/v1/verify", json={}).status_code == 401

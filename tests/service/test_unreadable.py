@@ -48,7 +48,7 @@ def test_the_line_of_the_refusal_is_served(tmp_path):
     """With the type that the message names, every entry is read."""
     folder = spoiled(service_folder(tmp_path, POLICY.replace('"number"', '"decimal comma"')), FORMS[0])
     with service(folder) as running:
-        assert [(each.entries, each.unfit) for each in running.desk.session.misfits if each.column == "hours"] == [
+        assert [(each.entries, each.unfit) for each in running.api.session.misfits if each.column == "hours"] == [
             (300, 0)
         ]
         assert running.ann.ask("all").status_code == 201

@@ -121,14 +121,14 @@ def test_an_estimator_asks_the_odometer_first():
     small = odometers.FeldmanZrnic(alpha=2.0, step=1e-9, delta=1e-5)
     spent = []
     model = training.LogisticRegression(steps=5, n_people=N, classes=[0, 1], individual=False)
-    real = training._accounts.everybody.Everybody.charge
+    real = training.Everybody.charge
 
     def noting(self, step, norms):
         spent.append(step)
         return real(self, step, norms)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training._accounts.everybody.Everybody, "charge", noting)
+        patch.setattr(training.Everybody, "charge", noting)
         with pytest.raises(errors.BudgetExceeded):
             model.fit(x.numpy(), y.numpy(), odometer=small)
     assert spent == []

@@ -1,4 +1,4 @@
-"""What a person's account held after a run, and what the person's shifts would have cost, side by side. Private."""
+"""Compare what a person's account paid in a run with what the person's shifts would have cost. Private."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ from almoner.mechanisms import DiscreteGaussian, Gaussian, Laplace
 __all__ = ["Account", "Amount", "Comparison", "account_of"]
 
 CLOSE = 1e-9
-"""By what share, and by how much, rounding may make two sums of the same charges differ."""
+"""Largest difference, relative and absolute, that rounding may make between two sums of the same charges."""
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
-"""The budgets in which less cost is less spent, whatever came before."""
+"""Budgets in which less cost is less spent, whatever came before."""
 
 
 class Comparison(Protocol):
@@ -30,22 +30,22 @@ class Comparison(Protocol):
 
     @property
     def revealed(self) -> float:
-        """What all shifts cost together; the largest, of several totals."""
+        """The cost of all shifts together; the largest, of several totals."""
 
     @property
     def paid(self) -> float:
-        """What the account paid, in the same measure."""
+        """The amount that the account paid, in the same measure."""
 
     def problem(self) -> str:
-        """What is wrong, in words; nothing where all is paid for."""
+        """A description of what is wrong; empty if all is paid for."""
 
 
 class Account(Protocol):
-    """What one person has paid, for an audit. Private."""
+    """One person's account, for an audit. Private."""
 
     @property
     def paid(self) -> float:
-        """What the account paid, in its measure; the largest, of several totals."""
+        """The amount that the account paid, in its measure; the largest, of several totals."""
 
     def compared(self) -> Comparison:
         """A fresh comparison, to which shifts are charged."""
@@ -105,7 +105,7 @@ MORE_THAN_BUDGET = "what was released reveals more of the person than the whole 
 
 
 def _more(amount: float, than: float) -> bool:
-    """Whether an amount is more, beyond rounding; what is not a number is."""
+    """True if an amount exceeds another one by more than rounding; also if it is not a number."""
     return not amount <= than * (1 + CLOSE) + CLOSE
 
 
@@ -152,7 +152,7 @@ def account_of(accounts: Any, person: Any) -> Account | None:
 
 
 def _spent(people: individual.Filter, person: Any) -> NDArray[np.float64]:
-    """What a person has spent; nothing if the person was never there."""
+    """A person's spending; nothing if the person was never there."""
     try:
         return np.atleast_1d(np.array(to_numpy(people.spent([person]))[0], np.float64))
     except (UnknownPerson, ArgumentError):

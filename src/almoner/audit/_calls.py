@@ -33,7 +33,7 @@ class Values:
 
     @property
     def shape(self) -> str:
-        """What two runs must agree on; labels may differ, and count as zero where they are not."""
+        """The form that two runs must agree on; labels may differ, and count as zero where they are not."""
         return "numbers with labels" if self.labels is not None else f"{self.numbers.size} numbers"
 
     def minus(self, other: "Values") -> Array:
@@ -46,7 +46,7 @@ class Values:
 
     @property
     def whole(self) -> bool:
-        """Whether the numbers are whole, and so exact."""
+        """True if the numbers are whole, and so exact."""
         return bool(np.issubdtype(self.numbers.dtype, np.integer))
 
 
@@ -89,7 +89,7 @@ class Call:
     part: Part | None = None
 
     def same_as(self, other: "Call") -> str:
-        """In what another run's call is another one, in words; nothing where it is the same."""
+        """Describe how another run's call differs from this call; empty if they are equal."""
         mine, theirs = (getattr(each.mechanism, "public", each.mechanism) for each in (self, other))
         if mine != theirs:
             return f"{theirs!r} in place of {mine!r}"
@@ -100,14 +100,14 @@ class Call:
 
 @dataclass
 class Run:
-    """What one run released, in order, and the coins that decided who was sampled. Private."""
+    """The releases of one run, in order, and the coins that decided who was sampled. Private."""
 
     calls: list[Call] = field(default_factory=list)
     coins: list[Array] = field(default_factory=list)
 
 
 class Recorder:
-    """A witness that writes down what an ordinary run releases."""
+    """An audit hook that writes down what an ordinary run releases."""
 
     def __init__(self) -> None:
         self.run = Run()
@@ -140,7 +140,7 @@ class Recorder:
 
 
 class Frozen(Recorder):
-    """A witness of a replay: whatever is released, the recorded run's output is given.
+    """The audit hook of a replay: whatever is released, the recorded run's output is given.
 
     Args:
         recorded: the run whose outputs are given.

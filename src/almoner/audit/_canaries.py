@@ -15,12 +15,12 @@ from almoner.errors import ArgumentError
 __all__ = ["ManyRuns", "OneRun", "many_runs", "one_run"]
 
 APART = 2.0
-"""By what factor the places of two thresholds next to each other differ."""
+"""Factor between the places of two neighbouring thresholds."""
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """How many guesses of a one-run audit were right, and what that shows. Every field is public.
+    """Counts of right guesses in a one-run audit, and what they show. Every field is public.
 
     Canaries are not people: what is told about them tells nothing about anybody.
     """
@@ -49,7 +49,7 @@ class OneRun:
         return mu_refuted(self.correct, guesses=self.guesses, canaries=self.canaries, confidence=self.confidence)
 
     def refutes(self, *, mu: float | None = None, epsilon: float | None = None, delta: float = 0.0) -> bool:
-        """Whether these guesses refute a claim: mu-GDP, or (epsilon, delta)-DP."""
+        """True if these guesses refute a claim: mu-GDP, or (epsilon, delta)-DP."""
         counted = {"guesses": self.guesses, "canaries": self.canaries}
         if (mu is None) == (epsilon is None):
             raise ArgumentError("give either mu= or epsilon=")

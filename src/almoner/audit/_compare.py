@@ -1,11 +1,19 @@
 """Compare two runs of neighbouring data with the same outputs: what could be told of the person between them.
 
+Everything that the runs make public must follow from what was released, so it must be the same in both.
+
 Names and symbols
     shift         the difference of what noise was added to, in one call; private
     tolerance     by what share of a sensitivity floating-point sums may differ because they are added up otherwise
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +21,14 @@ from numpy.typing import NDArray
 
 from almoner.audit._accounts import Account, Comparison
 from almoner.audit._calls import Call, Run
-from almoner.errors import Unsupported
+from almoner.errors import ArgumentError, Unsupported
 from almoner.mechanisms import Gaussian, Laplace, SampledGaussian
 
-__all__ = ["Found", "Pair", "compare"]
+__all__ = ["Found", "Pair", "compare", "difference", "plain"]
 
 Array = NDArray[np.float64]
+SIMPLE = (str, bytes, int, bool, type(None), date, Decimal, Fraction, Path, Enum)
+"""Kinds of values that are compared as they are."""
 
 
 class Found(NamedTuple):
@@ -30,7 +40,7 @@ class Found(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What a comparison came to. Private."""
+    """The result of a comparison. Private."""
 
     found: list[Found]
     revealed: float | None
@@ -40,7 +50,7 @@ class Pair(NamedTuple):
 
 
 def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:
-    """What two runs with the same calls show.
+    """Compare two runs with the same calls.
 
     Args:
         there: the run with the person; private.
@@ -144,3 +154,50 @@ def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> I
         raise Unsupported(f"{mechanism!r}: correlated noise must be Gaussian")
     if compared is not None and moved > 0:
         compared.charge(mechanism, moved)
+
+
+def plain(value: Any) -> Any:
+    """A value as texts, numbers, lists and dictionaries, which are compared entry by entry.
+
+    Raises:
+        ArgumentError: it holds something that has no entries to compare.
+    """
+    if isinstance(value, SIMPLE):
+        return value
+    if isinstance(value, float | np.generic):
+        return repr(value)  # so that NaN is NaN
+    if hasattr(value, "detach"):  # a tensor
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), list(value.shape), [plain(each) for each in value.reshape(-1).tolist()]]
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {"": type(value).__name__, **named}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, Set):
+        return sorted(repr(plain(each)) for each in value)
+    if isinstance(value, list | tuple | range):
+        return [plain(each) for each in value]
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"
+    raise ArgumentError(
+        f"public: {type(value).__name__} cannot be compared: give numbers, texts, arrays, tensors, dataclasses, or "
+        "lists and dictionaries of them"
+    )
+
+
+def difference(one: Any, other: Any, place: str = "public") -> str:
+    """Where two plain values differ first; nothing where they do not."""
+    if type(one) is not type(other):
+        return f"{place} is of another kind"
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return f"{place} has other names"
+        return next(filter(None, (difference(one[key], other[key], f"{place}.{key}") for key in one)), "")
+    if isinstance(one, list):
+        if len(one) != len(other):
+            return f"{place} is of another length"
+        pairs = enumerate(zip(one, other, strict=True))
+        return next(filter(None, (difference(*pair, f"{place}[{at}]") for at, pair in pairs)), "")
+    return "" if one == other else f"{place} differs"

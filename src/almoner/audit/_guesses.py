@@ -1,4 +1,4 @@
-"""What right guesses about canaries show, with confidence: p-values of a claim, and the largest claim that they refute.
+"""Statistics of right guesses about canaries: p-values of a claim, and the largest claim that they refute.
 
 Names and symbols
     m             canaries, each in the data with probability 1/2, independently; public
@@ -28,7 +28,7 @@ ROUND = 1e-9
 
 
 def p_value(correct: int, *, guesses: int, canaries: int, epsilon: float, delta: float = 0.0) -> float:
-    """How likely so many right guesses are at most, if the training is (epsilon, delta)-DP. Public.
+    """Bound the probability of so many right guesses, if the training is (epsilon, delta)-DP. Public.
 
     Args:
         correct, guesses, canaries: v, r and m, public; v <= r <= m.
@@ -74,7 +74,7 @@ def epsilon_refuted(
 
 
 def gaussian_p_value(correct: int, *, guesses: int, canaries: int, mu: float) -> float:
-    """The same as ``p_value`` for the claim that the training is mu-GDP; much tighter there. Public.
+    """Bound that probability for the claim that the training is mu-GDP; there much tighter than ``p_value``. Public.
 
     Guarantee: if adding or removing any one canary is mu-GDP, the probability of at least v right guesses of r is at
         most this.
@@ -102,7 +102,7 @@ def mu_refuted(correct: int, *, guesses: int, canaries: int, confidence: float =
 
 
 def _impossible(chance: float, correct: int, guesses: int, canaries: int, mu: float) -> bool:
-    """Whether so many right guesses cannot have this probability under mu-GDP.
+    """True if so many right guesses cannot have this probability under mu-GDP.
 
     With p_i the probability of i right guesses: r_i sums (j / m) p_j, and h_i sums ((r - j) / m) p_j, over j >= i.
     """
@@ -119,7 +119,7 @@ def _impossible(chance: float, correct: int, guesses: int, canaries: int, mu: fl
 def mu_from_rates(
     hits: int, present: int, alarms: int, absent: int, *, confidence: float = 0.95
 ) -> tuple[float, Callable[[float], float]]:
-    """What an attack on many runs refutes: how often it says "there", of runs with and without a person. Public.
+    """Claims that an attack refutes by how often it says "there", of many runs with and without a person. Public.
 
     Args:
         hits, present: of so many runs with the person, in how many it says so.

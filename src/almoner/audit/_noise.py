@@ -1,4 +1,4 @@
-"""Whether the noise of a recorded run is what its mechanisms say: as large, fresh in each call, and new in each run.
+"""Check the noise of a recorded run: as large as its mechanisms say, fresh in each call, and new in each run.
 
 Each check is a test whose false-alarm rate is below one in a million; what it misses, it misses.
 """
@@ -24,11 +24,11 @@ Array = NDArray[np.float64]
 ALARM = 1e-7
 USED_AGAIN = "the noise of an earlier release is used again"
 LEAST_NUMBERS = 8
-"""Vectors as long as this are compared by their directions as well."""
+"""Vectors of at least so many numbers are compared by their directions as well."""
 COARSE = 8.0
 MOST_PAIRS = 200
 SINGLE, DOUBLE = 2.0**-22, 2.0**-51
-"""By what share of a number adding noise in single or double precision may be off, twice over."""
+"""Twice the largest relative error of adding noise in single and in double precision."""
 
 
 class _Noise(NamedTuple):
@@ -40,7 +40,7 @@ class _Noise(NamedTuple):
 
 
 def noise_found(run: Run, again: Run | None) -> list[Found]:
-    """What is wrong with the noise of a run.
+    """Find what is wrong with the noise of a run.
 
     Args:
         run: private.
@@ -141,12 +141,12 @@ def _measured(noises: Sequence[_Noise]) -> list[Numbers]:
 
 
 def _coarse(call: Call) -> bool:
-    """Whether noise in whole numbers is so small that it is often the same."""
+    """True if noise in whole numbers is so small that it is often the same."""
     return call.exact.whole and _scale(call) < COARSE
 
 
 def _alike(one: Array, other: Array, alarm: float) -> bool:
-    """Whether two vectors point the same way further than independent normal ones do but with this probability."""
+    """True if two vectors point the same way further than independent normal ones do but with this probability."""
     size = min(one.size, other.size)
     one, other = one[:size], other[:size]
     length = float(np.linalg.norm(one) * np.linalg.norm(other))

@@ -9,9 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from almoner import _audit_hook, _check
 from almoner.audit._accounts import Account, account_of
 from almoner.audit._calls import Diverged, Frozen, Recorder, Run
-from almoner.audit._compare import Found, Pair, compare
+from almoner.audit._compare import Found, Pair, compare, difference, plain
 from almoner.audit._noise import noise_found
-from almoner.audit._public import difference, plain
 from almoner.audit._report import Finding, Report
 from almoner.errors import ArgumentError
 
@@ -23,7 +22,7 @@ Pipeline = Callable[[Data], "Outcome | Generator[Outcome, None, None]"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pipeline gives back to an audit.
+    """The result of a pipeline, for an audit.
 
     Fields:
         public: everything that it shows to anybody: numbers, texts, arrays, tensors, dataclasses, lists and
@@ -112,7 +111,7 @@ def replay(
 
 
 def _in_threads(work: Callable[[Any], list[Pair]], people: list[Any], threads: int) -> list[list[Pair]]:
-    """What the work gives for each person, in order. Each thread has a witness of its own."""
+    """Results of the work for each person, in order. Each thread has a hook of its own."""
     if threads == 1:
         return [work(person) for person in people]
     with ThreadPoolExecutor(threads) as pool:
@@ -172,25 +171,28 @@ class _Auditor(Generic[Data]):
 
 
 def _free(sampled: Account | None, never: Account | None) -> bool:
-    """Whether a person paid where sampled and nothing where not."""
+    """True if a person paid where sampled and nothing where not."""
     return sampled is not None and never is not None and sampled.paid > 0 and not never.paid > 0
 
 
-def _played(pipeline: Pipeline[Data], data: Data, witness: Recorder, people: Sequence[Any]) -> _Played:
-    """One run under a witness. An error of a replay is an output like any other; of the recorded run, the caller's."""
-    with ExitStack() as stack, _audit_hook.present(witness):
+def _played(pipeline: Pipeline[Data], data: Data, hook: Recorder, people: Sequence[Any]) -> _Played:
+    """One run with a hook installed.
+
+    An error of a replay is an output like any other; an error of the recorded run is the caller's.
+    """
+    with ExitStack() as stack, _audit_hook.installed(hook):
         try:
             outcome = pipeline(data)
             if isinstance(outcome, Generator):
                 stack.callback(outcome.close)
                 outcome = next(outcome)
         except Diverged as diverged:
-            return _Played(witness.run, diverged=diverged)
+            return _Played(hook.run, diverged=diverged)
         except Exception as error:
-            if not isinstance(witness, Frozen):
+            if not isinstance(hook, Frozen):
                 raise
-            return _Played(witness.run, plain(error))
+            return _Played(hook.run, plain(error))
         if not isinstance(outcome, Outcome):
             raise ArgumentError(f"pipeline must give an audit.Outcome, not {type(outcome).__name__}")
         accounts = {person: account_of(outcome.accounts, person) for person in people}
-        return _Played(witness.run, plain(outcome.public), accounts)
+        return _Played(hook.run, plain(outcome.public), accounts)

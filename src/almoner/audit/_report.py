@@ -1,4 +1,4 @@
-"""What an audit found, for the data holder."""
+"""Findings of an audit, for the data holder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What a replay found. PRIVATE: for the data holder.
+    """The findings of a replay. PRIVATE: for the data holder.
 
     Fields:
         findings: rules that are broken.
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.findings
 
     @property
@@ -72,7 +72,7 @@ class Report:
         return max(shares, default=None)
 
     def __str__(self) -> str:
-        """What was found, one line each. PRIVATE."""
+        """The findings, one line each. PRIVATE."""
         lines = [f"{MARK}: {self.calls} releases, {self.people} people removed, {len(self.findings)} findings"]
         if self.tightest is not None:
             lines.append(

@@ -29,7 +29,7 @@ WEIGHTS = (0.6, 0.9, 0.95)
 LEAST_CHANCE, FEW_SEEN = 1e-12, 5e-10
 """Real numbers agree by chance less often; nothing is taken to be rarer, nor where there are few other numbers."""
 COLUMNS = 8
-"""Of each release so many numbers, the first, are compared with those of others."""
+"""The first numbers of each release, so many, are compared with those of others."""
 MOST_COMPARED, MOST_COMPARISONS = 20_000, 5 * 10**6
 REFERENCES = 9
 SURE, LIKELY = 1e-3, 0.2

@@ -14,21 +14,19 @@ from typing import Annotated
 import typer
 
 from almoner import __version__
-from almoner.cli import (
-    _accounting,
-    _audit,
-    _compare,
-    _datasets,
-    _init,
-    _ledger_upkeep,
-    _losses,
-    _queries,
-    _serve,
-    _statements,
-    _training,
-)
-from almoner.cli._demo import run
+from almoner.cli._accounting import calibrate, epsilon
+from almoner.cli._audit import audit
+from almoner.cli._compare import compare
+from almoner.cli._demo.run import demo
+from almoner.cli._init import init
+from almoner.cli._ledger import ledger_commands
+from almoner.cli._losses import losses
+from almoner.cli._options.common import flattened
 from almoner.cli._options.groups import Commands
+from almoner.cli._queries import query
+from almoner.cli._serve import serve
+from almoner.cli._statements import statement
+from almoner.cli._training import predict, train
 
 __all__ = ["app"]
 
@@ -49,21 +47,30 @@ app = typer.Typer(
         "Example: almoner init query clinic --example"
     ),
 )
-for _commands in (
-    run,
-    _init,
-    _accounting,
-    _compare,
-    _losses,
-    _training,
-    _queries,
-    _statements,
-    _serve,
-    _ledger_upkeep,
-    _datasets,
-    _audit,
+_PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
+_TABLES = "almoner train people.csv --target income --schema schema.toml --epsilon 1 --out model"
+_IMAGES = "almoner train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
+
+for _command, _panel, *_examples in (
+    (demo, "Start", "almoner demo --runs 1 --out demo"),
+    (epsilon, _PLAN, "almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000"),
+    (calibrate, _PLAN, "almoner calibrate --epsilon 1 --delta 1e-6 --steps 100"),
+    (compare, _PLAN, "almoner compare --mechanism gaussian --noise-multiplier 20 --steps 100"),
+    (losses, _PLAN, "almoner losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"),
+    (train, "Train", _TABLES, _IMAGES),
+    (predict, "Train", "almoner predict model others.csv --out answers.csv"),
+    (statement, _PUBLISH, "almoner statement people.ledger --person 17"),
+    (serve, _PUBLISH, "almoner serve policy.toml --check", "almoner serve --new-token"),
 ):
-    _commands.add(app)
+    _epilog = "\n\n".join(f"Example: {example}" for example in _examples)
+    app.command(epilog=_epilog, rich_help_panel=_panel)(flattened(_command))
+for _group, _name, _panel in (
+    (init, "init", "Start"),
+    (query, "query", _PUBLISH),
+    (ledger_commands, "ledger", _PUBLISH),
+    (audit, "audit", "Check"),
+):
+    app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 
 @app.callback()

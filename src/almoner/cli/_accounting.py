@@ -3,27 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from almoner import _check
 from almoner._units import shown
 from almoner.cli._options.common import (
-    BatchSize,
     CsvFile,
-    DatasetSize,
     Delta,
-    Epochs,
     Epsilon,
     Force,
     Json,
     MaxGradNorm,
     NoiseMultiplier,
     OptionalNoiseMultiplier,
-    OptionalSampleRate,
-    OptionalSteps,
-    rate_and_steps,
+    Sampling,
 )
 from almoner.cli._options.files import check_new_file
 from almoner.cli._shown.json import dumps
@@ -31,12 +26,10 @@ from almoner.cli._shown.tables import Listing, show, working
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from almoner.accounting.answers import Answer
     from almoner.accounting.calibrate import Calibration
-    from almoner.curves.totals import Total
     from almoner.mechanisms import Mechanism
 
-__all__ = ["add", "calibrate", "epsilon"]
+__all__ = ["calibrate", "epsilon"]
 
 WHICH = (
     "You need the first if noise, sample rate and number of steps were fixed before the run; the second if any of them "
@@ -45,24 +38,10 @@ WHICH = (
 )
 
 
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    app.command(
-        epilog="Example: almoner epsilon --noise-multiplier 1.1 --sample-rate 0.01 --steps 1000",
-        rich_help_panel="Plan the budget",
-    )(epsilon)
-    app.command(
-        epilog="Example: almoner calibrate --epsilon 1 --delta 1e-6 --steps 100", rich_help_panel="Plan the budget"
-    )(calibrate)
-
-
 def epsilon(
+    *,
     noise_multiplier: NoiseMultiplier,
-    steps: OptionalSteps = None,
-    sample_rate: OptionalSampleRate = None,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
+    sampling: Sampling,
     delta: Delta = 1e-5,
     certificate: Annotated[
         Path | None,
@@ -78,70 +57,43 @@ def epsilon(
     them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run.
     """
     from almoner import mechanisms
-    from almoner.accounting import answers, meaning
+    from almoner.accounting.answers import of_run
+    from almoner.accounting.meaning import of as meaning_of
     from almoner.curves.totals import totals
 
     for path in (certificate, csv):
         if path is not None:
             check_new_file(path, force=force)
     _check.noise(noise_multiplier=noise_multiplier)
-    rate, count = rate_and_steps(
-        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
-    )
+    rate, count = sampling.rate_and_steps()
     if count is None and rate < 1:
         raise ArgumentError("--steps is missing: how many batches were drawn; or give --epochs")
     rounds = 1 if count is None else count
     step = mechanisms.gaussian_step(noise_multiplier, 1.0, rate)
-    best = answers.of_run(step, rounds=rounds, delta=delta)
-    run = mechanisms.Repeated(step, rounds)
+    best, run = of_run(step, rounds=rounds, delta=delta), mechanisms.Repeated(step, rounds)
     if certificate is not None:
         _write_certificate(run, delta, certificate)
-    rows, said = totals(run, delta=delta), meaning.of(run, points=128)
-    _as_rows(best, rows).write(csv)
+    rows, meaning = totals(run, delta=delta), meaning_of(run, points=128)
+    answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
+    bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source) for row in rows]
+    if csv is not None:
+        Listing(_BOUNDS, [*(("(epsilon, delta)", "", *each) for each in answers), *bounds]).write(csv)
     if as_json:
-        options = {"steps": rounds, "sample_rate": rate, "noise_multiplier": noise_multiplier, "delta": delta}
-        listed = [asdict(each) for each in best]
-        means = {"meaning": said.figures() | {"words": said.words}}
-        print(
-            dumps(
-                {
-                    "epsilon": best[0].epsilon,
-                    **options,
-                    "answers": listed,
-                    "which": WHICH,
-                    **means,
-                    "bounds": _plain(rows),
-                }
-            )
-        )
+        said: dict[str, object] = {"epsilon": best[0].epsilon, "steps": rounds, "sample_rate": rate}
+        said |= {"noise_multiplier": noise_multiplier, "delta": delta, "answers": list(map(asdict, best))}
+        said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
+        print(dumps(said | {"bounds": list(map(asdict, rows))}))
         return
-    _print_answers(best, f"{rounds} x {step!r}, delta = {delta:g}")
-    show(f"What the first means: {said.words}", "")
-    _print_totals(rows)
+    show(
+        Listing(_ANSWERS, answers, title=f"{rounds} x {step!r}, delta = {delta:g}", right=("epsilon",)),
+        f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
+        Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
+        "Adding or removing one person, with all of that person's records.",
+    )
 
 
-def _plain(rows: "Sequence[Total]") -> list[dict[str, object]]:
-    return [asdict(row) for row in rows]
-
-
-def _print_answers(best: "Sequence[Answer]", title: str) -> None:
-    table = Listing("epsilon", "holds if", "by", title=title, right=("epsilon",))
-    for each in best:
-        table.add(shown(each.epsilon, 6), each.holds, each.bound)
-    show(table, WHICH, "")
-
-
+_ANSWERS = ("epsilon", "holds if", "by")
 _BOUNDS = ("notion", "total", "epsilon", "holds", "source")
-
-
-def _as_rows(best: "Sequence[Answer]", rows: "Sequence[Total]") -> Listing:
-    """Both tables below each other."""
-    table = Listing(*_BOUNDS)
-    for each in best:
-        table.add("(epsilon, delta)", "", shown(each.epsilon, 6), each.holds, each.bound)
-    for row in rows:
-        table.add(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source)
-    return table
 
 
 def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
@@ -150,23 +102,13 @@ def _write_certificate(run: "Mechanism", delta: float, path: Path) -> None:
     path.write_text(dumps(of_run(run, delta=delta)) + "\n", encoding="utf-8")
 
 
-def _print_totals(rows: "Sequence[Total]") -> None:
-    table = Listing(*_BOUNDS, title="The same run in every notion of privacy", right=("epsilon",))
-    for row in rows:
-        table.add(row.notion, row.total, shown(row.epsilon, 6), row.holds, row.source)
-    show(table, "Adding or removing one person, with all of that person's records.")
-
-
 def calibrate(
+    *,
     epsilon: Epsilon,
     delta: Delta = 1e-5,
-    steps: OptionalSteps = None,
+    sampling: Sampling,
     noise_multiplier: OptionalNoiseMultiplier = None,
     max_grad_norm: MaxGradNorm = 1.0,
-    sample_rate: OptionalSampleRate = None,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
     csv: CsvFile = None,
     force: Force = False,
     as_json: Json = False,
@@ -181,19 +123,13 @@ def calibrate(
 
     if csv is not None:
         check_new_file(csv, force=force)
-    rate, count = rate_and_steps(
-        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
-    )
+    rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either --steps or --noise-multiplier (or --epochs in place of --steps)")
-    clip, noise = max_grad_norm, noise_multiplier
+    asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
+    asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
     with working("Asking every filter"):
-        fixed = in_advance(
-            epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
-        )
-        rows = by_filter(
-            epsilon=epsilon, delta=delta, steps=count, noise_multiplier=noise, max_grad_norm=clip, sample_rate=rate
-        )
+        fixed, rows = in_advance(**asked), by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
     table.write(csv)
     if as_json:
@@ -215,11 +151,11 @@ FILTERS = (
 def _calibrations(fixed: "Calibration", rows: "Sequence[Calibration]", title: str) -> Listing:
     """The run fixed in advance, then the filters: most steps or least noise first, those without a number below."""
     numbers = ("noise multiplier", "sigma", "steps")
-    table = Listing("run", *numbers, title=title, right=numbers)
     answered = [row for row in rows if not row.note]
     answered.sort(key=lambda row: (-(row.steps or 0), row.noise_multiplier or 0.0))
+    cells = []
     for row in (fixed, *answered):
         name = row.filter if row is fixed else f"filters.{row.filter}"
         noise = ["" if number is None else shown(number, 7) for number in (row.noise_multiplier, row.sigma)]
-        table.add(name, *noise, "" if row.steps is None or row.note else str(row.steps))
-    return table
+        cells.append((name, *noise, "" if row.steps is None or row.note else str(row.steps)))
+    return Listing(("run", *numbers), cells, title=title, right=numbers)

@@ -12,7 +12,7 @@ from almoner.cli._options.groups import Group
 from almoner.cli._shown.json import dumps
 from almoner.errors import ArgumentError, DataError
 
-__all__ = ["add"]
+__all__ = ["audit"]
 
 PipelineFile = Annotated[
     Path, typer.Argument(help="A Python file that defines pipeline, data, people, without, and may define replaced.")
@@ -23,11 +23,6 @@ audit = typer.Typer(
     help="Check pipelines: replays without people, and guesses about canaries.",
     epilog="Example: almoner audit replay pipeline.py",
 )
-
-
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    app.add_typer(audit, name="audit", rich_help_panel="Check")
 
 
 @audit.command("replay", epilog="Example: almoner audit replay pipeline.py")
@@ -77,7 +72,7 @@ def guesses(
 
 
 def _names(file: Path) -> dict[str, Any]:
-    """What the file defines."""
+    """The names that the file defines."""
     if not file.is_file():
         raise DataError(f"{file} cannot be read")
     names = runpy.run_path(str(file), run_name="audited")

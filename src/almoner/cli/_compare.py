@@ -8,18 +8,13 @@ import typer
 from almoner import _check, mechanisms
 from almoner._units import shown
 from almoner.cli._options.common import (
-    BatchSize,
     CsvFile,
-    DatasetSize,
     Delta,
-    Epochs,
     Force,
     Json,
     OptionalNoiseMultiplier,
-    OptionalSampleRate,
-    OptionalSteps,
     Picture,
-    rate_and_steps,
+    Sampling,
 )
 from almoner.cli._options.files import check_new_file, check_picture
 from almoner.cli._shown.json import dumps
@@ -29,7 +24,7 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.accounting.compare import Comparison
 
-__all__ = ["add", "compare", "described"]
+__all__ = ["compare", "described"]
 
 WHICH = (
     "You need a bound that is fixed if mechanism and number of steps were fixed before the run; the epsilon of a "
@@ -39,7 +34,7 @@ WHICH = (
 
 
 class Step(StrEnum):
-    """What one step can be."""
+    """Kinds of one step."""
 
     gaussian = "gaussian"
     laplace = "laplace"
@@ -78,17 +73,14 @@ def described(
 
 
 def compare(
+    *,
     mechanism: Annotated[
         Step, typer.Option(help=f"One step: {', '.join([*Step][:-1])} or {Step.approximate}.")
     ] = Step.gaussian,
     noise_multiplier: OptionalNoiseMultiplier = None,
-    sample_rate: OptionalSampleRate = None,
     epsilon_each: Annotated[float | None, typer.Option(help="Epsilon of one step, unless it is gaussian.")] = None,
     delta_each: Annotated[float | None, typer.Option(help="Delta of one step, if it is approximate.")] = None,
-    steps: OptionalSteps = None,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
+    sampling: Sampling,
     delta: Delta = 1e-5,
     people: Annotated[int, typer.Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
     points: Annotated[int, typer.Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
@@ -104,9 +96,7 @@ def compare(
     check_picture(picture)
     if csv is not None:
         check_new_file(csv, force=force)
-    rate, count = rate_and_steps(
-        sample_rate=sample_rate, steps=steps, dataset_size=dataset_size, batch_size=batch_size, epochs=epochs
-    )
+    rate, count = sampling.rate_and_steps()
     step = described(
         mechanism,
         noise_multiplier=noise_multiplier,
@@ -134,15 +124,5 @@ def _rows(table: "Comparison") -> Listing:
     """A line for each bound, a column for each number of steps."""
     counts = tuple(map(str, table.rounds))
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
-    rows = Listing("bound", "promise", *counts, title=title, right=counts, narrow=True)
-    for bound in table.bounds:
-        rows.add(bound.name, bound.promise, *(shown(epsilon, 4) for epsilon in bound.epsilons))
-    return rows
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(
-        epilog="Example: almoner compare --mechanism gaussian --noise-multiplier 20 --steps 100",
-        rich_help_panel="Plan the budget",
-    )(compare)
+    rows = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
+    return Listing(("bound", "promise", *counts), rows, title=title, right=counts, narrow=True)

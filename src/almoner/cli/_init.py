@@ -13,7 +13,7 @@ from almoner.cli._options.common import Force
 from almoner.cli._options.files import check_free
 from almoner.cli._options.groups import Group
 
-__all__ = ["add"]
+__all__ = ["init"]
 
 Rows = Iterable[tuple[object, ...]]
 
@@ -25,17 +25,12 @@ init = typer.Typer(
 )
 
 
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    app.add_typer(init, name="init", rich_help_panel="Start")
-
-
 @init.command("train", epilog="Example: almoner init train first-model --example")
 def train(folder: Folder = Path(), example: Example = False, force: Force = False) -> None:
     """Write a schema and a script that train a private model on a CSV file, and predict with it."""
     tables = {"people.csv": _patients(3000, 0), "heldout.csv": _patients(500, 1)} if example else {}
     _write(folder, ("schema.toml", "train.sh"), tables, force=force)
-    _say(folder, example, "people.csv and heldout.csv", f"sh {folder / 'train.sh'}")
+    _say(example, "people.csv and heldout.csv", f"sh {folder / 'train.sh'}")
 
 
 @init.command("query", epilog="Example: almoner init query clinic --example")
@@ -50,7 +45,7 @@ def query(folder: Folder = Path(), example: Example = False, force: Force = Fals
         f"almoner ledger create {plan}    # once: the record of charges and answers",
         f"almoner query ask {plan}",
     )
-    _say(folder, example, "visits.csv", *commands[0 if not example else -2 :])
+    _say(example, "visits.csv", *commands[0 if not example else -2 :])
 
 
 def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows], *, force: bool) -> None:
@@ -68,7 +63,7 @@ def _write(folder: Path, templates: tuple[str, ...], tables: Mapping[str, Rows],
         print(folder / name)
 
 
-def _say(folder: Path, example: bool, data: str, *commands: str) -> None:
+def _say(example: bool, data: str, *commands: str) -> None:
     """Tell what to do next."""
     if not example:
         print(f"Next: put your data beside them as {data}, and change the files to fit. Then run:")

@@ -28,15 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["add", "losses"]
+__all__ = ["losses"]
 
 STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    example = "almoner losses norms.npy --noise-multiplier 2 --sample-rate 0.005 --steps 1000"
-    app.command(epilog=f"Example: {example}", rich_help_panel="Plan the budget")(losses)
 
 
 def losses(
@@ -108,11 +102,12 @@ def _print_table(
 
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"
     numbers = (*(f"{level:.0%}" if level < 1 else "most" for level in LEVELS), "mean")
-    table = Listing("accounting", "group", *numbers, title=title, right=numbers, narrow=True)
     averages = means(epsilons, groups=labels)
-    for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True):
-        table.add(name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
-    show(table, STATUS)
+    rows = [
+        (name, "all" if group is None else group, *(shown(value, 4) for value in [*levels, mean]))
+        for (name, group, levels), (_, _, mean) in zip(quantiles(epsilons, groups=labels), averages, strict=True)
+    ]
+    show(Listing(("accounting", "group", *numbers), rows, title=title, right=numbers, narrow=True), STATUS)
 
 
 def _loaded(path: Path) -> "NDArray[np.generic]":

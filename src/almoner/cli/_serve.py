@@ -13,7 +13,7 @@ from almoner.errors import ArgumentError
 if TYPE_CHECKING:
     from almoner.service.policies import Policy
 
-__all__ = ["add"]
+__all__ = ["serve"]
 
 PolicyFile = Annotated[Path | None, typer.Argument(help="A TOML file: data, budget, analysts, limits, prices.")]
 Check = Annotated[bool, typer.Option("--check", help="Explain the policy in words, and serve nothing.")]
@@ -21,12 +21,6 @@ NewToken = Annotated[bool, typer.Option("--new-token", help="Print a new token, 
 Host = Annotated[str | None, typer.Option("--host", help="Where analysts come to, in place of the policy's.")]
 Port = Annotated[int | None, typer.Option("--port", help="The port of analysts, in place of the policy's.")]
 HolderPort = Annotated[int | None, typer.Option("--holder-port", help="Your own port, in place of the policy's.")]
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    examples = "Example: almoner serve policy.toml --check\n\nExample: almoner serve --new-token"
-    app.command(epilog=examples, rich_help_panel="Publish statistics")(serve)
 
 
 def serve(

@@ -8,9 +8,9 @@ import typer
 
 from almoner._private import MARK
 from almoner._units import shown
+from almoner.cli._ledger import Person, opened
 from almoner.cli._options.common import Force, Json, OptionalDelta, Page
 from almoner.cli._options.files import check_page, write_page
-from almoner.cli._queries import Person, opened
 from almoner.cli._shown.json import dumps
 from almoner.cli._shown.tables import Listing, show
 from almoner.errors import ArgumentError
@@ -19,16 +19,9 @@ if TYPE_CHECKING:
     from almoner.individual import BudgetStatement
     from almoner.queries import Statement
 
-__all__ = ["add"]
+__all__ = ["statement"]
 
 LedgerOrModel = Annotated[str, typer.Argument(help="A ledger, or the folder of a model with kept accounts.")]
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(epilog="Example: almoner statement people.ledger --person 17", rich_help_panel="Publish statistics")(
-        statement
-    )
 
 
 def statement(
@@ -58,8 +51,8 @@ def statement(
     else:
         from almoner.queries import statement as person_statement
 
-        with opened(path) as book:
-            told = person_statement(book, person, delta=delta)
+        with opened(path) as ledger:
+            told = person_statement(ledger, person, delta=delta)
         words, shown_lines = told.words, [_lines(told)] if told.lines else []
     if html is not None:
         from almoner.report.pages import statement as page
@@ -72,11 +65,11 @@ def statement(
 
 
 def _lines(account: "Statement") -> Listing:
-    """What charged a person, line by line."""
+    """A row for each entry that charged a person."""
     of = ["data set"] if any(line.dataset for line in account.lines) else []
-    table = Listing("day", "who asked", "what for", "result", *of, "asked", "of your budget")
+    rows = []
     for line in account.lines:
         about = (line.key, *([line.dataset or ""] if of else []), line.question["ask"])
         share = f"{shown(100 * line.rho / account.budget, 3)} %"
-        table.add(line.time[:10], line.analyst, line.purpose or "", *about, share)
-    return table
+        rows.append((line.time[:10], line.analyst, line.purpose or "", *about, share))
+    return Listing(("day", "who asked", "what for", "result", *of, "asked", "of your budget"), rows)

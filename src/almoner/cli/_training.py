@@ -2,7 +2,12 @@
 
 import csv
 import io
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,19 +16,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from almoner.cli._images import (
-    Classes,
-    Dimensions,
-    Drawings,
-    Features,
-    Images,
-    Kind,
-    People,
-    Shape,
-    check_options,
-    train_on_images,
-    typed,
-)
+from almoner.cli._images import ImageOptions, check_options, train_on_images
 from almoner.cli._options.common import (
     Delta,
     Epsilon,
@@ -36,7 +29,6 @@ from almoner.cli._options.common import (
     PrivatePicture,
     Steps,
 )
-from almoner.cli._options.ending import stopped_in_order
 from almoner.cli._options.files import check_free, check_new_file, check_picture
 from almoner.cli._shown.json import dumps
 from almoner.cli._shown.misfits import print_misfits
@@ -47,11 +39,9 @@ if TYPE_CHECKING:
     from almoner.training import OnLedger
     from almoner.training.saved_model import Trained, TrainedOnImages, Tuning
 
-__all__ = ["add", "predict", "train"]
+__all__ = ["predict", "train"]
 
 SkipRows = Annotated[int, typer.Option(help="Lines to leave out at the start of DATA.")]
-
-DESCENT = ("steps", "extra_steps", "pace", "max_grad_norm", "learning_rate", "average")
 
 _NO_SCHEMA = (
     "--schema is missing. The bounds of numbers, the categories and the labels must be public: read off the data, they "
@@ -61,94 +51,149 @@ _NO_SCHEMA = (
 )
 
 
+_NO_FOLDER = "--out is missing: the folder for the model"
+
+
 class Accounting(StrEnum):
-    """How a training can be counted."""
+    """Ways to count a training."""
 
     gaussian = "gaussian"
     zcdp = "zcdp"
 
 
-def add(app: typer.Typer) -> None:
-    """Add the commands of this module to the command line."""
-    tables = "almoner train people.csv --target income --schema schema.toml --epsilon 1 --out model"
-    images = (
-        "almoner train --images bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
-    )
-    app.command(epilog=f"Example: {tables}\n\nExample: {images}", rich_help_panel="Train")(train)
-    app.command(epilog="Example: almoner predict model others.csv --out answers.csv", rich_help_panel="Train")(predict)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """A table, and what is public about its columns."""
 
-
-def train(
-    ctx: typer.Context,
-    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file with the people's data.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None,
+    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file with the people's data.")] = None
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None
+    schema: Annotated[Path | None, typer.Option(help="What is public about the columns: a TOML file.")] = None
     person: Annotated[
         str | None, typer.Option(help="The column that names the person of a row; else each row is a person.")
-    ] = None,
-    out: OutFolder = None,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
-    test: Annotated[Path | None, typer.Option(help="A held-out file with labels, for the metrics.")] = None,
-    steps: Steps = 200,
-    extra_steps: Annotated[int, typer.Option(help="Steps more than the noise is planned for.")] = 0,
-    pace: Annotated[
-        float, typer.Option(help="How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.")
-    ] = 1.0,
-    max_grad_norm: MaxGradNorm = 1.0,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Step size on the mean gradient; else as large as the noise allows.")
-    ] = None,
-    average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5,
-    individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True,
-    accounting: Annotated[
-        Accounting, typer.Option(help="Gaussian (exact) or zCDP: gaussian or zcdp.")
-    ] = Accounting.gaussian,
-    noise_multiplier: OptionalNoiseMultiplier = None,
+    ] = None
+    test: Annotated[Path | None, typer.Option(help="A held-out file with labels, for the metrics.")] = None
+    skip_rows: SkipRows = 0
+    test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """A budget for every person, and how it is counted."""
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-5
+    individual: Annotated[bool, typer.Option(help="An account for each person, or one worst case.")] = True
+    accounting: Annotated[Accounting, typer.Option(help="Gaussian (exact) or zCDP: gaussian or zcdp.")] = (
+        Accounting.gaussian
+    )
+    noise_multiplier: OptionalNoiseMultiplier = None
     stop_when_inactive: Annotated[
         float | None,
         typer.Option(help="Stop, after --steps, when noisy counts say that this share of people has no budget left."),
-    ] = None,
+    ] = None
     keep_accounts: Annotated[
         bool, typer.Option("--keep-accounts", help="PRIVATE: write OUT.accounts, for `almoner statement OUT`.")
-    ] = False,
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescentOptions:
+    """Settings of gradient descent."""
+
+    steps: Steps = 200
+    extra_steps: Annotated[int, typer.Option(help="Steps more than the noise is planned for.")] = 0
+    pace: Annotated[
+        float, typer.Option(help="How evenly budgets are spread over the steps that are left: 1 evenly, 0 not at all.")
+    ] = 1.0
+    max_grad_norm: MaxGradNorm = 1.0
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Step size on the mean gradient; else as large as the noise allows.")
+    ] = None
+    average: Annotated[float, typer.Option(help="Share of the last iterates that are averaged.")] = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOptions:
+    """A ledger that is charged in place of budgets of this training's own."""
+
     ledger: Annotated[
         str | None, typer.Option(help="Charge this ledger, which questions charge too; needs --key and --person.")
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None,
-    analyst: Annotated[str, typer.Option(help="Whose limits on the ledger hold.")] = "training",
-    purpose: Annotated[str | None, typer.Option(help="The purpose whose limits on the ledger hold.")] = None,
+    ] = None
+    key: Annotated[str | None, typer.Option(help="A name for this training on the ledger.")] = None
+    analyst: Annotated[str, typer.Option(help="Whose limits on the ledger hold.")] = "training"
+    purpose: Annotated[str | None, typer.Option(help="The purpose whose limits on the ledger hold.")] = None
+
+    def on_ledger(self) -> "OnLedger | None":
+        """Where the training is charged; None where it has a budget of its own."""
+        from almoner.training import OnLedger
+
+        if (self.ledger is None) != (self.key is None):
+            raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
+        if self.ledger is None or self.key is None:
+            return None
+        return OnLedger(self.ledger, self.key, self.analyst, self.purpose)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningOptions:
+    """Settings that are tried."""
+
     tune: Annotated[
         float | None,
         typer.Option(
             help="Try settings: the expected number of runs, of which the best is kept; all of them are paid for."
         ),
-    ] = None,
-    tune_learning_rate: Annotated[str, typer.Option(help="The learning rates to try.")] = "1,4,16,64",
-    tune_max_grad_norm: Annotated[str, typer.Option(help="The clips to try.")] = "0.25,1",
+    ] = None
+    tune_learning_rate: Annotated[str, typer.Option(help="The learning rates to try.")] = "1,4,16,64"
+    tune_max_grad_norm: Annotated[str, typer.Option(help="The clips to try.")] = "0.25,1"
     tune_on: Annotated[
         Path | None, typer.Option(help="A file of other people, who pay for the scores in place of those in DATA.")
-    ] = None,
-    skip_rows: SkipRows = 0,
-    test_skip_rows: Annotated[int, typer.Option(help="The same for the held-out file.")] = 0,
+    ] = None
+
+    def tuning(self) -> "Tuning | None":
+        """Which settings are tried; None where those of the other options are taken."""
+        if self.tune is None:
+            return None
+        from almoner.training.saved_model import Tuning
+
+        rates, clips = _numbers(self.tune_learning_rate), _numbers(self.tune_max_grad_norm)
+        return Tuning(self.tune, {"learning_rate": rates, "max_grad_norm": clips}, self.tune_on)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookOptions:
+    """Looks at a table that train nothing."""
+
+    init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None
+    check: Annotated[
+        bool, typer.Option("--check", help="PRIVATE: only count the entries that cannot be read, then stop.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """Places for the results."""
+
+    out: OutFolder = None
+    picture: PrivatePicture = None
+    force: Force = False
+    as_json: Json = False
+
+
+def train(
+    ctx: typer.Context,
+    *,
+    table: TableOptions,
+    budget: BudgetOptions,
+    descent: DescentOptions,
+    charged: LedgerOptions,
+    tuned: TuningOptions,
+    look: LookOptions,
+    pictured: ImageOptions,
     seed: Annotated[
         int | None, typer.Option(help="Repeats the run on the same machine and versions: NOT private.")
     ] = None,
-    picture: PrivatePicture = None,
-    init_schema: Annotated[Path | None, typer.Option(help="Only write a schema to fill in, then stop.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="PRIVATE: only count the entries that cannot be read, then stop.")
-    ] = False,
-    images: Images = None,
-    classes: Classes = None,
-    people: People = None,
-    kind: Kind = None,
-    shape: Shape = None,
-    features: Features = None,
-    dimensions: Dimensions = None,
-    drawings: Drawings = None,
-    force: Force = False,
-    as_json: Json = False,
+    output: OutputOptions,
 ) -> None:
     """Train a private logistic regression on a table, or on images, with a privacy budget for every person in it.
 
@@ -160,46 +205,41 @@ def train(
     With --images, steps, clip and rate are tuned already; the classes, the kind of images and about how many people
     there are must be stated, because they are public.
     """
-    if check_options(ctx):
-        _train_on_images(typed(ctx.params))
+    out, as_json = output.out, output.as_json
+    check_options(ctx)
+    if pictured.images is not None:
+        shared = {"epsilon": budget.epsilon, "delta": budget.delta, "test": table.test, "seed": seed}
+        _train_on_images(pictured.images, pictured, output, keep_accounts=budget.keep_accounts, **shared)
         return
+    data, target = table.data, table.target
     if data is None or target is None:
         raise ArgumentError(_missing(data, target))
-    if init_schema is not None or check:
-        _look(data, target, person, schema, init_schema, skip_rows=skip_rows, force=force, as_json=as_json)
+    if look.init_schema is not None or look.check:
+        _look(data, target, table, look, output)
         return
-    if schema is None or out is None:
-        raise ArgumentError(_NO_SCHEMA if schema is None else "--out is missing: the folder for the model")
-    tuning = _tuning(ctx)
-    _check_private_picture(picture, out, force=force)
+    if table.schema is None or out is None:
+        raise ArgumentError(_NO_SCHEMA if table.schema is None else _NO_FOLDER)
+    _check_tuning(ctx)
+    tuning = tuned.tuning()
+    _check_private_picture(output.picture, out, force=output.force)
     from almoner.training.saved_model import train_to_folder
 
-    charged = _on_ledger(ledger, key, analyst, purpose)
-    files = {"test": test, "skip_rows": skip_rows, "test_skip_rows": test_skip_rows}
-    budget = {"epsilon": epsilon, "delta": delta, "accounting": accounting.value, "noise_multiplier": noise_multiplier}
-    descent = {name: ctx.params[name] for name in DESCENT}
-    with stopped_in_order(_stopped(out, ledger, key)), progress_bar(quiet=as_json or tuning is not None) as progress:
-        task = progress.add_task("training", total=steps + extra_steps * individual)
+    on_ledger, stopped = charged.on_ledger(), _stopped(out, charged.ledger, charged.key)
+    with stopped_in_order(stopped), progress_bar(quiet=as_json or tuning is not None) as progress:
+        task = progress.add_task("training", total=descent.steps + descent.extra_steps * budget.individual)
         trained = train_to_folder(
-            data,
-            out,
-            target=target,
-            schema=schema,
-            person=person,
-            force=force,
-            keep_accounts=keep_accounts,
+            out=out,
+            **asdict(table),
+            **asdict(budget) | {"accounting": budget.accounting.value},
+            **asdict(descent),
+            force=output.force,
             observe=None if tuning else lambda number, _: progress.update(task, completed=number),
-            **files,
-            **budget,
-            **descent,
-            individual=individual,
-            stop_when_inactive=stop_when_inactive,
             seed=seed,
-            ledger=charged,
+            ledger=on_ledger,
             tune=tuning,
         )
-    private = draw_spends(trained.holder_report, picture, f"{data.name}, target {target}")
-    _print_trained(trained, out, private, kept=keep_accounts, as_json=as_json)
+    private = draw_spends(trained.holder_report, output.picture, f"{data.name}, target {target}")
+    _print_trained(trained, out, private, kept=budget.keep_accounts, as_json=as_json)
 
 
 def _stopped(out: Path | None, ledger: str | None, key: str | None) -> str:
@@ -218,15 +258,44 @@ def _missing(data: Path | None, target: str | None) -> str:
     return "--target is missing: the column to predict"
 
 
-def _train_on_images(given: dict[str, Any]) -> None:
-    """The command, with the values of its options by name."""
-    images, out, picture = given["images"], given["out"], given["picture"]
-    if out is not None:
-        _check_private_picture(picture, out, force=given["force"])
+def _train_on_images(
+    images: Path, told: ImageOptions, output: OutputOptions, *, keep_accounts: bool, **shared: Any
+) -> None:
+    """Train on images, with the options that tables have too."""
+    out, picture = output.out, output.picture
+    if out is None:
+        raise ArgumentError(_NO_FOLDER)
+    _check_private_picture(picture, out, force=output.force)
     with stopped_in_order(_stopped(out, None, None)):
-        trained = train_on_images(given)
+        trained = train_on_images(
+            images, told, out, quiet=output.as_json, force=output.force, keep_accounts=keep_accounts, **shared
+        )
     private = draw_spends(trained.holder_report, picture, images.name)
-    _print_trained(trained, out, private, kept=given["keep_accounts"], as_json=given["as_json"])
+    _print_trained(trained, out, private, kept=keep_accounts, as_json=output.as_json)
+
+
+class _Told(BaseException):
+    """SIGTERM, as an error."""
+
+
+def _tell(_number: int, _frame: object) -> None:
+    raise _Told
+
+
+@contextmanager
+def stopped_in_order(words: str) -> Iterator[None]:
+    """Say these words where a command is stopped: exit code 130 after Ctrl-C, 143 after SIGTERM."""
+    heard = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if heard:
+        signal.signal(signal.SIGTERM, _tell)
+    try:
+        yield
+    except (KeyboardInterrupt, _Told) as stopped:
+        print(words, file=sys.stderr)
+        raise typer.Exit(128 + (signal.SIGTERM if isinstance(stopped, _Told) else signal.SIGINT)) from None
+    finally:
+        if heard:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def predict(
@@ -273,15 +342,6 @@ def _check_private_picture(picture: Path | None, out: Path, *, force: bool) -> N
         check_free(path, force=force)
 
 
-def _on_ledger(ledger: str | None, key: str | None, analyst: str, purpose: str | None) -> "OnLedger | None":
-    """Where the training is charged; None where it has a budget of its own."""
-    from almoner.training import OnLedger
-
-    if (ledger is None) != (key is None):
-        raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
-    return None if ledger is None or key is None else OnLedger(ledger, key, analyst, purpose)
-
-
 def _check_tuning(ctx: typer.Context) -> None:
     """Refuse options of tuning without --tune, and with it those that would be ignored, or would mislead."""
     tuned = ctx.params["tune"] is not None
@@ -296,18 +356,6 @@ def _check_tuning(ctx: typer.Context) -> None:
             raise ArgumentError(f"{option}: with --tune give the values to try, --tune-{option.removeprefix('--')}")
         if name == "picture" and tuned:
             raise ArgumentError("--picture: what people spent in the best run alone is not what they paid with --tune")
-
-
-def _tuning(ctx: typer.Context) -> "Tuning | None":
-    """Which settings are tried; None where those of the other options are taken."""
-    _check_tuning(ctx)
-    given = ctx.params
-    if given["tune"] is None:
-        return None
-    from almoner.training.saved_model import Tuning
-
-    grid = {name: _numbers(given[f"tune_{name}"]) for name in ("learning_rate", "max_grad_norm")}
-    return Tuning(given["tune"], grid, None if given["tune_on"] is None else Path(given["tune_on"]))
 
 
 def _numbers(listed: str) -> list[float]:
@@ -341,28 +389,17 @@ def _print_trained(
     console.print(f"\nWritten to {out}" + "".join(f"; PRIVATE: {path}" for path in private))
 
 
-def _look(
-    data: Path,
-    target: str,
-    person: str | None,
-    schema: Path | None,
-    init_schema: Path | None,
-    *,
-    skip_rows: int,
-    force: bool,
-    as_json: bool,
-) -> None:
+def _look(data: Path, target: str, table: TableOptions, look: LookOptions, output: OutputOptions) -> None:
     """Write a schema to fill in, or count the entries that cannot be read by one. Trains nothing."""
-    if init_schema is not None:
-        _write_template(data, target, person, init_schema, force=force, as_json=as_json)
+    if look.init_schema is not None:
+        _write_template(data, target, table.person, look.init_schema, force=output.force, as_json=output.as_json)
         return
-    if schema is None:
+    if table.schema is None:
         raise ArgumentError(_NO_SCHEMA)
     from almoner.training.tables import Schema, misfits
 
-    print_misfits(
-        misfits(data, Schema.read(schema, target=target, person=person), skip_rows=skip_rows), as_json=as_json
-    )
+    schema = Schema.read(table.schema, target=target, person=table.person)
+    print_misfits(misfits(data, schema, skip_rows=table.skip_rows), as_json=output.as_json)
 
 
 def _write_template(data: Path, target: str, person: str | None, path: Path, *, force: bool, as_json: bool) -> None:

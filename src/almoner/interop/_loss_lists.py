@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 __all__ = ["LossList", "of_a_pair"]
 
-_MOST = 100_000 - 2  # losses of a pair, beside an infinite one and what Q alone has
-_UP = 1e-12  # relative: more than rounding moves a part of a mass
+_MOST = 100_000 - 2  # most losses of a pair, beside an infinite one and what Q alone has
+_UP = 1e-12  # relative widening of a part of a mass: more than rounding moves it
 
 LossList = tuple[NDArray[np.float64], NDArray[np.float64], float]
 """Losses, increasing; their masses under P; and the probability under P of an infinite loss."""

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from almoner import _check, _extras, mechanisms
+from almoner.curves import approximate, gaussian, losses, renyi, zcdp
+from almoner.curves.totals import tightest
 from almoner.errors import ArgumentError, Unsupported
-from almoner.interop._accountant import NOTIONS, accountant_of
 from almoner.interop._loss_lists import of_a_pair
 
 if TYPE_CHECKING:
@@ -46,6 +47,55 @@ _SUPPORTED = (
 )
 _OTHER_RELATION = ("RandomizedResponseDpEvent", "SampledWithReplacementDpEvent", "SampledWithoutReplacementDpEvent")
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
+
+
+def _certified(run: mechanisms.Mechanism, delta: float) -> float:
+    rounds = mechanisms.leaves(run)
+    return float(losses.epsilons(np.asarray([[*rounds.values()]]), [*rounds], delta=delta)[0])
+
+
+def _basic(run: mechanisms.Mechanism, delta: float) -> float:
+    sums = approximate.of(run)
+    return sums.epsilon if sums.delta <= delta else inf
+
+
+NOTIONS: dict[str, Callable[[mechanisms.Mechanism, float], float]] = {
+    "tightest": lambda run, delta: tightest(run, delta=delta).epsilon,
+    "losses": _certified,
+    "gaussian": lambda run, delta: gaussian.of(run).epsilon(delta=delta),
+    "zcdp": lambda run, delta: zcdp.of(run).epsilon(delta=delta),
+    "renyi": lambda run, delta: renyi.of(run).epsilon(delta=delta),
+    "basic": _basic,
+}
+
+
+def _by_losses(run: mechanisms.Mechanism) -> None:
+    rounds = list(mechanisms.leaves(run))
+    losses.epsilons(np.zeros((1, len(rounds)), np.int64), rounds, delta=0.5)  # nobody takes part: only laws are made
+
+
+_CHECKS: dict[str, Callable[[mechanisms.Mechanism], object]] = {
+    "gaussian": gaussian.cost,
+    "zcdp": zcdp.cost,
+    "basic": approximate.cost,
+    "renyi": lambda run: renyi.of(run, (2.0,)),
+    "losses": _by_losses,
+}
+"""Functions that raise Unsupported where a mechanism has no price in a notion, without working the price out."""
+
+
+def _check_priced(notion: str, run: mechanisms.Mechanism) -> None:
+    """Refuse a mechanism that has no price in a notion."""
+    if notion != "tightest":
+        _CHECKS[notion](run)
+        return
+    for check in _CHECKS.values():
+        try:
+            check(run)
+        except Unsupported:
+            continue
+        return
+    raise Unsupported(f"{run!r} has no price in any notion of privacy")
 
 
 def accountant(notion: str = "tightest", *, null_records: bool = False) -> "PrivacyAccountant":
@@ -65,11 +115,40 @@ def accountant(notion: str = "tightest", *, null_records: bool = False) -> "Priv
     Guarantee: what was composed, if fixed in advance, is (epsilon, delta)-DP with the epsilon that it gives.
     Source: theory 2, 3 and 7, by notion.
     """
+    _check.one_of(list(NOTIONS), notion=notion)
+    with _extras.need("dp_accounting", extra="interop"):
+        from dp_accounting import NeighboringRelation, PrivacyAccountant
+    epsilon = NOTIONS[notion]
 
-    def read(event: object) -> mechanisms.Mechanism | None:
-        return None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
+    class Accountant(PrivacyAccountant):  # type: ignore[misc]
+        """Counts what was composed in a notion of Almoner."""
 
-    return accountant_of(notion, read, null_records=null_records)
+        def __init__(self) -> None:
+            relation = "REPLACE_SPECIAL" if null_records else "ADD_OR_REMOVE_ONE"
+            super().__init__(NeighboringRelation[relation])
+            self._rounds: list[mechanisms.Mechanism] = []
+            self._exposed = False
+
+        def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+            try:
+                mechanism = None if _exposes(event) else _read(_without_idle(event), null_records=null_records)
+                if mechanism is not None:
+                    _check_priced(notion, mechanism)
+            except (ArgumentError, Unsupported) as refused:
+                return self.CompositionErrorDetails(event, str(refused))
+            if mechanism is None:
+                self._exposed |= do_compose and count > 0
+            elif do_compose:
+                self._rounds.append(mechanisms.Repeated(mechanism, count))
+            return None
+
+        def get_epsilon(self, target_delta: float) -> float:
+            if self._exposed:
+                return inf
+            run = mechanisms.Composed(tuple(self._rounds))
+            return float(epsilon(run, target_delta)) if mechanisms.leaves(run) else 0.0
+
+    return Accountant()
 
 
 def from_event(event: object) -> mechanisms.Mechanism:
@@ -214,7 +293,7 @@ def from_pld(pld: "PrivacyLossDistribution") -> mechanisms.DominatingPair:
 def _readers() -> dict[type, Callable[[Any], mechanisms.Mechanism]]:
     events = _events()
     return {
-        events.NoOpDpEvent: lambda event: mechanisms.Composed(()),
+        events.NoOpDpEvent: lambda _: mechanisms.Composed(()),
         events.GaussianDpEvent: lambda event: mechanisms.Gaussian(_noise(event)),
         events.LaplaceDpEvent: lambda event: mechanisms.Laplace(_noise(event)),
         events.DiscreteLaplaceDpEvent: _discrete_laplace,
@@ -234,7 +313,7 @@ def _zcdp(event: "dp_event.ZCDpEvent") -> mechanisms.Mechanism:
 
 
 _UP = 1 + 1e-15
-_LARGEST_EXPONENT = 700.0  # of exp in doubles
+_LARGEST_EXPONENT = 700.0  # largest exponent at which exp fits a double
 
 
 def _discrete_laplace(event: "dp_event.DiscreteLaplaceDpEvent") -> mechanisms.Mechanism:

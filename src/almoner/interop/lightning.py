@@ -10,8 +10,10 @@ Names and symbols
 Source: theory 2.6, 4.1 to 4.4, 6.1, 7.2; the source of Lightning 2.6 and Opacus 1.6.0
 """
 
+import inspect
 import logging
 import secrets
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,20 +27,16 @@ from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 with _extras.need("lightning", "opacus", "torch", extra="lightning"):
     import torch
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from opacus.data_loader import DPDataLoader
+    from lightning.pytorch.callbacks import BatchSizeFinder, EarlyStopping, LearningRateFinder, ModelCheckpoint
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
     from opacus.optimizers import DPOptimizer
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils.data import DataLoader, IterableDataset
 
-    from almoner.interop._lightning_rules import (
-        SEVERAL,
-        metrics_watched,
-        refuse_loader,
-        refuse_module,
-        refuse_trainer,
-    )
     from almoner.interop.opacus._accounts import OdometerAccountant
     from almoner.interop.opacus._engine import PrivacyEngine
-    from almoner.interop.opacus._rules import forget_gradients, rate
+    from almoner.interop.opacus._rules import RAND_ON_EMPTY, forget_gradients, rate
     from almoner.interop.opacus._runs import Record
 
 __all__ = ["PrivacyCallback", "poisson"]
@@ -46,12 +44,16 @@ __all__ = ["PrivacyCallback", "poisson"]
 LOG = logging.getLogger("almoner.interop.lightning")
 
 OPTIONS = ("batch_first", "grad_sample_mode", "loss_reduction")
-"""What is passed on to Opacus's ``make_private`` as it is."""
+"""Options that are passed on to Opacus's ``make_private`` as they are."""
 
 STALE = (
     "the checkpoint has {} steps that this account does not know, and cannot know which were taken after it was "
     "written: give the record= that the run was trained with, or say checkpoint_is_newest=True"
 )
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+SEVERAL = "several Poisson batches in one step have no price"
+SAMPLES = "train_dataloader must give poisson(DataLoader(...)), of almoner.interop.lightning: "
 
 
 def poisson(data_loader: DataLoader[Any]) -> DPDataLoader:
@@ -140,12 +142,12 @@ class PrivacyCallback(Uncopyable, Callback):
         """
         return self._engine.get_epsilon(self._delta)
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002 - Lightning gives them
         """Refuse settings of the trainer, before other callbacks may train."""
         if stage == "fit":
-            refuse_trainer(trainer)
+            _refuse_trainer(trainer)
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002 - Lightning gives them
         """Keep what a checkpoint says was spent, to charge it when training starts."""
         if trainer.state.fn != "fit":
             return
@@ -158,16 +160,16 @@ class PrivacyCallback(Uncopyable, Callback):
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, and by which steps: for checkpoints. Public."""
+        """The account and its steps, for checkpoints. Public."""
         return self._engine.accountant.merged_state() if self._began else dict(self._loaded or {})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the optimizer private, and charge what the record and the checkpoint have."""
         self._process.check("PrivacyCallback")
-        refuse_trainer(trainer)
-        refuse_module(trainer, pl_module)
+        _refuse_trainer(trainer)
+        _refuse_module(trainer, pl_module)
         loader: Any = trainer.train_dataloader
-        refuse_loader(loader)
+        _refuse_loader(loader)
         noise = None if self._engine.secure_mode else _generator(pl_module.device)
         self._hooks, self._optimizer, private = self._engine.make_private(
             module=pl_module,
@@ -182,31 +184,29 @@ class PrivacyCallback(Uncopyable, Callback):
         trainer.optimizers = [self._optimizer]
         self._refuse_changed(trainer)
         self._resume()
-        for watcher, metric in metrics_watched(trainer):
+        for watcher, metric in _metrics_watched(trainer):
             LOG.warning("%s follows %r: what that tells of people is not in epsilon", watcher, metric)
         trainer.should_stop = trainer.should_stop or not self._fits(self._optimizer)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *_: object, **__: object) -> None:
         """Refuse what was changed since training started, before anything is computed from the batch."""
         self._refuse_changed(trainer)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: object, **__: object) -> None:
         """Stop where one more step does not fit."""
         if not self._fits(self._optimizer):
             LOG.info("training stops: one more step does not fit")
             trainer.should_stop = True
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 - Lightning gives them
         """Log epsilon, rounded up to what a logger's 32 bits hold."""
         pl_module.log("epsilon", _rounded_up(self.epsilon()), prog_bar=True)
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def teardown(self, *_: object, **__: object) -> None:
         """Let go of the module and the record."""
         self._let_go()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *_: object, **__: object) -> None:
         """Let go of the module and the record."""
         self._let_go()
 
@@ -254,7 +254,7 @@ class PrivacyCallback(Uncopyable, Callback):
             raise
 
     def _fits(self, optimizer: DPOptimizer) -> bool:
-        """Whether one more step at the noise of the moment fits the budget, the plan or the target."""
+        """True if one more step at the noise of the moment fits the budget, the plan or the target."""
         step = mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, rate(self._rate))
         accountant = self._engine.accountant
         if self._target is not None and isinstance(accountant, OdometerAccountant):
@@ -281,3 +281,75 @@ def _rounded_up(number: float) -> float:
     """The smallest number of 32 bits that is not below this one."""
     near = np.float32(number)
     return float(near if float(near) >= number else np.nextafter(near, np.float32(inf)))
+
+
+def _refuse_trainer(trainer: Any) -> None:
+    """Refuse settings of a trainer under which a step has no price, or that train without noise.
+
+    Raises:
+        Unsupported: names the setting. Nothing was charged.
+    """
+    strategy = trainer.strategy
+    alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
+    finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
+    reloads = trainer.reload_dataloaders_every_n_epochs
+    _refuse(
+        (not alone, f"strategy={type(strategy).__name__} with {trainer.world_size} processes; one device only"),
+        (trainer.precision not in PRECISIONS, f"precision={trainer.precision!r}; {', '.join(PRECISIONS)} only"),
+        (trainer.accumulate_grad_batches != 1, f"accumulate_grad_batches must be 1: {SEVERAL}"),
+        (trainer.gradient_clip_val is not None, "gradient_clip_val has no effect; max_grad_norm clips each record"),
+        (trainer.overfit_batches, "overfit_batches takes the same records in every epoch"),
+        (reloads, "reload_dataloaders_every_n_epochs changes the loader, whose sample rate is charged"),
+        (finds, "LearningRateFinder and BatchSizeFinder train on records without noise"),
+    )
+
+
+def _refuse_module(trainer: Trainer, module: LightningModule) -> None:
+    """Refuse what a module does if its steps have no price.
+
+    Raises:
+        Unsupported: says what. Nothing was charged.
+    """
+    optimizers = trainer.optimizers
+    private = any(isinstance(each, DPOptimizer) for each in optimizers)
+    draws = "dataloader_iter" in inspect.signature(module.training_step).parameters
+    _refuse(
+        (not module.automatic_optimization, "automatic_optimization=False hides which steps are taken"),
+        (draws, "training_step(dataloader_iter) may put several batches into one step"),
+        (len(optimizers) != 1, f"configure_optimizers gave {len(optimizers)} optimizers; one only"),
+        (private, "configure_optimizers calls make_private; the callback does that, so return the plain optimizer"),
+    )
+
+
+def _refuse(*rules: tuple[object, str]) -> None:
+    for is_broken, why in rules:
+        if is_broken:
+            raise Unsupported(f"Trainer: {why}")
+
+
+def _refuse_loader(loader: Any) -> None:
+    """Refuse loaders whose batches are no Poisson samples, or are drawn again by the same seed.
+
+    Raises:
+        Unsupported: says why. Nothing was charged.
+    """
+    sampler: Any = getattr(loader, "batch_sampler", None)
+    if not isinstance(loader, DataLoader) or type(sampler) is not UniformWithReplacementSampler:
+        raise Unsupported(f"{SAMPLES}{type(loader).__name__} with {type(sampler).__name__} has no price")
+    if not isinstance(loader.collate_fn, CollateFnWithEmpty) or loader.collate_fn.rand_on_empty:
+        raise Unsupported(RAND_ON_EMPTY)
+    if sampler.generator is None:
+        raise Unsupported(f"{SAMPLES}PyTorch's global generator draws the same batches again after the same seed")
+    people: Any = loader.dataset
+    if sampler.num_samples != len(people):
+        raise Unsupported(f"{SAMPLES}its sampler is not that of its data set")
+
+
+def _metrics_watched(trainer: Any) -> Iterator[tuple[str, str]]:
+    """The callbacks and schedules that follow a metric other than epsilon, and which."""
+    for each in trainer.callbacks:
+        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor not in (None, "epsilon"):
+            yield type(each).__name__, str(each.monitor)
+    for config in trainer.lr_scheduler_configs:
+        if config.reduce_on_plateau:
+            yield type(config.scheduler).__name__, str(config.monitor)

@@ -23,13 +23,13 @@ from almoner.errors import ArgumentError, Unsupported
 __all__ = ["ORDERS", "Filtered", "mechanism"]
 
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0, 256.0)
-"""At which a Rényi curve is read where no orders are given."""
+"""Orders at which a Rényi curve is read where none are given."""
 
 
 def mechanism(
     measurement: Any, d_in: Any, *, delta: float | None = None, orders: Sequence[float] = ORDERS
 ) -> mechanisms.Mechanism:
-    """What a measurement costs, by its own privacy map.
+    """The mechanism that stands for what a measurement costs, by its own privacy map.
 
     Args:
         measurement: public, of OpenDP; not interactive.
@@ -154,11 +154,11 @@ class Filtered(Uncopyable):
         return self._run(measurement)
 
     def admits(self, measurement: Any) -> bool:
-        """Whether a measurement fits into what is left. Asking changes nothing."""
+        """True if a measurement fits into what is left. Asking changes nothing."""
         return self._budget.admits(self._price(measurement))
 
     def _price(self, measurement: Any) -> mechanisms.Mechanism:
-        """What a measurement costs; read once for each object, which never changes."""
+        """The mechanism of a measurement; read once for each object, which never changes."""
         known = self._prices.get(id(measurement))
         if known is not None and known[0] is measurement:
             return known[1]
@@ -180,7 +180,7 @@ class Filtered(Uncopyable):
         return answer
 
     def _interactive(self, answer: Any) -> bool:
-        """Whether an answer can be asked again, or anything in it."""
+        """True if an answer can be asked again, or anything in it."""
         if isinstance(answer, list | tuple | dict):
             return any(map(self._interactive, answer.values() if isinstance(answer, dict) else answer))
         return isinstance(answer, self._queryable)

@@ -57,7 +57,7 @@ def token_loss(output: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
 def padded(
     encodings: Mapping[str, Sequence[Sequence[int]]], *, length: int, padding: int = 0, causal: bool = False
 ) -> dict[str, Tensor]:
-    """What a tokenizer gave for each text, as tensors of one length, cut or filled up.
+    """Tensors of one length, cut or filled up, of what a tokenizer gave for each text.
 
     Args:
         encodings: private, ``tokenizer(texts)`` or columns of a data set: lists of numbers by name, with ``input_ids``.

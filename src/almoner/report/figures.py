@@ -18,10 +18,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart, without the black and the yellow."""
 
 INK = "#3c3c3d"
-"""Of text and axes: light instead where a reader's device is dark."""
+"""Colour of text and axes: light instead where a reader's device is dark."""
 
 _ON_DARK = {INK: "#d8d8d9", "#000000": "#d8d8d9", "#0072b2": "#2e93d6"}
-"""What is too dark for a dark page, and what is shown there instead."""
+"""Colours that are too dark for a dark page, and those that are shown there instead."""
 
 _STYLE: Any = {
     "axes.edgecolor": INK,

@@ -111,7 +111,7 @@ def _percent(share: float) -> str:
 
 
 def _meaning(guess: float) -> list[str]:
-    """What the whole budget lets anybody guess, as odds."""
+    """Odds that the whole budget lets anybody guess with."""
     right = min(1000, ceil(1000 * guess - 1e-9)) / 10
     return [
         _html.heading("What this means"),

@@ -5,7 +5,7 @@ Analysts reach it over HTTP with a token. They see public facts and their own an
 """
 
 from almoner.service._explain import explain
-from almoner.service._server import Doors, opened, serve
+from almoner.service._server import OpenService, opened, serve
 from almoner.service._tokens import hash_of, new_token
 
-__all__ = ["Doors", "explain", "hash_of", "new_token", "opened", "serve"]
+__all__ = ["OpenService", "explain", "hash_of", "new_token", "opened", "serve"]

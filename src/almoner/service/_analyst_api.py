@@ -1,11 +1,14 @@
-"""What analysts may do, apart from how they reach it: quote, ask, read their own answers, see what is left to them.
+"""The actions of analysts, apart from how they reach them: quote, ask, read own answers, see what is left.
 
 Everything but asking is answered from public facts that were read before, so that it never waits for the ledger.
 """
 
 import logging
+import threading
+import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from math import ceil
 from typing import Any, NamedTuple
 
 from almoner import _check
@@ -15,24 +18,30 @@ from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar
 from almoner.queries.plans import described
 from almoner.service._apply_policy import apply_policy, check_against_data, usual_question
 from almoner.service._bodies import answer_of, asked, quote_of
-from almoner.service._data_log import DATA_TEXTS, DataLog
 from almoner.service._metrics import Metrics
-from almoner.service._padded_worker import Clerk
+from almoner.service._padded_worker import PaddedWorker
 from almoner.service._problems import Refused
-from almoner.service._public_state import Facts
-from almoner.service._rates import Rates
+from almoner.service._public_state import PublicState
 from almoner.service.policies import AnalystTerms, Policy, fixed_part
 
-__all__ = ["Desk", "Given"]
+__all__ = ["DATA_TEXTS", "AnalystApi", "Rates", "Reply"]
 
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
 SEPARATOR = "/"
-"""Between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+"""Stands between the name of an analyst, which has none, and a key: nobody's key is ever another's."""
+
+DATA_TEXTS: Mapping[str | None, str] = {
+    None: "The data of table {!r} can be read again.",
+    "away": "A file of table {!r} is away: questions are refused until it is back.",
+    "changed": "A file of table {!r} is another one now: questions are refused until SIGHUP, or a new start.",
+    "unfit": "The data could not be read for a question. Start the service again.",
+}
+"""Words for the data holder about the data, by the state of a table."""
 
 
-class Given(NamedTuple):
+class Reply(NamedTuple):
     """An answer, as it is sent, and whether it was there before."""
 
     body: dict[str, Any]
@@ -40,7 +49,7 @@ class Given(NamedTuple):
     answer: Answer
 
 
-class Desk:
+class AnalystApi:
     """The questions of all analysts of a policy, over one open session.
 
     Args:
@@ -57,9 +66,9 @@ class Desk:
         self._unreadable = self._changed = False
         self._data = DataLog()
         self._take_over(policy, session)
-        self.clerk = Clerk(policy.service.step, publish=self._catch_up)
+        self.worker = PaddedWorker(policy.service.step, publish=self._catch_up)
 
-    def change(self, policy: Policy) -> None:
+    def change_policy(self, policy: Policy) -> None:
         """Take over another policy of the same data, ledger and ports; returns when it is in force.
 
         Raises:
@@ -75,10 +84,10 @@ class Desk:
             apply_policy(policy, self.session)
             self._take_over(policy, self.session)
 
-        self.clerk.submit("", work, padded=False).result()
+        self.worker.submit("", work, padded=False).result()
 
     def reopen(self, *, new_data: bool = False) -> None:
-        """Open data and ledger again, where the ledger was closed because its server failed. The clerk does it.
+        """Open data and ledger again, where the ledger was closed because its server failed. The worker does it.
 
         A ledger that lost an entry is not opened again: what was answered would not be charged. Neither is any after
         the data could not be read, which may tell something about them each time, nor a file. Data that cannot be read
@@ -122,7 +131,7 @@ class Desk:
             raise
         before.close()
 
-    def renew(self) -> bool:
+    def renew_data(self) -> bool:
         """Open the data again, on the ledger that is open, if a file of theirs is not what it was; whether it is done.
 
         Raises:
@@ -150,7 +159,7 @@ class Desk:
             self.data_state()
             return True
 
-        return self.clerk.submit("", work, padded=False).result()
+        return self.worker.submit("", work, padded=False).result()
 
     def data_state(self) -> dict[str, str]:
         """The tables about which no question can be answered now, each with why; a change of it is logged.
@@ -165,35 +174,35 @@ class Desk:
         """Set what follows from a policy; those who are no analysts any more may still have requests under way."""
         analysts, usual = {**self._analysts, **policy.analysts}, usual_question(policy, session)
         views = {name: session.analyst(name, purpose=terms.purpose) for name, terms in analysts.items()}
-        facts = Facts(views)
+        facts = PublicState(views)
         facts.catch_up()
-        self.facts, self._views, self._analysts, self.usual = facts, views, analysts, usual
+        self.public_state, self._views, self._analysts, self.usual = facts, views, analysts, usual
         self.policy, self.session = policy, session
 
     def close(self) -> None:
         """Finish the question that is being answered, and close the data and the ledger."""
-        self.clerk.stop()
-        book = self.session.ledger
+        self.worker.stop()
+        ledger = self.session.ledger
         self.session.close()
-        book.close()
+        ledger.close()
 
     def _catch_up(self) -> None:
         try:
-            self.facts.catch_up()
+            self.public_state.catch_up()
         except Exception as error:  # the next question tells
             self.metrics.count("failures", kind=type(error).__name__)
 
     # what a request thread may call: no ledger, no data
 
     def quote(self, terms: AnalystTerms, values: object) -> dict[str, Any]:
-        """What a question would cost at worst, from public facts."""
+        """The price of a question at worst, from public facts."""
         return quote_of(self._allowed(terms, values)[1])
 
     def left(self, terms: AnalystTerms) -> dict[str, Any]:
-        """What is left to an analyst by limits and prices, which are public, and never by people's accounts."""
-        so_far, budget = self.facts.of(terms.name), self.session.ledger.budget_units
+        """Budget and questions left to an analyst, by limits and public prices, and never by people's accounts."""
+        so_far, budget = self.public_state.of(terms.name), self.session.ledger.budget_units
         usual = self._views[terms.name].quote(self.usual, so_far=so_far)
-        today = self.facts.charged_on(terms.name, _today())
+        today = self.public_state.charged_on(terms.name, _today())
         return {
             "analyst": terms.name,
             "purpose": terms.purpose,
@@ -240,7 +249,7 @@ class Desk:
     def answers(self, terms: AnalystTerms) -> list[dict[str, Any]]:
         """The answers of an analyst, newest first, without their values."""
         listed = []
-        for public in reversed(self.facts.of(terms.name).answers):
+        for public in reversed(self.public_state.of(terms.name).answers):
             key = self._own_key(terms, public)
             if key is not None:
                 listed.append(
@@ -248,38 +257,38 @@ class Desk:
                 )
         return listed
 
-    def stored(self, terms: AnalystTerms, key: str) -> Given | None:
+    def stored(self, terms: AnalystTerms, key: str) -> Reply | None:
         """The answer of an analyst under a key; None if there is none yet."""
-        found = self.facts.answer(terms.name, _filed(terms, key))
+        found = self.public_state.answer(terms.name, _filed(terms, key))
         if found is None:
             return None
         answer, public = found
         body = answer_of(answer, key, public["time"][:10], **self._share(public))
-        return Given(body, True, answer)
+        return Reply(body, True, answer)
 
     def known(self, terms: AnalystTerms, values: object, key: str) -> bool:
-        """Whether there is an answer under the key; else refuses what by its form may not be asked."""
-        if self.facts.has(terms.name, _filed(terms, key)):
+        """True if there is an answer under the key; else refuses what by its form may not be asked."""
+        if self.public_state.has(terms.name, _filed(terms, key)):
             return True
         self._allowed(terms, values)
         return False
 
-    # what the clerk calls: it is the only one that touches the ledger
+    # what the worker calls: it is the only one that touches the ledger
 
-    def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Given:
-        """Answer a question, or find its answer. In the clerk's thread, which publishes it when its step ends."""
+    def ask(self, terms: AnalystTerms, values: object, key: str, *, fresh: bool = False) -> Reply:
+        """Answer a question, or find its answer. In the worker's thread, which publishes it when its step ends."""
         if self.policy.analysts.get(terms.name) != terms:
             raise Refused(503, "policy", "the policy was changed while the question waited: send it again", retry=1)
         question, old = self._read(values), self.stored(terms, key)
         if old is None:
             self._allowed(terms, values)
-            so_far = self.facts.read(terms.name)
+            so_far = self.public_state.read(terms.name)
             old = self.stored(terms, key)  # another process may have answered
             if old is None and self.session.ledger.find(_filed(terms, key)) is None:
                 self._refuse_beyond(terms, question, so_far)
                 return self._answered(terms, question, key, fresh=fresh)
             if old is None:
-                self.facts.read(terms.name)
+                self.public_state.read(terms.name)
                 old = self.stored(terms, key)  # another process has answered just now
             if old is None:  # it was for a purpose that the policy had before
                 raise Refused(409, "key", _OTHER)
@@ -287,7 +296,7 @@ class Desk:
             raise Refused(409, "key", _OTHER)
         return old
 
-    def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Given:
+    def _answered(self, terms: AnalystTerms, question: Question, key: str, *, fresh: bool) -> Reply:
         """A new answer."""
         sharing = self.policy.sharing if terms.name in self.policy.sharing and not fresh else None
         try:
@@ -300,9 +309,9 @@ class Desk:
         self.metrics.count("questions", analyst=terms.name, state="answered" if answer.earlier is None else "shared")
         price = answer.question.price if answer.earlier is None else 0
         body = answer_of(answer, key, _today().isoformat(), price / self.session.ledger.budget_units)
-        return Given(body, False, answer)
+        return Reply(body, False, answer)
 
-    def worked(self, terms: AnalystTerms, seconds: float) -> None:
+    def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
         today = _today()
         self._worked = {of: worked for of, worked in self._worked.items() if of[1] == today}
@@ -317,7 +326,7 @@ class Desk:
             cells = 2 * question.groups * question.coordinates
         if cells > terms.limits.cells:
             raise Refused(422, "cells", f"the answer has {cells} numbers; at most {terms.limits.cells} are allowed")
-        quoted = self._quoted(terms, question, self.facts.of(terms.name))
+        quoted = self._quoted(terms, question, self.public_state.of(terms.name))
         if quoted.of_budget < terms.limits.least:
             raise Refused(
                 422,
@@ -353,7 +362,7 @@ class Desk:
 
     def _refuse_beyond(self, terms: AnalystTerms, question: Question, so_far: SoFar) -> None:
         """Refuse what is above the limits of a day."""
-        if self.facts.charged_on(terms.name, _today()) >= terms.limits.questions:
+        if self.public_state.charged_on(terms.name, _today()) >= terms.limits.questions:
             raise Refused(
                 429, "questions", f"{terms.limits.questions} questions a day are allowed", retry=_to_midnight()
             )
@@ -362,7 +371,7 @@ class Desk:
         self._quoted(terms, question, so_far)
 
     def _same(self, terms: AnalystTerms, key: str, question: Question) -> bool:
-        """Whether the answer under a key is to this question."""
+        """True if the answer under a key is to this question."""
         try:
             self._views[terms.name].check(question, key=_filed(terms, key))
         except ArgumentError:
@@ -398,3 +407,44 @@ def _today() -> date:
 def _to_midnight() -> int:
     now = datetime.now(UTC)
     return 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+
+
+class Rates:
+    """A bucket for each analyst, full at first: a minute's requests at once, and that rate on the whole."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def wait(self, whose: str, a_minute: int, *, now: float | None = None) -> int:
+        """0 if a request may be made, which is counted; else in how many seconds one may be made."""
+        now = time.monotonic() if now is None else now
+        with self._lock:
+            tokens, last = self._buckets.get(whose, (float(a_minute), now))
+            tokens = min(float(a_minute), tokens + (now - last) * a_minute / 60)
+            allowed = tokens >= 1
+            self._buckets[whose] = tokens - 1 if allowed else tokens, now
+            return 0 if allowed else ceil((1 - tokens) * 60 / a_minute)
+
+
+class DataLog:
+    """A line in the log for each change of what can be asked about; it names tables, and nothing of their rows."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}
+
+    def state(self, session: Session, *, unreadable: bool) -> dict[str, str]:
+        """The tables about which no question can be answered now, by name, each with why.
+
+        Args:
+            session: that is open, or was until its ledger was closed: then it can be opened again with all files as
+                they were, and no others.
+            unreadable: whether a question failed on the rows; then none is answered: "unfit", under the name "".
+        """
+        files = session.changed_files if session.ledger.store.closed else session.refused_files
+        now: dict[str, str] = {**files, **({"": "unfit"} if unreadable else {})}
+        before, self._before = self._before, now
+        for name in before.keys() | now.keys():
+            if before.get(name) != now.get(name):
+                _LOG.warning(DATA_TEXTS[now.get(name)].format(name))
+        return now

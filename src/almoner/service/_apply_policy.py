@@ -1,4 +1,4 @@
-"""What a policy asks of data and ledger: it is checked first, and then put in force."""
+"""Check a policy against data and ledger, and then put it in force."""
 
 from math import floor
 from typing import Any
@@ -58,22 +58,22 @@ def apply_policy(policy: Policy, session: Session) -> None:
     Raises:
         ArgumentError: the ledger is watched otherwise.
     """
-    book = session.ledger
+    ledger = session.ledger
     _apply_watch(policy, session)
-    limits = {entry.public["scope"]: int(entry.public["units"]) for entry in book.entries("limited")}
+    limits = {entry.public["scope"]: int(entry.public["units"]) for entry in ledger.entries("limited")}
 
     def work(_: object) -> None:
         for name, terms in policy.analysts.items():
-            units = floor(exact(terms.limits.share) * book.budget_units)
+            units = floor(exact(terms.limits.share) * ledger.budget_units)
             if limits.get(f"analyst:{name}") != units:
-                book.limit(units, analyst=name)
+                ledger.limit(units, analyst=name)
 
-    book.transact(work)
+    ledger.transact(work)
 
 
 def _apply_watch(policy: Policy, session: Session) -> None:
-    book = session.ledger
-    watches = [entry.public for entry in book.watched() if not entry.public.get("scope")]
+    ledger = session.ledger
+    watches = [entry.public for entry in ledger.watched() if not entry.public.get("scope")]
     if policy.watch is None:
         return
     if not watches:

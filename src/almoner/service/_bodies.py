@@ -13,7 +13,7 @@ from almoner.service._problems import Refused
 __all__ = ["ASKS", "FIELDS", "MOST_TEXT", "answer_of", "asked", "dumps", "parsed", "quote_of"]
 
 MOST_TEXT = 4_000
-"""Characters of all texts of a question together, but for public keys."""
+"""Largest number of characters of all texts of a question together, but for public keys."""
 
 ASKS = (
     "count", "people", "sum", "mean", "ratio", "variance", "covariance", "regression", "histogram", "quantiles", "top",

@@ -15,7 +15,7 @@ __all__ = ["explain"]
 
 
 def explain(policy: Policy) -> list[str]:
-    """What a policy says, in sentences. Opens the data, and no ledger that is not there. For the data holder."""
+    """Sentences that say what a policy allows, for the data holder. Opens the data, and no ledger that is not there."""
     there = Ledger.exists(policy.plan.ledger)
     with policy.plan.look() as session:
         check_against_data(policy, session)
@@ -24,18 +24,18 @@ def explain(policy: Policy) -> list[str]:
             *_ledger(policy, session.ledger if there else None),
             *_data(policy, session),
             *_misfits(session),
-            *_analysts(policy, session),
+            *map(_analyst, policy.analysts.values()),
             *_usual(policy, session),
             *_rest(policy),
         ]
 
 
 def _budget(session: Session) -> list[str]:
-    book = session.ledger
-    delta = book.stated_delta
+    ledger = session.ledger
+    delta = ledger.stated_delta
     return [
-        f"Each person has one budget for all analysts together: epsilon {shown(book.promise(delta), 6)} at delta "
-        f"{shown(delta, 6)} ({book.symbol} = {shown(book.budget, 6)}). {book.meaning().words}"
+        f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
+        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
     ]
 
 
@@ -72,11 +72,7 @@ def _data_set(told: DataSet, kinds: dict[str, str]) -> str:
     return f"Questions may be about {told.name}, and use no columns but {', '.join(columns)}."
 
 
-def _analysts(policy: Policy, session: Session) -> list[str]:
-    return [_analyst(each, session) for each in policy.analysts.values()]
-
-
-def _analyst(terms: AnalystTerms, session: Session) -> str:
+def _analyst(terms: AnalystTerms) -> str:
     limits = terms.limits
     over = terms.expires is not None and terms.expires < datetime.now(UTC).date()
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"

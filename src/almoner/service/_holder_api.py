@@ -1,4 +1,4 @@
-"""What the data holder sees of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
+"""The data holder's view of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
 import asyncio
 import threading
@@ -11,51 +11,48 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from almoner.ledger import Entry, summary
-from almoner.service._analyst_api import Desk
-from almoner.service._data_log import DATA_TEXTS
+from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
 
-__all__ = ["HolderDesk", "aside", "spent_by"]
+__all__ = ["HolderApi", "in_holder_thread"]
 
 SHARES = tuple(place / 20 for place in range(21))
 _REMEMBER = 15.0  # seconds for which counts of people are kept
-
-
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
 Result = TypeVar("Result")
 
 
-async def aside(work: Callable[[], Result]) -> Result:
+async def in_holder_thread(work: Callable[[], Result]) -> Result:
     """Do what the data holder asks for in threads of its own, which may wait for the ledger; analysts' never do."""
     return await asyncio.get_running_loop().run_in_executor(_ASIDE, work)
 
 
-class HolderDesk:
-    """The data holder's questions about a service. All of it is private; the clerk does what needs the ledger."""
+class HolderApi:
+    """The data holder's questions about a service. All of it is private; the worker does what needs the ledger."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, analysts: AnalystApi) -> None:
+        self.analysts = analysts
         self.checks: list[dict[str, Any]] = []
         self.checked: str | None = None
         self._lock = threading.Lock()
         self._people: tuple[float, list[int], int] | None = None
 
     def _do(self, work: Any) -> Any:
-        """Have the clerk do it, in the data holder's queue."""
+        """Have the worker do it, in the data holder's queue."""
 
         def opened() -> Any:
-            self.desk.reopen()
+            self.analysts.reopen()
             return work()
 
-        return self.desk.clerk.submit("", opened, padded=False).result()
+        return self.analysts.worker.submit("", opened, padded=False).result()
 
     def people(self) -> dict[str, Any]:
-        """How many people have spent how much: counts by twentieths of the budget, and of those near the end."""
+        """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
         with self._lock:
             kept = self._people
         if kept is None or time.monotonic() - kept[0] > _REMEMBER:
-            near = self.desk.policy.near
-            *above, ended = self._do(lambda: self.desk.session.ledger.above([*SHARES, near]))
+            near = self.analysts.policy.near
+            *above, ended = self._do(lambda: self.analysts.session.ledger.above([*SHARES, near]))
             kept = time.monotonic(), above, ended
             with self._lock:
                 self._people = kept
@@ -65,7 +62,7 @@ class HolderDesk:
             "shares": list(SHARES),
             "people": counts,
             "charged": above[0],
-            "near": self.desk.policy.near,
+            "near": self.analysts.policy.near,
             "near_the_end": ended,
             "share_near_the_end": ended / above[0] if above[0] else 0.0,
         }
@@ -73,15 +70,15 @@ class HolderDesk:
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""
         kinds = ("answered", "training", "update", "watched")
-        entries = self._do(lambda: self.desk.session.ledger.entries(*kinds))
+        entries = self._do(lambda: self.analysts.session.ledger.entries(*kinds))
         days: Counter[tuple[str, str]] = Counter()
         for entry in entries:
             days[str(entry.public["time"])[:10], _who(entry)] += _price(entry)
-        budget = self.desk.session.ledger.budget_units
+        budget = self.analysts.session.ledger.budget_units
         return {
             "by_analyst": [
                 {"analyst": who, "purpose": purpose, "questions": number, "share": units / budget}
-                for (who, purpose), (number, units) in sorted(spent_by(entries).items())
+                for (who, purpose), (number, units) in sorted(_spent_by_analyst(entries).items())
             ],
             "by_day": [
                 {"day": day, "analyst": who, "share": units / budget} for (day, who), units in sorted(days.items())
@@ -90,14 +87,14 @@ class HolderDesk:
         }
 
     def alarms(self) -> list[dict[str, str]]:
-        """What a data holder should look at."""
-        metrics, people, found = self.desk.metrics, self.people(), []
-        if self._do(lambda: self.desk.session.ledger.entries("spoke")):
+        """Alarms: states that a data holder should look at."""
+        metrics, people, found = self.analysts.metrics, self.people(), []
+        if self._do(lambda: self.analysts.session.ledger.entries("spoke")):
             found.append(
                 {"code": "watch", "text": "A watch says that too much is missing: totals are not to be trusted."}
             )
-        states = dict(self.desk.data_state())
-        unread = [each for each in self.desk.session.misfits if each.unfit]
+        states = dict(self.analysts.data_state())
+        unread = [each for each in self.analysts.session.misfits if each.unfit]
         found += [{"code": "misfits", "text": f"Entries cannot be read: {each.words()}."} for each in unread]
         if metrics.total("refusals", code="data"):
             states.setdefault("", "unfit")
@@ -119,22 +116,22 @@ class HolderDesk:
 
     def verify(self, *, replay: bool) -> list[dict[str, Any]]:
         """Check the ledger; with ``replay`` also every charge, from the data. Analysts wait meanwhile."""
-        findings = self._do(lambda: self.desk.session.verify(replay=replay))
+        findings = self._do(lambda: self.analysts.session.verify(replay=replay))
         self.checks = [asdict(finding) for finding in findings]
         self.checked = datetime.now(UTC).isoformat(timespec="seconds")
         return self.checks
 
     def statement(self, person: object) -> dict[str, Any]:
         """One person's account: for that person, and for the data holder."""
-        told = self._do(lambda: self.desk.session.statement(person))
+        told = self._do(lambda: self.analysts.session.statement(person))
         return {**asdict(told), "words": told.words}
 
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
-        record = self._do(lambda: summary(self.desk.session.ledger))
-        budget, analysts = self.desk.session.ledger.budget_units, []
-        for name, terms in self.desk.policy.analysts.items():
-            so_far = self.desk.facts.of(name)
+        record = self._do(lambda: summary(self.analysts.session.ledger))
+        budget, analysts = self.analysts.session.ledger.budget_units, []
+        for name, terms in self.analysts.policy.analysts.items():
+            so_far = self.analysts.public_state.of(name)
             spent = sum(int(public["price"]) for public in so_far.answers)
             analysts.append(
                 {
@@ -157,16 +154,16 @@ class HolderDesk:
         near = f"People who have spent {people['near']:g} of their budget or more."
         gauges.append(("people_near_the_end", near, {}, float(people["near_the_end"])))
         told = "Whether the data are those that the service was opened with, and can be read."
-        gauges.append(("data_readable", told, {}, float(not self.desk.data_state())))
-        gauges.append(("waiting", "Questions that wait.", {}, float(self.desk.clerk.waiting)))
+        gauges.append(("data_readable", told, {}, float(not self.analysts.data_state())))
+        gauges.append(("waiting", "Questions that wait.", {}, float(self.analysts.worker.waiting)))
         for row in self.overview()["analysts"]:
             left = "What is left to an analyst at worst, as a share of a budget."
             gauges.append(("left_share", left, {"analyst": row["analyst"]}, row["left"]))
         gauges.append(("alarms", "Alarms that are on.", {}, float(len(self.alarms()))))
-        return self.desk.metrics.text(gauges)
+        return self.analysts.metrics.text(gauges)
 
 
-def spent_by(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
+def _spent_by_analyst(entries: list[Entry]) -> dict[tuple[str, str], tuple[int, int]]:
     """By analyst and purpose: how many questions, and the sum of their highest prices in units."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in entries:

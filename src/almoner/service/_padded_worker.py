@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from almoner.errors import AlmonerError
 
-__all__ = ["Busy", "Clerk", "Stopped"]
+__all__ = ["Busy", "PaddedWorker", "Stopped"]
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class _Work(NamedTuple):
     told: Callable[[float], None]
 
 
-class Clerk:
+class PaddedWorker:
     """A thread with a queue for each analyst, which take turns.
 
     Args:
@@ -49,7 +49,7 @@ class Clerk:
         self._queues: OrderedDict[str, deque[_Work]] = OrderedDict()
         self._changed = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="clerk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="padded worker", daemon=True)
         self._thread.start()
 
     def submit(
@@ -58,7 +58,7 @@ class Clerk:
         do: Callable[[], Result],
         *,
         padded: bool = True,
-        count: Callable[[float], None] = lambda seconds: None,
+        count: Callable[[float], None] = lambda _: None,
     ) -> "Future[Result]":
         """Queue a piece of work.
 
@@ -85,7 +85,7 @@ class Clerk:
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work wait."""
+        """Number of pieces of work that wait."""
         with self._changed:
             return sum(map(len, self._queues.values()))
 

@@ -1,13 +1,18 @@
-"""What a request is refused with: a status, a code for programs, and a text that tells nothing private."""
+"""Refusals of requests: a status, a code for programs, and a text that tells nothing private."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.service._padded_worker import Busy, Stopped
 
-__all__ = ["LEDGER_TEXTS", "Refused", "problem_of"]
+__all__ = ["FIXED_TEXTS", "Refused", "problem_of", "refusing"]
 
-_LONGEST = 500
+Result = TypeVar("Result")
 
-LEDGER_TEXTS = {
+_LONGEST = 500  # characters of a text
+
+FIXED_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
     "away": "the data are not there at the moment; ask again later, with the same key",
     "changed": "the data are not those that the service was opened with; ask again later, with the same key",
@@ -31,7 +36,7 @@ class Refused(Exception):
 
 
 def problem_of(error: BaseException) -> Refused:
-    """What an analyst is told of an error that came up while a question was answered."""
+    """The refusal that an analyst gets for an error that came up while a question was answered."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, BudgetExceeded):
@@ -49,5 +54,13 @@ def problem_of(error: BaseException) -> Refused:
     return _fixed(500, "internal")
 
 
+def refusing(work: Callable[[], Result]) -> Result:
+    """Do a piece of work; an error becomes the refusal that is told of it."""
+    try:
+        return work()
+    except Exception as error:
+        raise problem_of(error) from None
+
+
 def _fixed(status: int, code: str, *, retry: int | None = None) -> Refused:
-    return Refused(status, code, LEDGER_TEXTS[code], retry=retry)
+    return Refused(status, code, FIXED_TEXTS[code], retry=retry)

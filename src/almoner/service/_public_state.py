@@ -1,4 +1,4 @@
-"""What is public about each analyst, as it was when the ledger was last read: answers, prices, what is left."""
+"""Public state of each analyst, as it was when the ledger was last read: answers, prices, what is left."""
 
 import threading
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from typing import Any
 
 from almoner.queries import Analyst, Answer, SoFar
 
-__all__ = ["Facts"]
+__all__ = ["PublicState"]
 
 _MOST_ANSWERS = 256
 
 
-class Facts:
-    """The facts of each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
+class PublicState:
+    """The public facts about each analyst. Reading them never waits for the ledger; ``read`` and ``catch_up`` may.
 
     Args:
         views: each analyst's view of the session.
@@ -47,7 +47,7 @@ class Facts:
             self.read(name)
 
     def has(self, name: str, key: str) -> bool:
-        """Whether an analyst has an answer under a key of the ledger."""
+        """True if an analyst has an answer under a key of the ledger."""
         return key in self._by_key[name]
 
     def answer(self, name: str, key: str) -> tuple[Answer, Mapping[str, Any]] | None:
@@ -67,7 +67,7 @@ class Facts:
         return made, public
 
     def charged_on(self, name: str, day: date) -> int:
-        """How many questions were charged for an analyst on a day."""
+        """Number of questions that were charged for an analyst on a day."""
         shown, number = day.isoformat(), 0
         for public in reversed(self._so_far[name].answers):
             if str(public["time"])[:10] < shown:

@@ -1,4 +1,4 @@
-"""Serve a policy: the analysts' door and the data holder's, each on a port of its own, until it is told to stop."""
+"""Serve a policy: for analysts and for the data holder, each on a port of its own, until it is told to stop."""
 
 import asyncio
 import logging
@@ -13,39 +13,41 @@ from almoner import _extras
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger
 from almoner.queries import Session
-from almoner.service._analyst_api import Desk
+from almoner.service._analyst_api import AnalystApi
 from almoner.service._apply_policy import apply_policy, check_against_data
-from almoner.service._holder_api import HolderDesk
+from almoner.service._holder_api import HolderApi
 from almoner.service._http.analyst_routes import AnalystRoutes
+from almoner.service._http.application import Guard, application
 from almoner.service._http.console import Console
-from almoner.service._http.header_timeout import Patient
 from almoner.service._http.holder_routes import HolderRoutes
-from almoner.service._http.http import Guard, application
 from almoner.service._http.pages import AnalystPages
 from almoner.service.policies import Policy
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Doors", "opened", "serve"]
+__all__ = ["OpenService", "opened", "serve"]
 
 _MOST_CONNECTIONS = 256
-_GRACE = 60  # seconds
+_GRACE = 60  # seconds that requests have to finish when the service stops
+_HEADER_SECONDS = 15.0
+"""Time for the line and the headers of a request, from the connection's first moment or from the answer before."""
 
 
-class Doors(NamedTuple):
+class OpenService(NamedTuple):
     """An open service: what it is made of, for one process."""
 
-    desk: Desk
+    api: AnalystApi
     analysts: Guard
     holder: Guard
 
     def close(self) -> None:
         """Finish the question that is being answered, and close the ledger."""
-        self.desk.close()
+        self.api.close()
 
 
-def opened(policy: Policy, *, create: bool = False) -> Doors:
+def opened(policy: Policy, *, create: bool = False) -> OpenService:
     """Open the data and the ledger of a policy, and make its two applications.
 
     Args:
@@ -59,18 +61,52 @@ def opened(policy: Policy, *, create: bool = False) -> Doors:
     try:
         check_against_data(policy, session)
         apply_policy(policy, session)
-        return _doors(policy, session)
+        return _made(policy, session)
     except BaseException:
         session.close()
         raise
 
 
-def _doors(policy: Policy, session: Session) -> Doors:
-    desk = Desk(policy, session)
-    seen = HolderDesk(desk)
-    analysts = [*AnalystRoutes(desk).handlers, *AnalystPages(desk).handlers]
-    holder = [*HolderRoutes(seen).handlers, *Console(seen).handlers]
-    return Doors(desk, application(analysts, desk.metrics), application(holder, desk.metrics))
+def _made(policy: Policy, session: Session) -> OpenService:
+    api = AnalystApi(policy, session)
+    holder_api = HolderApi(api)
+    analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
+    holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
+    return OpenService(api, application(analysts, api.metrics), application(holder, api.metrics))
+
+
+class HeaderTimeout(H11Protocol):
+    """uvicorn's protocol, which closes connections on which no whole head of a request comes in time.
+
+    Else silent ones would take the places of others: uvicorn limits only the pause before the first byte.
+    """
+
+    _headers: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._stop()
+        self._headers = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _stop(self) -> None:
+        if self._headers is not None:
+            self._headers.cancel()
+            self._headers = None
+
+    def _give_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -86,7 +122,7 @@ def serve(
     *,
     ready: Callable[[str, str], None],
     again: Callable[[], Policy] | None = None,
-    changed: Callable[[str], None] = lambda words: None,
+    changed: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until the process gets SIGINT or SIGTERM; the question that is being answered then is finished.
 
@@ -105,28 +141,28 @@ def serve(
         _bound("holder_port", settings.holder_host, settings.holder_port),
     ]
     try:
-        doors = opened(policy)
+        service = opened(policy)
     except BaseException:
         for each in sockets:
             each.close()
         raise
     try:
         ready(*map(_address, sockets))
-        change = None if again is None else partial(_change, doors.desk, again, changed)
-        asyncio.run(_serve([doors.analysts, doors.holder], sockets, change))
+        change = None if again is None else partial(_change, service.api, again, changed)
+        asyncio.run(_serve([service.analysts, service.holder], sockets, change))
     finally:
-        doors.close()
+        service.close()
 
 
-def _change(desk: Desk, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
+def _change(api: AnalystApi, again: Callable[[], Policy], changed: Callable[[str], None]) -> None:
     """Take over the policy that is read now, and the data if they changed, or say why not."""
     try:
-        if desk.renew():
+        if api.renew_data():
             changed("the data were opened again")
     except Exception as error:
         changed(f"the data were not opened again: {_why(error)}")
     try:
-        desk.change(again())
+        api.change_policy(again())
     except Exception as error:
         changed(f"the policy was not changed: {_why(error)}")
     else:
@@ -161,7 +197,7 @@ async def _serve(applications: list[Guard], sockets: list[socket.socket], change
         _Server(
             uvicorn.Config(
                 each,
-                http=Patient,
+                http=HeaderTimeout,
                 ws="none",
                 lifespan="off",
                 access_log=False,

@@ -19,12 +19,12 @@ def new_token() -> str:
 
 
 def hash_of(token: str) -> str:
-    """What a policy file says of a token. A hash of so many random bits tells nothing about them."""
+    """The hash of a token that a policy file has. A hash of so many random bits tells nothing about them."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 def is_hash(value: object) -> bool:
-    """Whether a value is what ``hash_of`` gives."""
+    """True if a value has the form of what ``hash_of`` gives."""
     return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a data holder allows, as one file: data, budget, analysts, limits, prices. ``Policy.read`` checks all of it.
+"""Policies: data, budget, analysts, limits and prices that a data holder allows, as one file, which is checked whole.
 
 ::
 
@@ -58,7 +58,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from datetime import date, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,6 @@ from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Watch
 from almoner.queries import Question
 from almoner.queries.plans import Plan, question
-from almoner.service._reading import Settings
 from almoner.service._tokens import is_hash
 
 __all__ = ["AnalystTerms", "Column", "DataSet", "Limits", "Policy", "ServiceSettings", "fixed_part"]
@@ -82,20 +82,20 @@ _TABLE = ("data", "table", "view", "types", "person", "one_row")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one analyst may do. Every field is public. Shares are of each person's budget."""
+    """Limits of one analyst. Every field is public. Shares are of each person's budget."""
 
     share: float = 0.1
-    """All questions of the analyst together may cost a person so much."""
+    """Most that all questions of the analyst together may cost a person."""
     least: float = 1e-4
     """The least price of a question."""
     questions: int = 100
-    """A day, in UTC, that are charged."""
+    """Most questions that are charged on a day, in UTC."""
     cells: int = 10_000
-    """Numbers in one answer."""
+    """Most numbers in one answer."""
     seconds: float = 600.0
-    """Of answering a day, in whole steps; counted anew when the service starts."""
+    """Most seconds of answering a day, in whole steps; counted anew when the service starts."""
     requests: int = 600
-    """A minute, of whatever kind."""
+    """Most requests a minute, of whatever kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class AnalystTerms:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is public about a column that questions may use."""
+    """Public facts about a column that questions may use."""
 
     name: str
     about: str | None = None
@@ -122,7 +122,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """What is public about a table of people."""
+    """Public facts about a table of people."""
 
     name: str
     about: str | None
@@ -160,7 +160,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy file says. ``plan`` may hold a password in a connection string, and is not shown."""
+    """A policy file, read and checked. ``plan`` may hold a password in a connection string, and is not shown."""
 
     plan: Plan = field(repr=False)
     data_sets: tuple[DataSet, ...]
@@ -195,8 +195,8 @@ class Policy:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], folder: Path) -> "Policy":
-        """The same from what the file holds, with the folder that its paths start from."""
-        file = Settings("", values)
+        """The policy in the values of a file, with the folder that its paths start from."""
+        file = _FileTable("", values)
         for name in (*_PLAN, *_PARTS):
             file.take(name)
         file.done()  # a misspelled key is named before anything is missed under its right name
@@ -220,8 +220,100 @@ class Policy:
         return cls(plan, data_sets, analysts, holder.take("token"), near, sharing, watch, usual, service)
 
 
+class _FileTable:
+    """One table of the file: each value is read with its name and its rule.
+
+    What was not asked for when ``done`` is called is refused as unknown.
+
+    Args:
+        where: its name, with a point behind it, such as ``limits.``; empty for the file itself.
+        values: as the file has them.
+    """
+
+    def __init__(self, where: str, values: object) -> None:
+        if not isinstance(values, Mapping):
+            raise ArgumentError(f"{where.rstrip('.')} must be a table")
+        self.where, self._values, self._known = where, dict(values), set[str]()
+
+    def take(self, name: str) -> Any:
+        """A value as it is; None if it is not there."""
+        self._known.add(name)
+        return self._values.get(name)
+
+    def names(self) -> list[str]:
+        """The names in this table, all of which are taken for known."""
+        self._known |= self._values.keys()
+        return list(self._values)
+
+    def refuse(self, name: str, rule: str, *, secret: bool = False) -> ArgumentError:
+        """The error for a value that breaks a rule."""
+        shown = "" if secret or name not in self._values else f"={self._values[name]!r:.100}"
+        return ArgumentError(f"{self.where}{name}{shown} must be {rule}")
+
+    def number(self, name: str, default: Any, *, above: float, most: float) -> Any:
+        """A number above ``above`` and at most ``most``."""
+        value = self.take(name)
+        if value is None:
+            return default
+        right = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if not right or not above < value <= most:
+            raise self.refuse(name, f"a number above {above:g}, and at most {most:g}")
+        return float(value)
+
+    def share(self, name: str, default: Any, *, zero: bool = False) -> Any:
+        """A share above 0, or from 0 on, and at most 1."""
+        if zero and self._values.get(name) == 0 and not isinstance(self._values.get(name), bool):
+            return float(self.take(name))
+        return self.number(name, default, above=0, most=1)
+
+    def whole(self, name: str, default: Any, *, low: int, high: int) -> Any:
+        """A whole number."""
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.refuse(name, f"a whole number from {low} to {high}")
+        return value
+
+    def text(self, name: str, default: Any = None, *, most: int = 200) -> Any:
+        """A printable text."""
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not 1 <= len(value) <= most or not value.isprintable():
+            raise self.refuse(name, f"1 to {most} printable characters")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.refuse(name, "true or false")
+        return value
+
+    def day(self, name: str) -> date | None:
+        """A date, such as 2027-01-01."""
+        value = self.take(name)
+        if value is not None and (not isinstance(value, date) or isinstance(value, datetime)):
+            raise self.refuse(name, "a date, such as 2027-01-01, without quotes")
+        return value
+
+    def table(self, name: str) -> "_FileTable":
+        """A table in this one; empty if it is not there."""
+        value = self.take(name)
+        return _FileTable(f"{self.where}{name}.", {} if value is None else value)
+
+    def done(self) -> None:
+        """Refuse what nobody asked for."""
+        for name in self._values:
+            if name not in self._known:
+                raise ArgumentError(f"{self.where}{name} is not known; known are {', '.join(sorted(self._known))}")
+
+
 def fixed_part(before: Policy, after: Policy) -> str | None:
-    """What differs of that which a running service keeps: data, ledger and budget, the watch, and where it listens."""
+    """The first part that differs of those which a running service keeps: data, ledger and budget, watch, ports."""
     kept = {
         "data_sets": "tables",
         "plan": "the ledger, its budget or the tables",
@@ -239,7 +331,7 @@ def plan_budget(plan: Plan) -> None:
     _ = plan.budget
 
 
-def _plan(file: Settings, folder: Path) -> tuple[Plan, tuple[DataSet, ...]]:
+def _plan(file: _FileTable, folder: Path) -> tuple[Plan, tuple[DataSet, ...]]:
     """The data, the ledger and the budget; and what is public about the tables."""
     settings = {name: value for name in _PLAN if (value := file.take(name)) is not None}
     tables, data_sets = file.table("tables"), []
@@ -264,7 +356,7 @@ def _plan(file: Settings, folder: Path) -> tuple[Plan, tuple[DataSet, ...]]:
     return Plan.of(settings, folder), tuple(data_sets)
 
 
-def _column(name: str, told: Settings) -> Column:
+def _column(name: str, told: _FileTable) -> Column:
     low, high = (told.number(end, None, above=-1e100, most=1e100) for end in ("low", "high"))
     keys = told.take("keys")
     if (low is None) != (high is None) or (low is not None and not low < high):
@@ -278,7 +370,7 @@ def _column(name: str, told: Settings) -> Column:
     return column
 
 
-def _limits(told: Settings, otherwise: Limits, *, alone: bool = False) -> Limits:
+def _limits(told: _FileTable, otherwise: Limits, *, alone: bool = False) -> Limits:
     """The limits that a table states, others as before."""
     given = {
         "share": told.share("share", None),
@@ -293,7 +385,7 @@ def _limits(told: Settings, otherwise: Limits, *, alone: bool = False) -> Limits
     return replace(otherwise, **{name: value for name, value in given.items() if value is not None})
 
 
-def _analysts(told: Settings, defaults: Limits) -> dict[str, AnalystTerms]:
+def _analysts(told: _FileTable, defaults: Limits) -> dict[str, AnalystTerms]:
     analysts: dict[str, AnalystTerms] = {}
     for name in told.names():
         one = told.table(name)
@@ -314,7 +406,7 @@ def _analysts(told: Settings, defaults: Limits) -> dict[str, AnalystTerms]:
     return analysts
 
 
-def _sharing(told: Settings, analysts: Mapping[str, AnalystTerms]) -> frozenset[str]:
+def _sharing(told: _FileTable, analysts: Mapping[str, AnalystTerms]) -> frozenset[str]:
     names = told.take("analysts")
     told.done()
     for name in names if isinstance(names, list) else [] if names is None else [names]:
@@ -326,7 +418,7 @@ def _sharing(told: Settings, analysts: Mapping[str, AnalystTerms]) -> frozenset[
 def _watch(given: object) -> Watch | None:
     if given is None:
         return None
-    told = Settings("watch.", given)
+    told = _FileTable("watch.", given)
     people, mass = (told.whole(name, None, low=0, high=2**52) for name in ("people", "mass"))
     epsilon = told.number("epsilon", None, above=0, most=100)
     told.done()
@@ -347,7 +439,7 @@ def _check_usual(usual: object) -> None:
         raise ArgumentError("usual must have a price: no error=, and no 'auto'")
 
 
-def _service(told: Settings) -> ServiceSettings:
+def _service(told: _FileTable) -> ServiceSettings:
     given = {
         "host": told.text("host"),
         "port": told.whole("port", None, low=0, high=65_535),

@@ -58,9 +58,8 @@ def test_the_same_rows_as_a_csv_file(tmp_path):
 
 def test_what_repeats_is_empty_on_a_terminal_alone():
     """A pipe and a CSV file have every cell; nothing in a cell breaks a line or moves the cursor."""
-    listing = Listing("key", "price", "value", once=("key", "price"))
-    for row in (("a", "1", "x"), ("a", "1", "y"), ("b", "1", "z\t\n\x1b[2J")):
-        listing.add(*row)
+    rows = [("a", "1", "x"), ("a", "1", "y"), ("b", "1", "z\t\n\x1b[2J")]
+    listing = Listing(("key", "price", "value"), rows, once=("key", "price"))
     assert listing.lines() == ["key\tprice\tvalue", "a\t1\tx", "a\t1\ty", "b\t1\tz   [2J"]
     keys, prices, _ = ([*column.cells] for column in listing.table().columns)
     assert keys == ["a", "", "b"]

@@ -33,12 +33,12 @@ def entered(application, token):
 
 @pytest.fixture
 def ann(running):
-    return entered(running.doors.analysts, TOKENS["ann"])
+    return entered(running.service.analysts, TOKENS["ann"])
 
 
 @pytest.fixture
 def holder(running):
-    return entered(running.doors.holder, TOKENS["holder"])
+    return entered(running.service.holder, TOKENS["holder"])
 
 
 def sent(door, **fields):
@@ -52,7 +52,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     """A quote costs nothing; asking leads to the answer, which is listed, and is the same over JSON."""
     quoted = sent(ann, do="quote", by="visits.country")
     assert "Quote: about table visits: 95 % within about" in Reader(quoted.text).text
-    assert running.desk.session.ledger.entries("answered") == []
+    assert running.api.session.ledger.entries("answered") == []
     asked = sent(ann, by="visits.country", key="monday", where="hours > 2")
     assert (asked.status_code, asked.headers["location"]) == (303, "/answer?key=monday")
     page = Reader(ann.get("/answer?key=monday").text)
@@ -64,7 +64,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     home = Reader(ann.get("/").text)
     assert "count where hours > 2 by country" in home.text
     assert sent(ann, by="visits.country", key="monday", where="hours > 2").status_code == 303
-    assert len(running.desk.session.ledger.entries("answered")) == 1
+    assert len(running.api.session.ledger.entries("answered")) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_refused_is_said_beside_the_form(running, ann, fields, words):
     assert page.all("script") == []
     if "where" in fields:
         assert page.forms["/ask"]["where"] == fields["where"]
-    assert running.desk.session.ledger.entries("answered") == []
+    assert running.api.session.ledger.entries("answered") == []
 
 
 def test_what_is_left_in_each_period(tmp_path):
@@ -126,7 +126,7 @@ def test_what_is_left_in_each_period(tmp_path):
         assert [each["from"] for each in left["by_period"]] == ["2026-01-05", "2026-01-12", "2026-01-19"]
         assert [each["share"] for each in left["by_period"]] == pytest.approx([0.5, 0.2, 0.5])
         assert (left["share"], left["usual_questions"]) == (pytest.approx(0.2), 5)
-        page = entered(running.doors.analysts, TOKENS["ann"]).get("/").text
+        page = entered(running.service.analysts, TOKENS["ann"]).get("/").text
         assert "by the day of the data" in page
         assert "2026-01-12" in page
 
@@ -137,7 +137,7 @@ def test_a_form_that_is_sent_twice_asks_once(running, ann):
     first, second = (ann.post("/ask", data=filled) for _ in range(2))
     assert first.status_code == second.status_code == 303
     assert first.headers["location"] == second.headers["location"]
-    assert len(running.desk.session.ledger.entries("answered")) == 1
+    assert len(running.api.session.ledger.entries("answered")) == 1
     other = ann.post("/ask", data={**filled, "price": "2"})
     assert (other.status_code, other.headers["location"] == first.headers["location"]) == (303, False)
     again = {**filled, **Reader(ann.get("/").text).forms["/ask"]}
@@ -147,7 +147,7 @@ def test_a_form_that_is_sent_twice_asks_once(running, ann):
 def test_a_browser_that_names_another_origin_is_refused(running):
     """Where a browser does not say which site a form was sent from, its origin must be this host."""
     for origin, status in (("https://evil.example", 403), ("null", 403), ("http://testserver", 303)):
-        door = Door(running.doors.analysts)
+        door = Door(running.service.analysts)
         sent = door.post("/login", data={"token": TOKENS["ann"]}, headers={"origin": origin})
         assert sent.status_code == status
 
@@ -156,7 +156,7 @@ def test_forms_from_elsewhere_are_refused(running, ann, holder):
     """Without the visit's own word in the form, or from another site, nothing is asked, verified or ended."""
     form = Reader(ann.get("/").text).forms["/ask"]
     fields = {"table": "visits", "ask": "people", "price": "1", "do": "ask", "key": "k"}
-    other = Reader(entered(running.doors.analysts, TOKENS["ann"]).get("/").text).forms["/ask"]["form"]
+    other = Reader(entered(running.service.analysts, TOKENS["ann"]).get("/").text).forms["/ask"]["form"]
     for word in ("", "x", "caf\u00e9", other):
         assert ann.post("/ask", data={**fields, "form": word}).status_code == 403
         assert ann.post("/logout", data={"form": word}).status_code == 403
@@ -166,13 +166,13 @@ def test_forms_from_elsewhere_are_refused(running, ann, holder):
     assert ann.post("/ask", data={**fields, **form}, headers=elsewhere).status_code == 403
     assert ann.post("/login", data={"token": TOKENS["bob"]}, headers=elsewhere).status_code == 403
     assert ann.post("/ask", content=b"ask=people&ask=count", headers={"content-type": "text/plain"}).status_code == 415
-    assert running.desk.session.ledger.entries("answered") == []
+    assert running.api.session.ledger.entries("answered") == []
     assert ann.get("/").status_code == 200
 
 
 def test_a_visit_needs_its_cookie_and_ends(running, ann):
     """The cookie is for this site, not for scripts, and is no token; JSON routes do not take it; leaving ends it."""
-    response = Door(running.doors.analysts).post("/login", data={"token": TOKENS["ann"]})
+    response = Door(running.service.analysts).post("/login", data={"token": TOKENS["ann"]})
     cookie = response.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
     assert TOKENS["ann"] not in cookie
@@ -180,12 +180,12 @@ def test_a_visit_needs_its_cookie_and_ends(running, ann):
     form = Reader(ann.get("/").text).forms["/logout"]
     value = ann.cookies["analyst_session"]
     assert ann.post("/logout", data=form).status_code == 303
-    again = Door(running.doors.analysts)
+    again = Door(running.service.analysts)
     assert again.get("/", headers={"cookie": f"almoner={value}"}).headers["location"] == "/login"
     for token in ("", TOKENS["stranger"], TOKENS["old"], TOKENS["holder"]):
-        assert Door(running.doors.analysts).post("/login", data={"token": token}).status_code == 401
+        assert Door(running.service.analysts).post("/login", data={"token": token}).status_code == 401
     for token in ("", TOKENS["ann"]):
-        assert Door(running.doors.holder).post("/login", data={"token": token}).status_code == 401
+        assert Door(running.service.holder).post("/login", data={"token": token}).status_code == 401
 
 
 def test_cookies_are_for_https_where_the_policy_says_so(tmp_path):
@@ -223,14 +223,14 @@ def pages(running, ann, holder):
     for key in range(3):
         running.ann.ask(f"{HOSTILE} {key}", {**COUNT, "clip": 4 + key})
     running.ann.ask("mean", {"ask": "mean", "column": "hours", "low": 0, "high": 24, "sigma": 9})
-    yield Door(running.doors.analysts).get("/login")
+    yield Door(running.service.analysts).get("/login")
     yield ann.get("/")
     yield sent(ann, do="quote")
     yield sent(ann, price="0", where=HOSTILE)
     yield ann.get("/answer", params={"key": f"{HOSTILE} 0"})
     yield ann.get("/answer?key=mean")
     yield ann.get("/answer?key=none")
-    yield Door(running.doors.holder).get("/login")
+    yield Door(running.service.holder).get("/login")
     yield holder.get("/")
 
 

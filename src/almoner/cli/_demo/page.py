@@ -29,7 +29,7 @@ def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float
 
 
 def shop(counts: Counts) -> list[str]:
-    """What the shop's counts show, in sentences."""
+    """Sentences on what the shop's counts show."""
     return [
         f"One budget for all people is used up after {counts.one_budget} weeks.",
         f"With an account for each customer, the same budget answers all {len(counts.answers)} weeks.",
@@ -37,7 +37,7 @@ def shop(counts: Counts) -> list[str]:
 
 
 def late(counts: Counts) -> list[str]:
-    """What the last answers lack, in sentences."""
+    """Sentences on what the last answers lack."""
     share = f"{100 * counts.late_share:.0f}\u00a0%"
     return [
         f"Who came in more than {FULL_WEEKS} weeks is left out from then on.",
@@ -46,7 +46,7 @@ def late(counts: Counts) -> list[str]:
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
-    """What a private run promises, and what that lets others guess, in sentences."""
+    """Sentences on what a private run promises, and what that lets others guess."""
     promise = f"Each private run promises epsilon {epsilon:g} at delta {delta:g}."
     if guess is None:
         return [promise]
@@ -60,7 +60,7 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
 
 
 def reading(gained: float, half: float | None, runs: int) -> list[str]:
-    """How the two private rows compare, in sentences.
+    """Sentences that compare the two private rows.
 
     The demonstration has no ``extra_steps`` and the default pace, so an allowance is never below the clip.
     """

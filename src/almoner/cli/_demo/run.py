@@ -25,15 +25,10 @@ if TYPE_CHECKING:
     from almoner.training import Card, HolderReport
     from almoner.training.demo_tables import Example
 
-__all__ = ["add", "demo"]
+__all__ = ["demo"]
 
 _STATEMENT = "statement.html"
-"""Of a generated customer, who is nobody: public."""
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command of this module to the command line."""
-    app.command(epilog="Example: almoner demo --runs 1 --out demo", rich_help_panel="Start")(demo)
+"""The page of a generated customer, who is nobody: public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +37,13 @@ class _Row:
 
     method: str
     epsilon: float | None
-    """What one run promises; None: nothing."""
+    """The promise of one run; None: nothing."""
     accuracy: float
     spread: float
     """Standard deviation over the runs."""
     runs: int
     seconds: float
-    """Of one run."""
+    """Time of one run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +53,11 @@ class _Results:
     data: str
     people: int
     unit: str
-    """What the people are called."""
+    """Name of the people."""
     delta: float
     rows: list[_Row]
     gained: float
-    """What accounts per person add to the mean accuracy, in points."""
+    """Points that accounts per person add to the mean accuracy."""
     half: float | None
     """Half of the 95 % interval of ``gained``; None: one run has none."""
     card: "Card"
@@ -87,12 +82,12 @@ class _Results:
 
     @property
     def promise(self) -> list[str]:
-        """What one private run promises, in sentences."""
+        """Sentences on what one private run promises."""
         return promised(self.card.epsilon, self.delta, self.card.guess)
 
     @property
     def compared(self) -> list[str]:
-        """How the private rows compare, in sentences."""
+        """Sentences that compare the private rows."""
         return reading(self.gained, self.half, self.rows[-1].runs)
 
 

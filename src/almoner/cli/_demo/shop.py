@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOMERS", "PERSON", "WEEKS", "Counts", "weekly_counts"]
 
 CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8
-"""Generated; the budget pays for so many weeks in full."""
+"""Generated customers, weeks with a question, and weeks that a budget pays for in full."""
 
 PERSON = 17
 SIGMA, DELTA = 10.0, 1e-6
@@ -23,12 +23,12 @@ SIGMA, DELTA = 10.0, 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """What the shop published, and what one customer may be told. The customers are generated: all is public."""
+    """The shop's published counts, and what one customer may be told. The customers are generated: all is public."""
 
     truth: list[int]
     answers: list[float]
     one_budget: int
-    """How many weeks one budget of the same size for all people answers."""
+    """Number of weeks that one budget of the same size for all people answers."""
     epsilon: float
     statement: "Statement"
 
@@ -89,7 +89,7 @@ def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
 
 
 def _in_full(budget: "Filter") -> int:
-    """How many weeks a filter without accounts per person admits."""
+    """Number of weeks that a filter without accounts per person admits."""
     from almoner.mechanisms import Gaussian
 
     one, weeks = budget.fresh(), 0

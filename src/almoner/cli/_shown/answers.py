@@ -36,10 +36,14 @@ def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:
     alike = all(noise == truth for *_, noise, truth in lines)
     grouped = any(group for _, group, *_ in lines)
     columns = ("key", *(["group"] if grouped else []), "value", "95 % interval", *([] if alike else [_TRUTH]))
-    table = Listing(*columns, once=("key",))
-    for key, group, value, noise, truth in lines:
-        table.add(key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
-    show(table, "Intervals are 95 % each." if alike else "Intervals are 95 % each, for the noise alone.")
+    rows = [
+        (key, *([group] if grouped else []), value, noise, *([] if alike else [truth]))
+        for key, group, value, noise, truth in lines
+    ]
+    show(
+        Listing(columns, rows, once=("key",)),
+        "Intervals are 95 % each." if alike else "Intervals are 95 % each, for the noise alone.",
+    )
     _print_notes(answers, "intervals cover" if alike else f'intervals of the column "{_TRUTH}" cover')
 
 
@@ -65,7 +69,7 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
-    """What each answer is about, and what is not certain about people who have little left."""
+    """Print what each answer is about, and what is not certain about people who have little left."""
     keys: dict[str, list[str]] = {}
     for key, answer in answers.items():
         about = answer.about.replace("truth_intervals cover", cover)

@@ -15,8 +15,9 @@ def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
     if as_json:
         print(dumps([each._asdict() for each in found]))
         return
-    table = Listing("table", "column", "type", "entries", "don't fit", "first")
+    rows = []
     for each in found:
         counts = f"{each.entries:,}", f"{each.unfit:,}"
-        table.add(each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-")
+        rows.append((each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-"))
+    table = Listing(("table", "column", "type", "entries", "don't fit", "first"), rows)
     show(MARK, table if found else "No column has a type that its entries could miss.")

@@ -1,4 +1,4 @@
-"""What the commands that train show during a run and after it: a progress bar, and what people have spent."""
+"""Views of the commands that train, during a run and after it: a progress bar, and what people have spent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
-"""What commands print: tables with borders on a terminal, lines with tabs in a pipe; the same rows as a CSV file."""
+"""Print rows: tables with borders on a terminal, lines with tabs in a pipe; and write them as a CSV file."""
 
 import codecs
 import csv
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class Listing:
 
     Args:
         columns: their names.
+        rows: a cell for each column.
         title: printed above.
         right: the columns of numbers, which a terminal shows at the right.
         once: columns that a terminal leaves empty where the first cell is the same as above.
@@ -33,18 +34,16 @@ class Listing:
 
     def __init__(
         self,
-        *columns: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
         title: str = "",
         right: tuple[str, ...] = (),
         once: tuple[str, ...] = (),
         narrow: bool = False,
     ) -> None:
         self._columns, self._title, self._right, self._once, self._narrow = columns, title, right, once, narrow
-        self._rows: list[tuple[str, ...]] = []
-
-    def add(self, *cells: str) -> None:
-        """Add a row, with a cell for each column."""
-        self._rows.append(tuple(_CONTROL.sub(" ", cell) for cell in cells))
+        self._rows = [[_CONTROL.sub(" ", cell) for cell in row] for row in rows]
 
     def table(self) -> Table:
         """For a terminal."""

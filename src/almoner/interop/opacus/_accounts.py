@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from opacus.accountants.accountant import IAccountant
 from opacus.optimizers import DPOptimizer
@@ -11,11 +11,10 @@ from almoner import _check, filters, mechanisms, odometers
 from almoner._uncopyable import Uncopyable
 from almoner.curves.totals import tightest
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
-from almoner.interop.opacus._hook import Hook
-from almoner.interop.opacus._rules import rate
+from almoner.interop.opacus._rules import forget_gradients, rate, refuse_accumulation, refuse_adaptive
 from almoner.interop.opacus._runs import Runs
 
-__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "OdometerAccountant", "StepAccountant"]
+__all__ = ["CALIBRATE", "Accountant", "FixedAccountant", "Hook", "OdometerAccountant", "StepAccountant"]
 
 CALIBRATE = (
     "the budget has its epsilon: find the noise with accounting.calibrate.sigma(budget, steps, sample_rate=...), and "
@@ -24,7 +23,12 @@ CALIBRATE = (
 
 
 class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
-    """What all accountants here do: charge each step after the noise was added and before a parameter changes."""
+    """An Opacus accountant that charges each step after the noise was added and before a parameter changes."""
+
+    _NAME: ClassVar[str]
+    """The name to register the accountant under."""
+    _HELD: ClassVar[str]
+    """The name of what it holds, in checkpoints."""
 
     def __init__(self) -> None:
         self._history: list[tuple[float, float, int]] = []
@@ -36,7 +40,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         return list(self._history)
 
     @history.setter
-    def history(self, value: object) -> NoReturn:
+    def history(self, _: object) -> NoReturn:
         raise Unsupported(CALIBRATE)
 
     @abstractmethod
@@ -45,11 +49,7 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
 
     @abstractmethod
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether one more step like this fits. Asking changes nothing."""
-
-    @abstractmethod
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an account like this one, with the same promise; return it."""
+        """True if one more step like this fits. Asking changes nothing."""
 
     def refuse(self, step: mechanisms.Mechanism) -> None:
         """Raise where one more step cannot be counted, or does not fit; nothing is charged."""
@@ -74,11 +74,11 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         self._history.append((noise_multiplier, sample_rate, steps))
 
     def merged_state(self) -> dict[str, Any]:
-        """What ``merge`` takes: this account, and the steps of each process that it knows of."""
+        """This account, and the steps of each process that it knows of, for ``merge``."""
         return {"account": dict(self.state_dict()), "runs": self._runs.state()}
 
     def unknown(self, state: Mapping[str, Any]) -> int:
-        """How many steps of a state ``merge`` would charge."""
+        """Number of steps of a state that ``merge`` would charge."""
         _check.saved(state, "account", "runs")
         return len(self._runs.missing(state["runs"]))
 
@@ -115,19 +115,69 @@ class StepAccountant(Uncopyable, IAccountant):  # type: ignore[misc]
         """The function that Opacus calls after adding noise and before each step: it charges the step."""
         return Hook(self, rate(sample_rate))
 
-    def _check_kind(self, state_dict: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant of this kind, which holds this name too; return it."""
-        if not state_dict or state_dict.get("mechanism") != self.mechanism() or name not in state_dict:
-            raise ArgumentError(f"state_dict must be the state of an accountant {self.mechanism()!r}")
-        return state_dict
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name to register the accountant under."""
+        return cls._NAME
 
-    def _charge_again(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint of an account like this one."""
+    @abstractmethod
+    def _held(self) -> dict[str, Any]:
+        """The budget, odometer or plan, for checkpoints."""
+
+    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
+        """Opacus's state; and the state of the filter under "filter", of the odometer under "odometer", or "plan"."""
+        state: MutableMapping[str, Any] = super().state_dict(destination)
+        state[self._HELD] = self._held()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
+        """Charge the steps of a checkpoint to this account, which must be as it was before them.
+
+        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
+        ``step``.
+
+        Guarantee: a budget has at least as much spent, and an odometer's bound is at least as large, as when the
+            checkpoint was written; of a plan no more steps are taken than were fixed in advance, those since the
+            checkpoint not counted.
+        Source: theory 1.2.
+        """
         then = self.check_state(state_dict)
         for noise_multiplier, sample_rate, steps in then["history"]:
             for _ in range(steps):
                 self.step(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
         self._check_covers(then)
+
+    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Refuse what is not the state of an account like this one, with the same promise; return it."""
+        if not state_dict or state_dict.get("mechanism") != self.mechanism() or self._HELD not in state_dict:
+            raise ArgumentError(f"state_dict must be the state of an accountant {self.mechanism()!r}")
+        self._check_same(state_dict[self._HELD])
+        return state_dict
+
+    @abstractmethod
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        """Refuse the budget, odometer or plan of a checkpoint that is another one."""
+
+
+class Hook:
+    """The function that Opacus calls after adding noise and before each step."""
+
+    def __init__(self, accountant: StepAccountant, sample_rate: float) -> None:
+        self._accountant, self._rate = accountant, sample_rate
+
+    def __call__(self, optimizer: DPOptimizer) -> None:
+        """Charge the step, or raise before a parameter changes."""
+        try:
+            refuse_accumulation(optimizer)
+            refuse_adaptive(optimizer)
+            self._accountant.step(noise_multiplier=float(optimizer.noise_multiplier), sample_rate=self._rate)
+        except BaseException:
+            forget_gradients(optimizer)
+            raise
+
+    def refuse(self, optimizer: DPOptimizer) -> None:
+        """Raise where the step cannot be charged; nothing is."""
+        self._accountant.refuse(mechanisms.gaussian_step(float(optimizer.noise_multiplier), 1.0, self._rate))
 
 
 class Accountant(StepAccountant):
@@ -146,6 +196,8 @@ class Accountant(StepAccountant):
     Source: the theorem of the budget's filter; theory 2.6.
     """
 
+    _NAME, _HELD = "filter", "filter"
+
     def __init__(self, budget: filters.Filter) -> None:
         if not isinstance(budget, filters.Filter):
             raise ArgumentError(f"budget={budget!r} must be a filter")
@@ -161,10 +213,10 @@ class Accountant(StepAccountant):
         self._budget.charge(step)
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether the budget admits one more step like this."""
+        """True if the budget admits one more step like this."""
         return self._budget.admits(step)
 
-    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon that the budget promises at delta, whenever training stops; 0 before anything was charged.
 
         It does not grow with the steps: a running total would hold only for a number of steps fixed in advance. What
@@ -176,34 +228,13 @@ class Accountant(StepAccountant):
         _check.between(0, 1, delta=delta)
         return self._budget.epsilon(delta=delta) if self._budget.count else 0.0
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "filter"
+    def _held(self) -> dict[str, Any]:
+        return self._budget.state()
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the state of the filter under "filter"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["filter"] = self._budget.state()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint to this accountant's budget, which must be as it was before them.
-
-        Steps taken since the checkpoint was written are not in it, but their models may be known: charge them with
-        ``step``.
-
-        Guarantee: the budget has at least as much spent as when the checkpoint was written.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this budget; return it."""
-        then, now = self._check_kind(state_dict, "filter"), self._budget.state()
-        if then["filter"]["filter"] != now["filter"] or _fixed(then["filter"]) != _fixed(now):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        now = self._budget.state()
+        if held["filter"] != now["filter"] or _fixed(held) != _fixed(now):
             raise ArgumentError(f"state_dict belongs to another budget than {self._budget!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         spent = zip(self._budget.state()["spent"], then["filter"]["spent"], strict=True)
@@ -224,6 +255,8 @@ class OdometerAccountant(StepAccountant):
         one record for each person.
     Source: theory 6.1, 6.3; theory 2.6.
     """
+
+    _NAME, _HELD = "odometer", "odometer"
 
     def __init__(self, odometer: odometers.Odometer) -> None:
         if not isinstance(odometer, odometers.Odometer):
@@ -248,7 +281,7 @@ class OdometerAccountant(StepAccountant):
         self._odometer.check(step)
         return True
 
-    def get_epsilon(self, delta: float, *args: object, one_more: bool = False, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, one_more: bool = False, **_kwargs: object) -> float:
         """The odometer's ex-post bound now; 0 before anything was charged.
 
         Args:
@@ -266,31 +299,13 @@ class OdometerAccountant(StepAccountant):
         step = mechanisms.gaussian_step(self._history[-1][0], 1.0, self._history[-1][1]) if one_more else None
         return self._odometer.ex_post_epsilon(delta=delta, after=step)
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "odometer"
+    def _held(self) -> dict[str, Any]:
+        return self._odometer.state()
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the state of the odometer under "odometer"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["odometer"] = self._odometer.state()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Charge the steps of a checkpoint to this odometer, which must be as it was before them.
-
-        Guarantee: the bound is at least that of the checkpoint.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this odometer; return it."""
-        then, now = self._check_kind(state_dict, "odometer"), self._odometer.state()
-        if then["odometer"]["odometer"] != now["odometer"] or _fixed(then["odometer"]) != _fixed(now):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        now = self._odometer.state()
+        if held["odometer"] != now["odometer"] or _fixed(held) != _fixed(now):
             raise ArgumentError(f"state_dict belongs to another odometer than {self._odometer!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         if self._odometer.count < then["odometer"]["count"]:
@@ -312,6 +327,8 @@ class FixedAccountant(StepAccountant):
     Source: theory 7.1, 7.2 and 2.6; docs/proofs/losses.md.
     """
 
+    _NAME, _HELD = "fixed-plan", "plan"
+
     def __init__(self, *, noise_multiplier: float, sample_rate: float, steps: int) -> None:
         _check.whole(1, steps=steps)
         _check.noise(noise_multiplier=noise_multiplier)
@@ -332,7 +349,7 @@ class FixedAccountant(StepAccountant):
             raise ArgumentError(f"step={step!r} is not the plan's: {self._step!r} was fixed in advance")
 
     def admits(self, step: mechanisms.Mechanism) -> bool:
-        """Whether the plan has one more step like this."""
+        """True if the plan has one more step like this."""
         return step == self._step and len(self) < self._steps
 
     def _charge(self, step: mechanisms.Mechanism) -> None:
@@ -342,7 +359,7 @@ class FixedAccountant(StepAccountant):
                 f"all {self._steps} steps that were fixed in advance are done", asked=1, spent=len(self), left=0
             )
 
-    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
+    def get_epsilon(self, delta: float, *_args: object, **_kwargs: object) -> float:
         """The epsilon of the whole plan at delta, whatever part of it was run.
 
         The number of the steps so far would not be private if results decided when to stop.
@@ -353,31 +370,12 @@ class FixedAccountant(StepAccountant):
         _check.between(0, 1, delta=delta)
         return tightest(self.plan, delta=delta).epsilon
 
-    @classmethod
-    def mechanism(cls) -> str:
-        """The name to register the accountant under."""
-        return "fixed-plan"
+    def _held(self) -> dict[str, Any]:
+        return mechanisms.to_fields(self.plan)
 
-    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> MutableMapping[str, Any]:
-        """Opacus's state, and the plan under "plan"."""
-        state: MutableMapping[str, Any] = super().state_dict(destination)
-        state["plan"] = mechanisms.to_fields(self.plan)
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Take the steps of a checkpoint from the plan, which must be the same.
-
-        Guarantee: no more steps are taken than were fixed in advance, those since the checkpoint not counted.
-        Source: theory 1.2.
-        """
-        self._charge_again(state_dict)
-
-    def check_state(self, state_dict: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Refuse what is not the state of an accountant with this plan; return it."""
-        then = self._check_kind(state_dict, "plan")
-        if then["plan"] != mechanisms.to_fields(self.plan):
+    def _check_same(self, held: Mapping[str, Any]) -> None:
+        if held != mechanisms.to_fields(self.plan):
             raise ArgumentError(f"state_dict belongs to another plan than {self.plan!r}")
-        return then
 
     def _check_covers(self, then: Mapping[str, Any]) -> None:
         """A plan counts nothing but its steps."""

@@ -102,7 +102,7 @@ class PrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         made: tuple[Any, ...] = super().make_private(**options)
         return made
 
-    def make_private_with_epsilon(self, **options: object) -> NoReturn:
+    def make_private_with_epsilon(self, **_: object) -> NoReturn:
         """Refused: the budget has its epsilon already. Find the noise with ``almoner.accounting.calibrate``."""
         raise Unsupported(CALIBRATE)
 

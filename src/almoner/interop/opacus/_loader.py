@@ -120,7 +120,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def waiting(self) -> bool:
-        """Whether a batch, or a piece of one, was drawn that had no step yet. Public."""
+        """True if a batch, or a piece of one, was drawn that had no step yet. Public."""
         return self._unfinished or self._waiting is not None
 
     def take(self) -> tuple[NDArray[np.int64], bool, bool]:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 from almoner import _check, filters, mechanisms
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import AccountsPerPerson, Filter
-from almoner.interop.opacus._hook import Hook
+from almoner.interop.opacus._accounts import Hook
 from almoner.interop.opacus._loader import SPLIT, Loader
 from almoner.interop.opacus._rules import (
     RAND_ON_EMPTY,

@@ -1,4 +1,4 @@
-"""What accountants, engine and optimizer share: the sample rate that is charged, what is refused, and what fits."""
+"""Rules that accountants, engine and optimizer share: the sample rate that is charged, refusals, and what fits."""
 
 import logging
 
@@ -59,7 +59,7 @@ def forget_gradients(optimizer: DPOptimizer) -> None:
 
 
 def steps_that_fit(budget: filters.Filter, step: mechanisms.Mechanism, batches: int) -> int:
-    """How many steps a budget admits, at most an epoch; less than an epoch is logged as a warning."""
+    """Number of steps that a budget admits, at most an epoch; less than an epoch is logged as a warning."""
     if budget.admits(mechanisms.Repeated(step, batches)):
         return batches
     steps = calibrate.steps(budget, step)

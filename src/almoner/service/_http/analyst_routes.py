@@ -1,28 +1,25 @@
 """The routes of analysts: what they may do, as JSON. Each needs a token, but for the two that tell nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from almoner.service._analyst_api import Desk, Given
+from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import parsed
-from almoner.service._http.http import Request, Response, body_of, json_response
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import analyst_of, bearer
 from almoner.service._http.openapi import document
-from almoner.service._problems import Refused, problem_of
+from almoner.service._problems import Refused, problem_of, refusing
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystRoutes", "ask"]
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 
 class AnalystRoutes:
-    """Handlers over a desk."""
+    """Handlers of what analysts may do."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, api: AnalystApi) -> None:
+        self._api = api
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -46,15 +43,15 @@ class AnalystRoutes:
 
     async def data_sets(self, request: Request) -> Response:
         self._terms(request)
-        return json_response(self._desk.data_sets())
+        return json_response(self._api.data_sets())
 
     async def me(self, request: Request) -> Response:
-        return json_response(await asyncio.to_thread(self._desk.left, self._terms(request)))
+        return json_response(await asyncio.to_thread(self._api.left, self._terms(request)))
 
     async def quote(self, request: Request) -> Response:
         terms = self._terms(request)
         values = parsed(await body_of(request))
-        return json_response(await asyncio.to_thread(_told, partial(self._desk.quote, terms, values)))
+        return json_response(await asyncio.to_thread(refusing, partial(self._api.quote, terms, values)))
 
     async def ask(self, request: Request) -> Response:
         terms = self._terms(request, "fresh")
@@ -63,18 +60,18 @@ class AnalystRoutes:
         if len(keys) != 1:
             raise Refused(400, "key", "one Idempotency-Key is needed: a name of your own for this question")
         values = parsed(await body_of(request))
-        given = await ask(self._desk, terms, values, keys[0], fresh=fresh)
+        given = await ask(self._api, terms, values, keys[0], fresh=fresh)
         return json_response(given.body, 200 if given.old else 201)
 
     async def answers(self, request: Request) -> Response:
         terms = self._terms(request, "skip", "most")
         skip, most = _number(request, "skip", 0, 10**9), _number(request, "most", 100, 1000)
-        listed = self._desk.answers(terms)
+        listed = self._api.answers(terms)
         return json_response({"total": len(listed), "answers": listed[skip : skip + most]})
 
     async def answer(self, request: Request) -> Response:
         terms = self._terms(request, "key")
-        given = await asyncio.to_thread(self._desk.stored, terms, request.query_params.get("key", ""))
+        given = await asyncio.to_thread(self._api.stored, terms, request.query_params.get("key", ""))
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
         return json_response(given.body)
@@ -82,13 +79,13 @@ class AnalystRoutes:
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
         """Whose request it is, which is counted; of its parameters only these are known."""
         try:
-            terms = analyst_of(bearer(request), self._desk.policy.analysts)
+            terms = analyst_of(bearer(request), self._api.policy.analysts)
         except Refused:
-            self._desk.metrics.count("refusals", code="token")
+            self._api.metrics.count("refusals", code="token")
             raise
-        wait = self._desk.rates.wait(terms.name, terms.limits.requests)
+        wait = self._api.rates.wait(terms.name, terms.limits.requests)
         if wait:
-            self._desk.metrics.count("refusals", code="rate")
+            self._api.metrics.count("refusals", code="rate")
             raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
         given = [name for name, _ in request.query_params.multi_items()]
         if len(set(given)) < len(given) or not set(given) <= set(parameters):
@@ -97,28 +94,21 @@ class AnalystRoutes:
         return terms
 
 
-async def ask(desk: Desk, terms: AnalystTerms, values: Any, key: str, *, fresh: bool) -> Given:
-    """Ask in the clerk's turn; a refusal is told as late as an answer would be."""
+async def ask(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *, fresh: bool) -> Reply:
+    """Queue a question for the worker; a refusal is padded to the same steps of time as an answer."""
     try:
-        known = await asyncio.to_thread(desk.known, terms, values, key)
-        if desk.session.ledger.store.closed:  # which takes no time of the analyst's
-            await asyncio.shield(asyncio.wrap_future(desk.clerk.submit(terms.name, desk.reopen, padded=False)))
-        work = partial(desk.ask, terms, values, key, fresh=fresh)
-        done = desk.clerk.submit(terms.name, work, padded=not known, count=partial(desk.worked, terms))
+        known = await asyncio.to_thread(api.known, terms, values, key)
+        if api.session.ledger.store.closed:  # which takes no time of the analyst's
+            await asyncio.shield(asyncio.wrap_future(api.worker.submit(terms.name, api.reopen, padded=False)))
+        work = partial(api.ask, terms, values, key, fresh=fresh)
+        done = api.worker.submit(terms.name, work, padded=not known, count=partial(api.count_seconds, terms))
         return await asyncio.shield(asyncio.wrap_future(done))
     except Exception as error:
         told = problem_of(error)
-        desk.metrics.count("refusals", code=told.code)
+        api.metrics.count("refusals", code=told.code)
         if told.code in ("internal", "data", "away", "changed", "ledger"):
-            desk.metrics.count("failures", kind=type(error).__name__)
+            api.metrics.count("failures", kind=type(error).__name__)
         raise told from None
-
-
-def _told(work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except Exception as error:
-        raise problem_of(error) from None
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -1,31 +1,29 @@
 """The data holder's console: budgets over time, people near the end, limits, alarms and checks. PRIVATE."""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from almoner import _html
 from almoner._private import MARK
-from almoner.service._holder_api import HolderDesk, aside
-from almoner.service._http.forms import Fields, fields_of
-from almoner.service._http.http import Request, Response, page_response, redirect
+from almoner.service._holder_api import HolderApi, in_holder_thread
+from almoner.service._http.application import Handler, Request, Response, page_response, redirect
+from almoner.service._http.forms import fields_of
 from almoner.service._http.login import HOLDER, Visit, Visits
 from almoner.service._http.pages import login_page
-from almoner.service._problems import Refused, problem_of
+from almoner.service._problems import refusing
 from almoner.service._tokens import holder_of
 
 __all__ = ["Console"]
 
-Handler = Callable[[Request], Awaitable[Response]]
 _DAYS = 60
 
 
 class Console:
     """Handlers of the data holder's pages."""
 
-    def __init__(self, desk: HolderDesk) -> None:
-        self._desk = desk
-        self._visits = Visits("holder_session", secure=desk.desk.policy.service.https)
+    def __init__(self, api: HolderApi) -> None:
+        self._api = api
+        self._visits = Visits("holder_session", secure=api.analysts.policy.service.https)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -43,11 +41,11 @@ class Console:
 
     async def enter(self, request: Request) -> Response:
         fields = await fields_of(request)
-        if holder_of(fields.get("token", ""), {HOLDER: self._desk.desk.policy.holder_token}) is None:
+        if holder_of(fields.get("token", ""), {HOLDER: self._api.analysts.policy.holder_token}) is None:
             words = "This is not the data holder's token."
             return page_response(login_page("Console of the data holder", "The data holder's token", words), 401)
         response = redirect("/")
-        self._visits.begin(HOLDER, self._desk.desk.policy.holder_token, response)
+        self._visits.begin(HOLDER, self._api.analysts.policy.holder_token, response)
         return response
 
     async def leave(self, request: Request) -> Response:
@@ -62,35 +60,25 @@ class Console:
         visit = self._visit(request)
         if visit is None:
             return redirect("/login")
-        return page_response(await aside(partial(self._home, visit)))
+        return page_response(await in_holder_thread(partial(self._home, visit)))
 
     async def verify(self, request: Request) -> Response:
         visit, fields = self._visit(request), await fields_of(request)
         if visit is None:
             return redirect("/login")
         Visits.check_form(visit, fields.get("form", ""))
-        await aside(partial(self._verified, fields))
+        verify = partial(self._api.verify, replay=fields.get("replay") == "yes")
+        await in_holder_thread(partial(refusing, verify))
         return redirect("/")
 
     def _visit(self, request: Request) -> Visit | None:
         """The visit of a request, if it began with the token that is in force."""
         visit = self._visits.of(request)
-        return visit if visit is not None and visit.token == self._desk.desk.policy.holder_token else None
-
-    def _verified(self, fields: Fields) -> None:
-        try:
-            self._desk.verify(replay=fields.get("replay") == "yes")
-        except Exception as error:
-            raise problem_of(error) from None
+        return visit if visit is not None and visit.token == self._api.analysts.policy.holder_token else None
 
     def _home(self, visit: Visit) -> str:
-        try:
-            told, people = self._desk.overview(), self._desk.people()
-            spending, alarms = self._desk.spending(), self._desk.alarms()
-        except Refused:
-            raise
-        except Exception as error:
-            raise problem_of(error) from None
+        api = self._api
+        told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
         body = [
             _html.heading("Alarms"),
             *_alarms(alarms),
@@ -114,10 +102,10 @@ class Console:
         form = _html.form("/verify", [], buttons, {"form": visit.form})
         facts = [("Entries", _html.text(told["entries"])), ("Head", _html.text(told["head"]))]
         shown = [_html.facts(facts), _html.paragraph("Analysts wait while the ledger is verified."), form]
-        if self._desk.checked is None:
+        if self._api.checked is None:
             return [*shown, _html.paragraph("It was not verified since the service was started.")]
-        rows = [(_html.text("yes" if each["holds"] else "NO"), _html.text(each["what"])) for each in self._desk.checks]
-        when = _html.facts([("Last verified", _html.when(self._desk.checked))])
+        rows = [(_html.text("yes" if each["holds"] else "NO"), _html.text(each["what"])) for each in self._api.checks]
+        when = _html.facts([("Last verified", _html.when(self._api.checked))])
         return [*shown, when, _html.table("What was verified", ("Holds", "What"), rows)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from almoner import _html
-from almoner.service._http.http import Request, body_of
+from almoner.service._http.application import Request, body_of
 from almoner.service._problems import Refused
 from almoner.service.policies import Column, Policy
 
@@ -51,7 +51,7 @@ async def fields_of(request: Request) -> dict[str, str]:
 
 
 def new_key() -> str:
-    """What the key of a question begins with that is given none."""
+    """A new start for keys of questions that are given none."""
     return f"{datetime.now(UTC):%Y-%m-%d} {secrets.token_hex(6)}"
 
 

@@ -1,27 +1,25 @@
 """The data holder's routes, on a port of their own: what is private stays behind one token."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from almoner.errors import AlmonerError, UnknownPerson
 from almoner.service._bodies import parsed
-from almoner.service._holder_api import HolderDesk, aside
-from almoner.service._http.http import Request, Response, body_of, json_response
+from almoner.service._holder_api import HolderApi, in_holder_thread
+from almoner.service._http.application import Handler, Request, Response, body_of, json_response
 from almoner.service._http.login import HOLDER, bearer
 from almoner.service._problems import Refused, problem_of
 from almoner.service._tokens import holder_of
 
 __all__ = ["HolderRoutes"]
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 
 class HolderRoutes:
     """Handlers over what the data holder sees."""
 
-    def __init__(self, desk: HolderDesk) -> None:
-        self._desk = desk
+    def __init__(self, api: HolderApi) -> None:
+        self._api = api
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -38,7 +36,7 @@ class HolderRoutes:
 
     async def _told(self, name: str, request: Request) -> Response:
         self._check(request)
-        return json_response(await self._do(getattr(self._desk, name)))
+        return json_response(await self._do(getattr(self._api, name)))
 
     async def verify(self, request: Request) -> Response:
         self._check(request)
@@ -46,7 +44,7 @@ class HolderRoutes:
         replay = values.get("replay", False)
         if not isinstance(replay, bool):
             raise Refused(422, "body", "replay must be true or false")
-        return json_response(await self._do(partial(self._desk.verify, replay=replay)))
+        return json_response(await self._do(partial(self._api.verify, replay=replay)))
 
     async def statement(self, request: Request) -> Response:
         self._check(request)
@@ -54,15 +52,15 @@ class HolderRoutes:
         person = values.get("person")
         if not isinstance(person, int | str) or isinstance(person, bool):
             raise Refused(422, "body", "person must be a text or a whole number: whose statement it is")
-        return json_response(await self._do(partial(self._desk.statement, person)))
+        return json_response(await self._do(partial(self._api.statement, person)))
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
-        text = await self._do(self._desk.exposition)
+        text = await self._do(self._api.exposition)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     def _check(self, request: Request) -> None:
-        token = self._desk.desk.policy.holder_token
+        token = self._api.analysts.policy.holder_token
         if holder_of(bearer(request), {HOLDER: token}) is None:
             raise Refused(401, "token", "the data holder's token is needed: Authorization: Bearer ...")
 
@@ -77,7 +75,7 @@ class HolderRoutes:
     async def _do(work: Callable[[], Any]) -> Any:
         """Work in a thread; the data holder is told why something is refused."""
         try:
-            return await aside(work)
+            return await in_holder_thread(work)
         except UnknownPerson as error:
             raise Refused(422, "person", str(error)) from None
         except AlmonerError as error:

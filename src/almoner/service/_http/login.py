@@ -1,4 +1,4 @@
-"""Who is at the door: an analyst by token or by the cookie of a page, the data holder by theirs."""
+"""Find out who sends a request: an analyst by token or by the cookie of a page, the data holder by theirs."""
 
 import hashlib
 import hmac
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from almoner.service._http.http import Request, Response
+from almoner.service._http.application import Request, Response
 from almoner.service._problems import Refused
 from almoner.service._tokens import holder_of
 from almoner.service.policies import AnalystTerms
@@ -30,7 +30,7 @@ def bearer(request: Request) -> str:
 
 
 def in_force(terms: AnalystTerms) -> bool:
-    """Whether an analyst's token has not expired."""
+    """True if an analyst's token has not expired."""
     return terms.expires is None or datetime.now(UTC).date() <= terms.expires
 
 
@@ -52,7 +52,7 @@ class Visit(NamedTuple):
     name: str
     ends: float
     form: str
-    """What every form of this visit must send back."""
+    """A random text that every form of this visit must send back."""
     token: str
     """The hash of the token that it began with: another token ends the visit."""
 

@@ -10,28 +10,27 @@ from typing import Any
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries import Answer
-from almoner.service._analyst_api import Desk
+from almoner.service._analyst_api import AnalystApi
 from almoner.service._http.analyst_routes import ask
+from almoner.service._http.application import Handler, Request, Response, page_response, redirect
 from almoner.service._http.forms import Fields, fields_of, form_for, key_of, question_of
-from almoner.service._http.http import Request, Response, page_response, redirect
 from almoner.service._http.login import Visit, Visits, analyst_of, in_force
 from almoner.service._problems import Refused, problem_of
 from almoner.service.policies import AnalystTerms
 
 __all__ = ["AnalystPages", "login_page"]
 
-Handler = Callable[[Request], Awaitable[Response]]
 _MOST_ROWS = 200
 _MOST_ANSWERS = 50
 _MOST_PERIODS = 60
 
 
 class AnalystPages:
-    """Handlers of pages over a desk."""
+    """Handlers of the analysts' pages."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._visits = Visits("analyst_session", secure=desk.policy.service.https)
+    def __init__(self, api: AnalystApi) -> None:
+        self._api = api
+        self._visits = Visits("analyst_session", secure=api.policy.service.https)
 
     @property
     def handlers(self) -> list[tuple[str, str, Handler]]:
@@ -51,9 +50,9 @@ class AnalystPages:
     async def enter(self, request: Request) -> Response:
         fields = await fields_of(request)
         try:
-            terms = analyst_of(fields.get("token", ""), self._desk.policy.analysts)
+            terms = analyst_of(fields.get("token", ""), self._api.policy.analysts)
         except Refused as refused:
-            self._desk.metrics.count("refusals", code="token")
+            self._api.metrics.count("refusals", code="token")
             words = "This token is not known, or it has expired."
             return page_response(login_page("Statistics", "Your token", words), refused.status)
         response = redirect("/")
@@ -68,9 +67,9 @@ class AnalystPages:
     async def home(self, _: Request, visit: Visit, terms: AnalystTerms) -> Response:
         return page_response(await asyncio.to_thread(self._home, visit, terms, {}, []))
 
-    async def answer(self, request: Request, visit: Visit, terms: AnalystTerms) -> Response:
+    async def answer(self, request: Request, _: Visit, terms: AnalystTerms) -> Response:
         key = request.query_params.get("key", "")
-        given = await asyncio.to_thread(self._desk.stored, terms, key)
+        given = await asyncio.to_thread(self._api.stored, terms, key)
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
         body = [*_answer(given.answer, given.body, key), _html.anchor("/", "Back to all answers and the form")]
@@ -79,13 +78,13 @@ class AnalystPages:
     async def ask(self, _: Request, visit: Visit, terms: AnalystTerms, fields: Fields) -> Response:
         status, said = 200, []
         try:
-            book = self._desk.session.ledger
-            values = question_of(fields, self._desk.policy, book.symbol, book.budget)
+            ledger = self._api.session.ledger
+            values = question_of(fields, self._api.policy, ledger.symbol, ledger.budget)
             if fields.get("do") == "ask":
                 key = key_of(fields, values)
-                await ask(self._desk, terms, values, key, fresh=fields.get("fresh") == "yes")
+                await ask(self._api, terms, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
-            quoted = await asyncio.to_thread(self._desk.quote, terms, values)
+            quoted = await asyncio.to_thread(self._api.quote, terms, values)
             said = [_html.notice(f"Quote: {quoted['words']}.")]
         except Exception as error:
             refused = problem_of(error)
@@ -97,7 +96,7 @@ class AnalystPages:
 
         async def answer(request: Request) -> Response:
             visit = self._visits.of(request)
-            terms = None if visit is None else self._desk.policy.analysts.get(visit.name)
+            terms = None if visit is None else self._api.policy.analysts.get(visit.name)
             if visit is None or terms is None or visit.token != terms.token or not in_force(terms):
                 return redirect("/login")
             try:
@@ -110,7 +109,7 @@ class AnalystPages:
         return answer
 
     def _sent(self, make: Callable[[Request, Visit, AnalystTerms, Fields], Awaitable[Response]]) -> Handler:
-        """The same for a form, which must be of this visit."""
+        """The handler of a form, which must be of this visit."""
 
         async def answer(request: Request, visit: Visit, terms: AnalystTerms) -> Response:
             fields = await fields_of(request)
@@ -120,18 +119,18 @@ class AnalystPages:
         return self._shown(answer)
 
     def _count(self, terms: AnalystTerms) -> None:
-        wait = self._desk.rates.wait(terms.name, terms.limits.requests)
+        wait = self._api.rates.wait(terms.name, terms.limits.requests)
         if wait:
             raise Refused(429, "rate", f"{terms.limits.requests} requests a minute are allowed", retry=wait)
 
     def _home(self, visit: Visit, terms: AnalystTerms, fields: Fields, said: list[str]) -> str:
-        told, left = self._desk.data_sets(), self._desk.left(terms)
+        told, left = self._api.data_sets(), self._api.left(terms)
         body = [
             *said,
             _html.heading("What is left to you"),
             *_left(left),
             _html.heading("Ask"),
-            form_for(self._desk.policy, told, fields, visit.form),
+            form_for(self._api.policy, told, fields, visit.form),
             _html.heading("Your answers"),
             self._answers(terms),
             _html.heading("Data sets"),
@@ -142,12 +141,12 @@ class AnalystPages:
         return _html.page(f"Statistics for {terms.name}", body)
 
     def _answers(self, terms: AnalystTerms) -> str:
-        listed = self._desk.answers(terms)
+        listed = self._api.answers(terms)
         if not listed:
             return _html.paragraph("You have no answers yet.")
         rows = []
         for each in listed[:_MOST_ANSWERS]:
-            given = self._desk.stored(terms, each["key"])
+            given = self._api.stored(terms, each["key"])
             if given is not None:
                 price = "nothing" if each["share"] == 0 else f"{each['share']:.3%}"
                 shown = _spans(given.answer, 1, zero=True)[0]
@@ -193,7 +192,7 @@ def _left(left: dict[str, Any]) -> list[str]:
 
 
 def _periods(periods: list[dict[str, Any]]) -> str:
-    """What is left in the last periods; rows stand for all periods up to the next row."""
+    """A table of what is left in the last periods; rows stand for all periods up to the next row."""
     rows = [(_html.text(each["from"]), _html.text(f"{each['share']:.2%}")) for each in periods[-_MOST_PERIODS:]]
     return _html.table("Left of each person's budget, by the day of the data", ["from", "certainly left"], rows)
 

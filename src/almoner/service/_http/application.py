@@ -1,4 +1,4 @@
-"""What every answer over HTTP has, whatever made it: headers, limits, counts, and no text of an unforeseen error."""
+"""Headers, limits and counts that every answer over HTTP has, and never the text of an unforeseen error."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from almoner import _extras, _html
 from almoner.service._bodies import dumps
 from almoner.service._metrics import Metrics
-from almoner.service._problems import LEDGER_TEXTS, Refused
+from almoner.service._problems import FIXED_TEXTS, Refused
 
 with _extras.need("starlette", "uvicorn", extra="service"):
     from starlette.applications import Starlette
@@ -22,6 +22,7 @@ with _extras.need("starlette", "uvicorn", extra="service"):
 __all__ = [
     "MOST_BODY",
     "Guard",
+    "Handler",
     "Request",
     "Response",
     "application",
@@ -34,10 +35,13 @@ __all__ = [
 ]
 
 MOST_BODY = 65_536
-"""Bytes of the body of a request."""
+"""Largest number of bytes of the body of a request."""
 
 _BODY_SECONDS = 10.0
 _LOG = logging.getLogger("almoner.service")
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers a request."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -141,7 +145,7 @@ class Guard:
             _LOG.error("a request failed: %s", type(error).__name__)
             self._metrics.count("failures", kind=type(error).__name__)
             if not status:
-                await problem(Refused(500, "internal", LEDGER_TEXTS["internal"]))(scope, receive, sent)
+                await problem(Refused(500, "internal", FIXED_TEXTS["internal"]))(scope, receive, sent)
         finally:
             route = scope.get("route")
             name = getattr(route, "path", "none")
@@ -149,17 +153,15 @@ class Guard:
             self._metrics.took(name, time.monotonic() - began)
 
 
-def router_of(handlers: Sequence[tuple[str, str, Callable[[Request], Awaitable[Response]]]]) -> list[Route]:
+def router_of(handlers: Sequence[tuple[str, str, Handler]]) -> list[Route]:
     """Routes of (method, path, handler); the handlers of one path are called by method."""
-    paths: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    paths: dict[str, dict[str, Handler]] = {}
     for method, path, handler in handlers:
         paths.setdefault(path, {})[method] = handler
     return [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
 
 
-def _by_method(
-    methods: Mapping[str, Callable[[Request], Awaitable[Response]]],
-) -> Callable[[Request], Awaitable[Response]]:
+def _by_method(methods: Mapping[str, Handler]) -> Handler:
     async def answer(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
@@ -170,8 +172,8 @@ def _by_method(
     return answer
 
 
-async def _plain(request: Request, error: Exception) -> Response:
-    """What Starlette refuses itself: no such path, or another method."""
+async def _plain(_: Request, error: Exception) -> Response:
+    """Answer a request that Starlette refuses itself: no such path, or another method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     texts = {404: "there is no such path", 405: "the path has no such method"}
     response = problem(Refused(status, "path", texts.get(status, "the request is refused")))

@@ -1,0 +1,466 @@
+"""`almoner ledger`: the record. Look and check, limit and declare, let people leave, make copies."""
+
+import json
+import tomllib
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from almoner._private import MARK
+from almoner._units import shown, to_float
+from almoner.cli._options.common import CsvFile, Force, Json, OutFile
+from almoner.cli._options.files import check_new_file, check_page, write_page
+from almoner.cli._options.groups import Group
+from almoner.cli._queries import OtherLedger
+from almoner.cli._shown.json import dumps
+from almoner.cli._shown.tables import Listing, console, show
+from almoner.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from almoner.ledger import Ledger
+    from almoner.queries.plans import Plan
+
+__all__ = ["Person", "ledger_commands", "opened"]
+
+LedgerName = Annotated[str, typer.Argument(help="The ledger: a file, or postgresql://user@server/database.")]
+Person = Annotated[str, typer.Option("--person", help="The person, named as in the data.")]
+
+LOOK, RULES, PEOPLE, UPKEEP = "Look and check", "Limits and declarations", "People", "Copies and upkeep"
+"""The headings of the help of `almoner ledger`."""
+
+ledger_commands = typer.Typer(
+    cls=Group,
+    help="The data holder's record: show it, check it, limit it, let people leave.",
+    epilog="Example: almoner ledger show people.ledger\n\nExample: almoner ledger verify people.ledger",
+)
+
+
+@ledger_commands.command(
+    "verify", epilog="Example: almoner ledger verify people.ledger --replay questions.toml", rich_help_panel=LOOK
+)
+def verify(
+    path: LedgerName,
+    head: Annotated[
+        str | None, typer.Option(help="A head that `show` printed earlier: it must still be there.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="A file of questions that names the data: compute every charge again.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a ledger: its record is unbroken and its accounts add up. Exit code 1 if not.
+
+    For the data holder. An auditor who has only the exported record uses `almoner ledger check-export`.
+    """
+    if replay is None:
+        from almoner.ledger import verify as verified
+
+        with opened(path) as ledger:
+            findings = verified(ledger, head=head)
+    else:
+        from almoner.queries.plans import Plan
+
+        findings = Plan.read(replay).verify(path, head=head)
+    if as_json:
+        print(dumps([asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            mark = "[green]yes[/]" if finding.holds else "[bold red]NO [/]"
+            console().print(f"{mark}  {finding.what}", markup=True)
+    if not all(finding.holds for finding in findings):
+        raise typer.Exit(1)
+
+
+@ledger_commands.command("show", epilog="Example: almoner ledger show people.ledger", rich_help_panel=LOOK)
+def show_(path: LedgerName, csv: CsvFile = None, force: Force = False, as_json: Json = False) -> None:
+    """Show the budget, the head, and every question with its worst-case price."""
+    from almoner.ledger import summary
+
+    if csv is not None:
+        check_new_file(csv, force=force, read=(path,))
+    with opened(path) as ledger:
+        record = summary(ledger)
+    symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
+    of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
+    rows = []
+    for asked in record.questions:
+        names = (asked["number"], asked["time"][:16], asked["analyst"], asked["purpose"] or "", asked["key"])
+        about = (*([asked.get("dataset", "")] if of else []), asked["question"].get("ask", ""))
+        rows.append((*map(str, (*names, *about)), shown(asked[f"{symbol} at most"], 6)))
+    table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
+    table.write(csv)
+    if as_json:
+        print(dumps(asdict(record)))
+        return
+    budget = f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})"
+    show(table, budget)
+    print(f"head: {record.head}")
+
+
+@ledger_commands.command(
+    "report", epilog="Example: almoner ledger report people.ledger --html report.html", rich_help_panel=LOOK
+)
+def report(
+    path: LedgerName,
+    html: Annotated[Path, typer.Option("--html", help="Write the PRIVATE page to this file.")],
+    head: Annotated[str | None, typer.Option(help="A head that `show` printed earlier: checked, too.")] = None,
+    force: Force = False,
+) -> None:
+    """Write a page about a ledger: terms, checks, prices by analyst, every question. It names no person."""
+    check_page(html, force=force, read=(path,))
+    from almoner.report.pages import ledger as page
+
+    with opened(path) as ledger:
+        write_page(html, page(ledger, head=head))
+
+
+@ledger_commands.command(
+    "export", epilog="Example: almoner ledger export people.ledger --out record.jsonl", rich_help_panel=LOOK
+)
+def export(path: LedgerName, out: OutFile = None, force: Force = False) -> None:
+    """Export the record for auditors, as lines of JSON without its private parts.
+
+    `almoner ledger check-export` checks the chain of hashes of the exported file.
+    """
+    from almoner.ledger import export as exported
+
+    if out is not None:
+        check_new_file(out, force=force, read=(path,))
+    with opened(path) as ledger:
+        text = "".join(f"{line}\n" for line in exported(ledger))
+    if out is None:
+        typer.echo(text.encode("utf-8"), nl=False)  # as in a file, whatever the terminal shows
+    else:
+        out.write_text(text, encoding="utf-8")
+
+
+@ledger_commands.command(
+    "check-export", epilog="Example: almoner ledger check-export record.jsonl", rich_help_panel=LOOK
+)
+def check_export(exported: Annotated[Path, typer.Argument(help="A file that `almoner ledger export` wrote.")]) -> None:
+    """Check, without the ledger, that the chain of an exported record is unbroken.
+
+    Prints the head, to be compared with one that `almoner ledger show` printed.
+    """
+    from almoner.ledger import check_export_file
+
+    count, head = check_export_file(exported)
+    print(f"{count} entries, unbroken")
+    print(f"head: {head}")
+
+
+@ledger_commands.command(
+    "retire", epilog="Example: almoner ledger retire people.ledger --person 17", rich_help_panel=PEOPLE
+)
+def retire(path: LedgerName, person: Person) -> None:
+    """Let a person leave: no later answer uses their records. The account is kept, so nobody returns with a new one."""
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        ledger.retire(person)
+    _confirm("left: in no answer from now on, and the account stays", charged=charged)
+
+
+@ledger_commands.command(
+    "restore", epilog="Example: almoner ledger restore people.ledger --person 17", rich_help_panel=PEOPLE
+)
+def restore(path: LedgerName, person: Person) -> None:
+    """Let a person who left return, with the account as it was."""
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        ledger.restore(person)
+    _confirm("is back, with the account as it was left", charged=charged)
+
+
+@ledger_commands.command(
+    "erase", epilog="Example: almoner ledger erase people.ledger --person 17", rich_help_panel=PEOPLE
+)
+def erase(path: LedgerName, person: Person) -> None:
+    """Remove what single questions charged a person; the total remains, and the person is in no answer from now on.
+
+    Only in a ledger that was made with pseudonyms.
+    """
+    from almoner.ledger import erase as erased
+
+    with opened(path) as ledger:
+        charged = ledger.charged(person)
+        erased(ledger, person)
+    _confirm("is erased: one total remains, under a keyed hash", charged=charged)
+
+
+@ledger_commands.command(
+    "limit", epilog="Example: almoner ledger limit people.ledger --rho 0.5 --analyst ann", rich_help_panel=RULES
+)
+def limit(
+    path: LedgerName,
+    rho: Annotated[float | None, typer.Option(help="The most that may be spent on each person.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the privacy budget of each person.")] = None,
+    analyst: Annotated[str | None, typer.Option(help="The analyst who is limited; or give --purpose.")] = None,
+    purpose: Annotated[str | None, typer.Option(help="The purpose that is limited; or give --analyst.")] = None,
+) -> None:
+    """Limit what one analyst, or all for one purpose, may spend of each person's budget."""
+    from almoner import _check
+    from almoner._units import budget
+
+    if (rho is None) == (epsilon is None):
+        raise ArgumentError("give either --rho or --epsilon")
+    amount = epsilon if rho is None else rho
+    with opened(path) as ledger:
+        if (rho is None) != (ledger.symbol == "epsilon"):
+            raise ArgumentError(f"this ledger counts {ledger.measure}: give --{ledger.symbol}")
+        _check.positive(**{ledger.symbol: amount})
+        ledger.limit(budget(float(amount or 0)), analyst=analyst, purpose=purpose)
+    limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
+    print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
+
+
+def _confirm(change: str, *, charged: bool) -> None:
+    """Confirm a change, and tell the data holder of a name that may be misspelt."""
+    if not charged:
+        print("Is the name spelt as in the data? No question has charged a person of this name so far.")
+    print(f"{MARK}: this person {change}")
+
+
+def opened(path: str) -> "Ledger":
+    from almoner.ledger import Ledger
+
+    return Ledger.open(path)
+
+
+@ledger_commands.command("trainings", epilog="Example: almoner ledger trainings people.ledger", rich_help_panel=LOOK)
+def trainings(path: LedgerName, as_json: Json = False) -> None:
+    """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
+    from almoner.ledger import trainings as listed
+
+    with opened(path) as ledger:
+        found, measure, symbol = listed(ledger), ledger.measure, ledger.symbol
+    if as_json:
+        print(dumps([asdict(each) | {"measure": measure} for each in found]))
+        return
+    rows = []
+    for each in found:
+        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.state)
+        rows.append((*map(str, names), shown(to_float(each.units), 6)))
+    show(Listing(("number", "time", "analyst", "purpose", "key", "state", f"{symbol} at most"), rows))
+
+
+@ledger_commands.command("streams", epilog="Example: almoner ledger streams people.ledger", rich_help_panel=LOOK)
+def streams(path: LedgerName, as_json: Json = False) -> None:
+    """List the streams: models that are trained on people as they come, each update charged by itself."""
+    from almoner.ledger import streams as listed
+
+    with opened(path) as ledger:
+        found = listed(ledger)
+    if as_json:
+        print(dumps([asdict(each) for each in found]))
+        return
+    rows = []
+    for each in found:
+        names = (each.number, each.time, each.analyst, each.purpose or "", each.key, each.updates, each.last or "")
+        rows.append([str(name) for name in names])
+    show(Listing(("number", "time", "analyst", "purpose", "key", "updates", "last update"), rows))
+
+
+@ledger_commands.command("create", epilog="Example: almoner ledger create questions.toml", rich_help_panel=RULES)
+def create(
+    file: Annotated[Path, typer.Argument(help="A file of questions, or a policy of `almoner serve`.")],
+    other: OtherLedger = None,
+) -> None:
+    """Make the ledger that a file names, once, and its witness: all other commands refuse a ledger that is not there.
+
+    If a ledger got lost, restore a backup: in a new one everybody has a fresh budget.
+    """
+    policy = _is_policy(file)
+    if policy and other is not None:
+        raise ArgumentError("--ledger is for a file of questions: a service has the ledger that its policy names")
+    if policy:
+        from almoner.service import opened as served
+        from almoner.service.policies import Policy
+
+        terms = Policy.read(file)
+        _refuse_existing(terms.plan)
+        service = served(terms, create=True)
+        made = _words(service.api.session.ledger)
+        service.close()
+    else:
+        from almoner.queries.plans import Plan
+
+        plan = Plan.read(file, ledger=other)
+        _refuse_existing(plan)
+        with plan.open(create=True) as session:
+            made = _words(session.ledger)
+    print(made)
+
+
+def _is_policy(file: Path) -> bool:
+    """Tell whether a file is a policy; what is wrong with it otherwise is told by who reads it."""
+    with suppress(OSError, ValueError):
+        return "holder" in tomllib.loads(file.read_text(encoding="utf-8"))
+    return False
+
+
+def _refuse_existing(plan: "Plan") -> None:
+    from almoner.ledger import Ledger
+
+    if Ledger.exists(plan.ledger):
+        name = plan.ledger if isinstance(plan.ledger, Path) else "on the server"
+        raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
+
+
+def _words(ledger: "Ledger") -> str:
+    return f"made {ledger.store.name}: {ledger.symbol} = {shown(ledger.budget, 6)} for each person"
+
+
+@ledger_commands.command("size", epilog="Example: almoner ledger size people.ledger", rich_help_panel=LOOK)
+def size(path: LedgerName, as_json: Json = False) -> None:
+    """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
+    from almoner.ledger import size as measured
+
+    with opened(path) as ledger:
+        found = measured(ledger)
+    if as_json:
+        print(dumps({"private": MARK, **asdict(found)}))
+        return
+    merged = "nothing" if found.merged is None else f"entries up to {found.merged}"
+    lines = [f"{found.bytes / 1e6:,.1f} MB", f"{found.entries:,} entries", f"{found.people:,} people"]
+    show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
+
+
+@ledger_commands.command(
+    "compact", epilog="Example: almoner ledger compact people.ledger --before 2026-01-01", rich_help_panel=UPKEEP
+)
+def compact(
+    path: LedgerName,
+    before: Annotated[str | None, typer.Option(help="Merge what was asked before this day (UTC); else all.")] = None,
+) -> None:
+    """Merge what single questions charged into one total per person. Accounts, limits and answers do not change."""
+    from almoner.ledger import compact as compacted
+
+    with opened(path) as ledger:
+        through = compacted(ledger, before=before)
+    print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
+
+
+@ledger_commands.command(
+    "witness", epilog="Example: almoner ledger witness people.ledger --file people.head", rich_help_panel=UPKEEP
+)
+def witness(path: LedgerName, file: Annotated[Path, typer.Option(help="A new file on another volume.")]) -> None:
+    """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
+    with opened(path) as ledger:
+        ledger.witnessed_by(file.absolute())
+    print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
+
+
+@ledger_commands.command(
+    "backup", epilog="Example: almoner ledger backup people.ledger --out people.backup", rich_help_panel=UPKEEP
+)
+def backup(path: LedgerName, out: Annotated[Path, typer.Option(help="A new file (PRIVATE).")]) -> None:
+    """Copy a ledger's file, whole, and print the head of the copy."""
+    from almoner.ledger import backup as copied
+
+    with opened(path) as ledger:
+        print(f"head: {copied(ledger, out)}")
+
+
+@ledger_commands.command(
+    "restore-backup",
+    epilog="Example: almoner ledger restore-backup people.backup --out restored.ledger",
+    rich_help_panel=UPKEEP,
+)
+def restore_backup(
+    copy: Annotated[Path, typer.Argument(help="A file that `almoner ledger backup` wrote.")],
+    out: Annotated[Path, typer.Option(help="Where the ledger was.")],
+) -> None:
+    """Put a backup where the ledger was lost; refused if its witness saw anything newer."""
+    from almoner.ledger import restore as put_back
+
+    print(f"head: {put_back(copy, out)}")
+
+
+@ledger_commands.command(
+    "protect", epilog="Example: almoner ledger protect postgresql://owner@server/people", rich_help_panel=RULES
+)
+def protect(path: LedgerName) -> None:
+    """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
+    from almoner.ledger import protect as protected
+
+    with opened(path) as ledger:
+        protected(ledger)
+    print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
+
+
+@ledger_commands.command(
+    "write-off", epilog="Example: almoner ledger write-off people.ledger --key churn", rich_help_panel=UPKEEP
+)
+def write_off(path: LedgerName, key: Annotated[str, typer.Option(help="The name of the training.")]) -> None:
+    """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
+    from almoner.ledger import write_off as given_up
+
+    with opened(path) as ledger:
+        given_up(ledger, key)
+    print(f"{key!r} is written off: what it reserved is spent")
+
+
+@ledger_commands.command(
+    "dataset", epilog="Example: almoner ledger dataset people.ledger --name visits --column who", rich_help_panel=RULES
+)
+def dataset(
+    path: LedgerName,
+    name: Annotated[str, typer.Option(help="The name of the data set.")],
+    column: Annotated[str, typer.Option(help="The column that says whose row it is.")],
+    bounds: Annotated[
+        list[str] | None, typer.Option(help="Public bounds of a column, as amount=[0,500]. May be repeated.")
+    ] = None,
+    keys: Annotated[
+        list[str] | None, typer.Option(help='Public keys of a column, as country=["FR","ES"]. May be repeated.')
+    ] = None,
+    new_version: Annotated[
+        bool, typer.Option("--new-version", help="Declare it anew where it was declared otherwise.")
+    ] = False,
+) -> None:
+    """Declare a data set: from then on a table that does not fit is refused. Everybody has one account over all."""
+    columns: dict[str, Any] = {}
+    for option, listed in (("bounds", bounds), ("keys", keys)):
+        for text in listed or ():
+            where, _, given = text.partition("=")
+            if where in columns:
+                raise ArgumentError(f"--{option}: column {where!r} is given twice")
+            columns[where] = _domain(option, text, given)
+    with opened(path) as ledger:
+        declared = ledger.dataset(name, person=column, columns=columns, new_version=new_version)
+    print(f"{declared.name!r}, version {declared.version}: entry {declared.number}")
+
+
+def _domain(option: str, text: str, given: str) -> dict[str, Any]:
+    """Bounds or keys from JSON."""
+    try:
+        values = json.loads(given)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or (option == "bounds" and len(values) != 2):
+        what = "two numbers" if option == "bounds" else "texts in double quotes, or numbers"
+        raise ArgumentError(f"--{option} {text!r:.200} must be COLUMN=[...], with {what}")
+    return {"keys": values} if option == "keys" else {"low": values[0], "high": values[1]}
+
+
+@ledger_commands.command("datasets", epilog="Example: almoner ledger datasets people.ledger", rich_help_panel=LOOK)
+def datasets(path: LedgerName, as_json: Json = False) -> None:
+    """List the data sets of a ledger, each as it was declared last."""
+    with opened(path) as ledger:
+        found = list(ledger.datasets.values())
+    if as_json:
+        print(dumps([each.public | {"number": each.number} for each in found]))
+        return
+    rows = []
+    for each in found:
+        columns = ", ".join(f"{name} {_told(domain.public)}" for name, domain in each.columns.items())
+        rows.append((str(each.number), each.name, str(each.version), each.person, each.spelled, columns))
+    show(Listing(("number", "data set", "version", "person", "named by", "columns"), rows))
+
+
+def _told(domain: dict[str, Any]) -> str:
+    if "keys" in domain:
+        return f"({len(domain['keys'])} keys)"
+    return f"from {domain['low']:g} to {domain['high']:g}"
