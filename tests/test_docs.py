@@ -104,7 +104,7 @@ def test_the_readme_shows_commands():
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_the_picture_is_told_in_recorded_figures(name):
     """What stands under the first picture was recorded by the run that it shows."""
-    record = json.loads((ROOT / "experiments/feldman_zrnic_2021/daily_retail.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "experiments/results/daily_retail.json").read_text(encoding="utf-8"))
     text = (ROOT / name).read_text(encoding="utf-8")
     share = 100 * record["share of the truth that is answered, last tenth"]
     assert f"all {record['days asked']} days were answered" in text

@@ -1,6 +1,6 @@
 """Replay audits of every door of the library: nothing is found, and errors that are planted in the doors are.
 
-``python benchmarks/audits.py`` runs the same with twenty people each.
+``python benchmarks/tightness/audits.py`` runs the same with twenty people each.
 """
 
 import numpy as np

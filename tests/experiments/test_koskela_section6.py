@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs" / "experiments"
+DOCS, RESULTS = ROOT / "docs" / "experiments", ROOT / "experiments" / "results"
 sys.path.append(str(ROOT / "experiments" / "koskela_2023"))
 
 import mimic  # noqa: E402
@@ -26,7 +26,7 @@ from data_folders import DATA, needs  # noqa: E402
 
 
 def saved():
-    return [json.loads(line) for line in (DOCS / "koskela-groups.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (RESULTS / "koskela-groups.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 # Labels and groups
@@ -202,7 +202,7 @@ def test_who_gains_and_who_loses_is_as_in_the_paper():
 
 def test_the_page_shows_the_search():
     """Its table is made from the saved runs: 30 trials, and five seeds with the best of them."""
-    lines = [json.loads(line) for line in (DOCS / "koskela-search.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (RESULTS / "koskela-search.jsonl").read_text(encoding="utf-8").splitlines()]
     assert search.table(lines, saved()) in (DOCS / "koskela-groups.md").read_text(encoding="utf-8")
     trials = [line for line in lines if line["kind"] == "search"]
     best = max(trials, key=lambda line: line["auc"])
