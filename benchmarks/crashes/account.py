@@ -1,6 +1,6 @@
 """One account for questions and trainings: killed across both doors; and how long a ledger's upkeep takes.
 
-    python benchmarks/crashes/account.py kills [--kills 500] [--seed N] [--server] [--ledger postgresql://...]
+    python benchmarks/crashes/account.py [kills] [--kills 500] [--seed N] [--server] [--ledger postgresql://...]
     python benchmarks/crashes/account.py upkeep [--people 100000] [--questions 200] [--pseudonyms]
 
 Prints one JSON object. An account above the budget, a release without its charge, or a lost reservation stops the
@@ -85,7 +85,7 @@ def upkeep(people: int, questions: int, *, pseudonyms: bool) -> dict[str, object
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["kills", "upkeep"])
+    parser.add_argument("what", choices=["kills", "upkeep"], nargs="?", default="kills")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--ledger", default=None)
