@@ -10,6 +10,13 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+def pytest_collection_modifyitems(items):
+    """Mark each test that needs the server of PostgreSQL."""
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.server)
+
+
 @pytest.fixture(scope="session")
 def server():
     """A PostgreSQL server of the tests' own."""
@@ -30,7 +37,7 @@ def path(tmp_path):
     return tmp_path / "people.ledger"
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def where(request, tmp_path):
     """A place for a ledger, once of each kind."""
     if request.param == "file":

@@ -38,7 +38,11 @@ def generator():
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.server) if page.name == "spark.md" else page for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every example of README and docs prints what the page says."""
     if page.name == "spark.md" and not java():

@@ -169,6 +169,7 @@ def test_what_has_no_spelling(path):
     assert not path.exists()
 
 
+@pytest.mark.server
 @needs_spark
 def test_not_in_spark(path, tmp_path):
     """Its SQL has no normal form C: refused before anything is made."""

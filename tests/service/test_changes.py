@@ -130,6 +130,7 @@ def test_a_question_that_waits_is_asked_under_the_policy_of_its_turn(running, tm
     assert not running.desk.session.ledger.entries("answered")
 
 
+@pytest.mark.server
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 def test_a_process_reads_its_policy_again_at_sighup(tmp_path):
     """What is new holds; a file that is refused is said in the log, with the reason, and the service goes on."""

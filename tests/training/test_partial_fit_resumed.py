@@ -188,7 +188,7 @@ def test_what_a_folder_cannot_hold_is_refused(tmp_path):
         LogisticRegression.resume(tmp_path / "m")
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()

@@ -43,7 +43,7 @@ with opened(sys.argv[1] + "/people.ledger", pseudonyms=sys.argv[1] + "/key") as 
 """Compacts a ledger and erases a person, and is killed before a step; prints how many there are."""
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()

@@ -24,7 +24,7 @@ def units(*values):
     return np.array(values, dtype=np.int64)
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()

@@ -89,6 +89,7 @@ def one_each(execute, dialect, rows):
     return [tuple(row) for row in (result.collect() if hasattr(result, "collect") else result.fetchall())]
 
 
+@pytest.mark.server
 @needs_spark
 def test_spark_computes_what_duckdb_computes(table, tmp_path):
     """The same values to the last bit, also of dates, roundings and letters with marks."""

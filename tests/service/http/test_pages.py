@@ -318,6 +318,7 @@ def tab(tmp_path_factory):
         yield opened
 
 
+@pytest.mark.browser
 @CHROMIUM
 def test_a_browser_shows_accessible_pages(tmp_path, tab, running, ann, holder):
     """At a desk and on a phone, light and dark, no page reaches over the edge, and axe finds nothing wrong."""
@@ -331,6 +332,7 @@ def test_a_browser_shows_accessible_pages(tmp_path, tab, running, ann, holder):
             assert tab.violations() == []
 
 
+@pytest.mark.browser
 @CHROMIUM
 def test_a_browser_takes_the_style_that_the_policy_allows(tmp_path, tab):
     """A page that Chromium gets from a running service, with its policy, looks as from a file without one."""

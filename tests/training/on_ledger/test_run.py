@@ -22,7 +22,7 @@ WHOLE = filters.Gaussian(epsilon=1.5, delta=1e-6)
 ONE = filters.Gaussian(epsilon=1.0, delta=1e-6)
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.server)])
 def place(request, tmp_path):
     """A ledger's file, or a schema on a server."""
     return tmp_path / "people.ledger" if request.param == "file" else request.getfixturevalue("server").place()
