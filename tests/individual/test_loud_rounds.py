@@ -1,4 +1,4 @@
-"""Rounds that are not planned, charged to people's planned accounts: the quick form of benchmarks/tightness/loud_rounds.py."""
+"""Rounds that are not planned, charged to planned accounts: the quick form of benchmarks/tightness/loud_rounds.py."""
 
 from dataclasses import replace
 
