@@ -30,7 +30,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 
 types: $(READY)
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 demo: $(READY)
 	$(BIN)/almoner demo --out demo --force

@@ -1,6 +1,7 @@
 """Settings that all tests share, and a PostgreSQL server for those that need one."""
 
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -11,10 +12,17 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark each test that needs the server of PostgreSQL."""
+    """Mark each test that needs the server of PostgreSQL, and the cases of a test after those for the quick suite."""
+    cases = Counter()
     for item in items:
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.server)
+        quick = item.get_closest_marker("quick")
+        if quick is not None:
+            function = item.nodeid.partition("[")[0]
+            cases[function] += 1
+            if cases[function] > quick.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,13 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
+SLOW = dict.fromkeys(
+    ["individual.md", "interop.md", "ledger.md", "losses.md", "moving.md", "odometers.md", "queries.md"]
+    + ["training.md", "which-epsilon.md"],
+    pytest.mark.slow,
+) | {"spark.md": pytest.mark.server}
+"""Pages whose examples take more than a second, or need Spark."""
+
 COMMAND = re.compile(r"^```\n\$ almoner (.*)\n((?:.*\n)*?)```$", re.M)
 COMMANDS = [
     (page, *found)
@@ -40,7 +47,7 @@ def generator():
 @pytest.mark.filterwarnings("ignore:.*LeafSpec")
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.server) if page.name == "spark.md" else page for page in PAGES],
+    [pytest.param(page, marks=SLOW.get(page.name, ())) for page in PAGES],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_examples_run(page, tmp_path, monkeypatch):

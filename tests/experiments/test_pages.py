@@ -160,6 +160,7 @@ OWN_TEST = {"koskela-groups.md": "test_koskela_section6.py::test_the_page_shows_
 """Pages that a test of their own compares with the record."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_page_shows_what_was_recorded(name, monkeypatch):
     """Every table of the page is the one that the program makes of the recorded numbers."""

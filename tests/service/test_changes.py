@@ -30,6 +30,7 @@ def running(tmp_path):
         yield made
 
 
+@pytest.mark.slow
 def test_analysts_come_and_go_and_limits_change(running, tmp_path):
     """A new analyst may ask within their limits, one who is gone may not, and the others keep what they have."""
     assert running.ann.ask("a").status_code == running.bob.ask("b").status_code == 201
@@ -71,6 +72,7 @@ def test_a_refused_policy_changes_no_limit(running, tmp_path):
     assert {int(entry.public["units"]) for entry in book.entries("limited")} == {book.budget_units // 2}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [

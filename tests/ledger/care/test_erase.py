@@ -120,6 +120,7 @@ def test_an_open_training_is_settled_first(place, key):
         assert clean(book)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "change",
     [

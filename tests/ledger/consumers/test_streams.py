@@ -220,6 +220,7 @@ def test_verify_finds_updates_that_are_missing_or_of_another(tmp_path):
             assert clean(book)
 
 
+@pytest.mark.slow
 def test_two_writers_of_a_server_share_one_budget(server):
     """A stream and questions at the same time, from two connections: nobody is above the budget, all adds up."""
     place = server.place()

@@ -147,6 +147,7 @@ def test_dates_of_pandas_are_keys_and_edges(path):
         assert without_noise(session, Count(by={"day": ranges(days)}, **MANY)) == [4, 3]
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -173,6 +174,7 @@ def test_wrong_types_are_refused_before_anything_is_charged(path, column, messag
         assert session.ledger.entries("answered") == []
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -67,6 +67,7 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert len(running.desk.session.ledger.entries("answered")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "wanted"),
     [
@@ -84,6 +85,7 @@ def test_each_kind_of_question_of_the_form_is_answered(running, ann, fields, wan
     assert ann.get("/answer?key=k").status_code == 200
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
