@@ -17,11 +17,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PROSE = [*PAGES, ROOT / "CONTRIBUTING.md"]
 TUTORIALS = sorted(ROOT.glob("docs/tutorials/*.md"))
-SLOW = dict.fromkeys(
-    ["individual.md", "interop.md", "ledger.md", "losses.md", "moving.md", "odometers.md", "queries.md"]
-    + ["training.md", "which-epsilon.md"],
-    pytest.mark.slow,
-) | {"spark.md": pytest.mark.server}
+SLOW = {"spark.md": pytest.mark.server} | {
+    f"{name}.md": pytest.mark.slow
+    for name in ("individual", "interop", "ledger", "losses", "moving", "odometers", "queries", "training")
+}
 """Pages whose examples take more than a second, or need Spark."""
 
 COMMAND = re.compile(r"^```\n\$ almoner (.*)\n((?:.*\n)*?)```$", re.M)
