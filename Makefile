@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 
 
 # the quick suite, in four minutes: every room, without servers, kills and browsers, and without what needs minutes
 test: lint types
-	$(PYTEST) -m "not (slow or server or browser)"
+	$(PYTEST) -m "not (slow or server or browser)" --ignore tests/service/test_fuzz.py  # whose collection takes seconds
 
 # what the quick suite leaves out
 rest: $(READY)

@@ -12,11 +12,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark each test that needs the server of PostgreSQL, and the cases of a test after those for the quick suite."""
+    """Mark each test that needs the server of PostgreSQL or the site, and the cases after those for the quick suite."""
     cases = Counter()
     for item in items:
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.server)
+        if "site" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
         quick = item.get_closest_marker("quick")
         if quick is not None:
             function = item.nodeid.partition("[")[0]

@@ -23,6 +23,7 @@ def mnist():
     del sys.modules["mnist"]
 
 
+@pytest.mark.slow
 @needs("mnist")
 def test_the_quick_form_trains(mnist, monkeypatch, capsys, tmp_path):
     """A printed line with both accuracies; nothing but the checkpoint is written, and it is gone at the end."""

@@ -273,6 +273,7 @@ def test_quoting(name):
         assert connection.description[0][0] == name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
 def test_fuzzing_guided_by_coverage():
     """A short run of the benchmark that fuzzes filters, files, words and connection strings breaks no rule."""

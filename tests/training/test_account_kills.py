@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 HELPER = Path(__file__).parents[1] / "helpers" / "account_kills.py"
 
 
