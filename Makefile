@@ -15,8 +15,9 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 
 .PHONY: test rest check demo lint types docs site screenshots bench bench-quick package audit oldest newest clean
 
 # the quick suite, in four minutes: every room, without servers, kills and browsers, and without what needs minutes
+# (the service's fuzzing is slow; to collect it takes seconds too)
 test: lint types
-	$(PYTEST) -m "not (slow or server or browser)" --ignore tests/service/test_fuzz.py  # whose collection takes seconds
+	$(PYTEST) -m "not (slow or server or browser)" --ignore tests/service/test_fuzz.py
 
 # what the quick suite leaves out
 rest: $(READY)
