@@ -94,6 +94,7 @@ def test_three_accountings_side_by_side(tmp_path):
     assert all(name in text for name in ("Gaussian (1 without a bound)", "private: for the data holder"))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("values", "more", "message"),
     [

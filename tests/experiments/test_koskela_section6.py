@@ -80,6 +80,7 @@ def test_a_fold_holds_people_out_with_all_their_records():
     assert 0 < len(judged) < 25
 
 
+@pytest.mark.slow
 @needs("diabetes130")
 def test_diabetes130_gives_a_patient_a_record():
     """One record for each patient, features within [-1, 1], and pneumonia as frequent as in its source."""
@@ -117,6 +118,7 @@ def test_the_score_is_the_share_of_pairs_in_order():
 # The program
 
 
+@pytest.mark.slow
 @needs("diabetes130")
 def test_the_quick_form_writes_the_page_and_goes_on_after_a_kill(tmp_path, monkeypatch, capsys):
     """Tables between their marks; nobody spends more than the budget; a second call runs nothing that is saved."""
@@ -154,6 +156,7 @@ def test_the_quick_form_writes_the_page_and_goes_on_after_a_kill(tmp_path, monke
     ]
 
 
+@pytest.mark.slow
 @needs("mimic3_demo")
 def test_generated_files_of_the_benchmarks_form_train(tmp_path):
     """Subjects are people, all labels are read back, and a private run on them keeps within the budget."""

@@ -75,6 +75,7 @@ def test_libraries_precisions_and_splits_agree_to_the_last_unit(steps, order):
         assert np.array_equal(people.state()["spent"], whole.state()["spent"])
 
 
+@pytest.mark.slow
 @given(st.permutations([0.3, 1.1, 2.0, 0.0, 0.7]))
 def test_order_of_charges_does_not_matter(norms):
     """Permuting the charges changes no account."""

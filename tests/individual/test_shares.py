@@ -102,6 +102,7 @@ def test_bad_shares_are_refused_without_telling_them():
         individual.shares([0.1], filters.RenyiOrder(alpha=12.0, **BUDGET))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUDGETS)
 def test_states_keep_the_shares(name):
     """Restored accounts are the same to the last unit; totals below the opening, or without the shares, are refused."""

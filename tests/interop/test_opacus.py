@@ -400,6 +400,7 @@ def test_a_fixed_run_has_the_certified_epsilon_and_keeps_to_its_plan():
     assert exact < rdp.get_epsilon(1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [92, 93, 211])
 def test_a_fixed_run_has_the_rate_that_opacus_charges(batches):
     """Of 93 batches Opacus draws 92, because 1 / (1 / 93) is below 93 in floats; an epoch of the plan has as many."""
@@ -499,6 +500,7 @@ def run(accounts, *, steps=30, noise=NOISE, slack=1.1, each=lambda *_: None, **o
     return module, optimizer, loader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [2.0, 0.02])
 def test_contributions_keep_to_the_bounds_that_were_charged(rho):
     """Each step's sum is that of the naive gradients clipped to the bounds, of those alone who could pay; and accounts

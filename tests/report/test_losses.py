@@ -23,6 +23,7 @@ def test_equal_norms_may_be_given_once():
     assert once["Rényi"][2] == 0
 
 
+@pytest.mark.slow
 def test_norms_in_buckets_cost_no_less_than_exact_norms():
     """Rounding norms up to a bucket only raises an epsilon, and by little."""
     norms = np.array([0.9, 0.37, 0.05])
