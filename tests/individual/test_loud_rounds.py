@@ -11,6 +11,9 @@ from almoner import mechanisms as m
 from almoner.curves import gaussian
 from almoner.curves.planned import table as planned_table
 
+pytestmark = pytest.mark.slow
+
+
 MARGIN = 1 + 1e-6  # of the oracle's own rounding
 
 

@@ -62,6 +62,7 @@ def test_repeated_rounds_cost_what_single_ones_do():
     assert np.array_equal(together.state()["spent"], before)
 
 
+@pytest.mark.slow
 def test_nothing_contributed_is_free_and_unknown_norms_are_out():
     """Zero costs zero; NaN, negative and above the promise: out, and not charged; tiny norms cost the least row's."""
     accounts = people(7)

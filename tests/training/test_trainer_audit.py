@@ -20,6 +20,9 @@ from almoner.training._steps import contributions
 from almoner.training._steps.ending import Saves
 from audits import DELTA, epsilon_bound
 
+pytestmark = pytest.mark.slow
+
+
 AXES, RUNS, MU = 1000, 20, 1.5
 
 
@@ -108,7 +111,6 @@ ORDER = float(renyi.epsilon([1.0], [4.0], delta=DELTA))
 NOISE = 2**0.5 / MU  # two whole contributions, or eight of half the clip
 
 
-@pytest.mark.slow
 def test_full_batches_release_what_is_claimed_and_nearly_no_less():
     """Everybody's budget is used up after eight steps."""
     found = epsilon_bound(*experiment(gaussian_budget, noise_multiplier=NOISE))
@@ -123,7 +125,6 @@ def test_plain_gradient_descent_releases_what_is_claimed():
     assert 0.6 * GAUSSIAN <= epsilon_bound(there, absent) <= GAUSSIAN
 
 
-@pytest.mark.slow
 def test_poisson_samples_release_no_more_than_is_claimed():
     """Bounds on gradients that grow after they were assigned keep what is released within the claim."""
     found = epsilon_bound(
@@ -139,7 +140,6 @@ def test_poisson_samples_release_no_more_than_is_claimed():
     assert 0.1 < found <= ORDER
 
 
-@pytest.mark.slow
 def test_counts_and_questions_in_between_release_no_more_than_is_claimed():
     """With noisy counts of dropouts in front of the accounts and a noisy sum in between."""
     found = epsilon_bound(
@@ -157,7 +157,6 @@ def as_if_killed(monkeypatch):
     monkeypatch.setattr(Saves, "__exit__", lambda *_: None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_resumed_runs_release_no_more_than_is_claimed(tmp_path, monkeypatch, killed):
     """Somebody who saw the steps before a crash and all those after it learns no more than is claimed."""
