@@ -67,6 +67,7 @@ def test_payments_are_valid_and_near_the_least(prices, table, grid, row):
     assert not grid.covers({one: 1}, {CHANGE: less}, {PLAN: int(table.levels[at])}, slack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [1, 30, 45, 55, 62])
 def test_exchanges_are_valid(prices, table, grid, row):
     """Certified with the slack of the exchange alone, at every level; a fifth of a unit more in change is not."""
