@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 MARGIN = 1 + 1e-6  # of the oracle's own rounding
 
 
-@pytest.mark.slow
 def test_one_round_that_breaks_the_promise_by_itself_is_refused():
     """Refused for people and for one account: in closed form its own delta is five times the promise."""
     budget = filters.Planned(m.SampledGaussian(0.2, 1.0, 0.0003), epsilon=0.5, delta=0.02)
@@ -29,7 +28,6 @@ def test_one_round_that_breaks_the_promise_by_itself_is_refused():
     assert not people.state()["spent"].any()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 6, 10, 12, 33, 36, 57])
 def test_no_adversary_who_switches_by_the_loss_gains(seed):
     """Random plan, budget and other round, each judged by its own law of losses: never above the promised delta."""
@@ -40,7 +38,6 @@ def test_no_adversary_who_switches_by_the_loss_gains(seed):
     assert found["people"] == 0 or found["one"], "people are sold what the filter of one account refuses"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 36])
 def test_too_small_a_price_is_caught(seed, monkeypatch):
     """With one planned round as the price of a louder round, both oracles together find more than delta."""

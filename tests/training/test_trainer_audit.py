@@ -111,7 +111,6 @@ ORDER = float(renyi.epsilon([1.0], [4.0], delta=DELTA))
 NOISE = 2**0.5 / MU  # two whole contributions, or eight of half the clip
 
 
-@pytest.mark.slow
 def test_full_batches_release_what_is_claimed_and_nearly_no_less():
     """Everybody's budget is used up after eight steps."""
     found = epsilon_bound(*experiment(gaussian_budget, noise_multiplier=NOISE))
@@ -126,7 +125,6 @@ def test_plain_gradient_descent_releases_what_is_claimed():
     assert 0.6 * GAUSSIAN <= epsilon_bound(there, absent) <= GAUSSIAN
 
 
-@pytest.mark.slow
 def test_poisson_samples_release_no_more_than_is_claimed():
     """Bounds on gradients that grow after they were assigned keep what is released within the claim."""
     found = epsilon_bound(
@@ -142,7 +140,6 @@ def test_poisson_samples_release_no_more_than_is_claimed():
     assert 0.1 < found <= ORDER
 
 
-@pytest.mark.slow
 def test_counts_and_questions_in_between_release_no_more_than_is_claimed():
     """With noisy counts of dropouts in front of the accounts and a noisy sum in between."""
     found = epsilon_bound(
@@ -160,7 +157,6 @@ def as_if_killed(monkeypatch):
     monkeypatch.setattr(Saves, "__exit__", lambda *_: None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_resumed_runs_release_no_more_than_is_claimed(tmp_path, monkeypatch, killed):
     """Somebody who saw the steps before a crash and all those after it learns no more than is claimed."""
@@ -181,7 +177,6 @@ class Careless(individual.Filter):
         return np.ones(len(norms), dtype=bool)
 
 
-@pytest.mark.slow
 def test_contributing_after_a_refusal_is_caught():
     """The same audit exceeds the claim."""
     found = epsilon_bound(
@@ -190,7 +185,6 @@ def test_contributing_after_a_refusal_is_caught():
     assert found > 1.1 * GAUSSIAN
 
 
-@pytest.mark.slow
 def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
     """The same audit exceeds the claim where the noise shrinks with the share of people in the batch."""
     original = distributed.Processes.noisy_total
@@ -203,7 +197,6 @@ def test_noise_scaled_by_the_batch_is_caught(monkeypatch):
     assert found > 1.1 * GAUSSIAN
 
 
-@pytest.mark.slow
 def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     """The same audit exceeds the claim where what a checkpoint has not seen is not charged on resuming."""
     from almoner.training._accounts.run_accounts import TrainingAccounts
@@ -222,7 +215,6 @@ def test_no_checkpoint_journal_is_caught(tmp_path, monkeypatch):
     assert epsilon_bound(there, absent) > 1.1 * GAUSSIAN
 
 
-@pytest.mark.slow
 def test_bounds_from_the_step_they_are_used_in_are_caught(monkeypatch):
     """Charged for the norm that was last seen, but clipped at the clip: the same audit exceeds the claim."""
     original = contributions.Poisson._current_bounds
@@ -277,7 +269,6 @@ def spread_tells_who_is_there(count):
     return right
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("planted", [False, True])
 def test_dividing_by_the_active_people_is_caught(planted, monkeypatch):
     """Divided by the number of people, noise tells how many there are, every time; divided by a fixed one, never."""
